@@ -15,12 +15,12 @@ from math import isqrt
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
-from emu.fabric.engine.check import check, order
-from emu.fabric.engine.layout import columns
+from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient.merge import Quotient, merge
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.solver.state import State
+from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
@@ -154,8 +154,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def checked(case: Graph) -> I32:
     """Check a graph; its tasks in order."""
-    check(case)
-    return order(case)
+    check_graph(case)
+    return order_tasks(case)
 
 
 def merged(case: Graph, in_order: I32) -> Quotient | None:

@@ -20,7 +20,7 @@ from emu.arrays import column
 from emu.collective.algorithm import algorithm
 from emu.collective.schedule import Schedule
 from emu.compiled.function import ENOUGH, INTERPRETED
-from emu.fabric.engine.check import order
+from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
@@ -71,8 +71,8 @@ def solve(graph: Graph) -> object:
 
 
 ENGINE: dict[str, Callable[[Graph], object]] = {
-    "sweep": lambda graph: sweep(graph, order(graph)),
-    "quotient": lambda graph: quotient(graph, order(graph)),
+    "sweep": lambda graph: sweep(graph, order_tasks(graph)),
+    "quotient": lambda graph: quotient(graph, order_tasks(graph)),
     "solver": solve,
 }
 

@@ -28,12 +28,12 @@ from emu.arrays import column
 from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.threads.local import LocalCluster
-from emu.collective.algorithm import Choice, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
-from emu.fabric.lower import lowered
+from emu.fabric.lower import lower_placed
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
-from emu.topology.live.fault import Fault
+from emu.topology.fault_injection.fault import Fault
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE
 from emu.trace.replay.replay import lay_request
@@ -113,7 +113,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     """Virtual time until the last rank has its answer, where each asks at such a time."""
     builder, entered, left = Builder(column(RING.links.bandwidth_Bps, np.float64)), dict[int, float](), list[int]()
     for what, ranks in case.asked:
-        piece, nobody = lowered(lay_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
+        piece, nobody = lower_placed(lay_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
         first = builder.piece(piece, nobody, nobody)
         all_came_s = max(asked_s[rank] for rank in ranks)  # what an all_to_all moves is known only then
         for member, rank in enumerate(ranks):
@@ -127,7 +127,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
 
 def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[What, tuple[int, ...]], ...]:
     size = 2 * ELEMENTS * n
-    return ((What(0, Served(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
+    return ((What(0, AlgorithmOnDims(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
 
 
 def _sent(*ends: tuple[int, int]) -> tuple[tuple[What, tuple[int, ...]], ...]:

@@ -20,14 +20,14 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
-from emu.fabric.alone import time_alone
 from emu.fabric.graph import Graph
+from emu.fabric.isolated import time_alone
 from emu.fabric.lower import lower
-from emu.fabric.lowering.ways import heads
+from emu.fabric.lowering.message_routes import head_times
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
+from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import build_topology
-from emu.topology.parts.clos import Tier, clos
 from emu.topology.placement import by_axes, place
 from emu.topology.topology import Links, Routes, Topology
 from emu.units import TICKS_PER_S, format_time
@@ -89,7 +89,7 @@ class Flows:
         size = random.integers(1, 2**21, size=self.count)
         out = topology.links.bandwidth_Bps[topology.links.src < topology.n_npus].sum()
         ready = random.integers(int(size.sum() / out / self.load * TICKS_PER_S), size=self.count)
-        return run(_free(topology.links, routes, heads(topology, asked, routes), size, ready))
+        return run(_free(topology.links, routes, head_times(topology, asked, routes), size, ready))
 
 
 def _free(links: Links, routes: Routes, alpha: I64, size_bytes: I64, ready_fs: I64) -> Graph:

@@ -1,4 +1,4 @@
-"""All-to-all by halving the distance: p = 2**q ranks, in q rounds one partner each, who takes half of what is held.
+"""All-to-all by halving the distance: p = 2**q ranks, and in each of q rounds one partner, who takes half of what a rank holds.
 
 Source: InfiniteHBD (SIGCOMM 2025), Algorithm 6, with two corrections: the destinations sent in the round of bit b begin at
 the partner with its low b bits cleared (the print keeps only bit b, which is wrong from the second round on), and their
@@ -23,7 +23,7 @@ _CLAIM = Claim("rank", alpha=_q, beta=lambda p: Fraction(_q(p), 2))
 
 
 def _round(p: int, b: int) -> Sends:
-    """Rows [rank i, source s, destination d]: from the ranks that i has heard of to those that agree with r above bit b."""
+    """Return rows [rank i, source s, destination d]: from ranks that i has heard of to those that agree with r above bit b."""
     i = np.arange(p).reshape(-1, 1, 1)
     r = i ^ (1 << b)
     s = i % (2 << b) + np.arange(0, p, 2 << b).reshape(-1, 1)  # Commset(i): it differs from i only above bit b
@@ -33,6 +33,6 @@ def _round(p: int, b: int) -> Sends:
 
 @collective("all_to_all", "binary-exchange", claim=_CLAIM, shapes=powers_of_two)
 def all_to_all(p: int) -> Schedule:
-    """In the round of bit b, from the highest down, rank i sends rank i ^ 2**b all it holds for ranks with that bit."""
+    """Send, in the round of bit b, from the highest down, all that rank i holds for ranks with that bit to rank i ^ 2**b."""
     check_rows(p * p // 2 * _q(p))
     return Schedule.build(p, p * p, (_round(p, b) for b in reversed(range(_q(p)))))

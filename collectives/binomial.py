@@ -28,20 +28,20 @@ _SPREAD = Claim("rank", alpha=_height, beta=lambda n: Fraction(n - 1, n), exact=
 
 @collective("broadcast", "binomial", claim=_WHOLE, default=True)
 def broadcast(n: int) -> Schedule:
-    """In round t, the first 2**t ranks hold the block, and rank r sends it to rank r + 2**t."""
+    """Send the block in round t from each of the first 2**t ranks, which hold it, from rank r to rank r + 2**t."""
     held = [2**t for t in range(_height(n))]
     return Schedule.build(n, 1, (Sends(r := np.arange(min(h, n - h)), r + h, slot=0) for h in held))
 
 
 @collective("reduce", "binomial", claim=_WHOLE, default=True)
 def reduce(n: int) -> Schedule:
-    """The dual of the broadcast: each rank adds what its children sent, then sends the sum to its parent."""
+    """Add on each rank what its children sent, then send the sum to its parent: the dual of the broadcast."""
     return dual(broadcast(n))
 
 
 @collective("scatter", "binomial", claim=_SPREAD, default=True)
 def scatter(n: int) -> Schedule:
-    """From round to round the subtrees halve: a subtree's root sends the upper half's slots to that half's root."""
+    """Halve the subtrees from round to round: a subtree's root sends the upper half's slots to that half's root."""
     slot = np.arange(n)
     halves = [2**t for t in reversed(range(_height(n)))]
     moved = ((half, slot[slot // half % 2 == 1]) for half in halves)
@@ -50,5 +50,5 @@ def scatter(n: int) -> Schedule:
 
 @collective("gather", "binomial", claim=_SPREAD, default=True)
 def gather(n: int) -> Schedule:
-    """The scatter backwards: each rank sends its parent all slots of its subtree."""
+    """Send all slots of each rank's subtree to its parent: the scatter backwards."""
     return dual(scatter(n), reduce=False)

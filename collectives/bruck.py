@@ -12,11 +12,14 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def chain(n: int) -> int:
-    """The longest chain of messages that wait for one another: a short last round need not wait for the one before it."""
+    """Return the longest chain of messages that wait for one another.
+
+    A short last round need not wait for the one before it.
+    """
     last = n - 1
     f = max(last.bit_length() - 1, 0)  # the last round
     return max(f, 1 + (last - 2**f).bit_length()) if n > 1 else 0
@@ -27,7 +30,7 @@ def _steps(n: int) -> list[int]:
 
 
 def _a2a_beta(n: int) -> Fraction:
-    """An item for the rank x ahead travels once for each 1 among the binary digits of x."""
+    """Return beta: an item for the rank x ahead travels once for each 1 among the binary digits of x."""
     return Fraction(sum(x.bit_count() for x in range(n)), n)
 
 
@@ -37,26 +40,26 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * chain(n), beta=lambda n: Fraction(2 * 
 
 @collective("all_gather", "bruck", claim=_HALF)
 def all_gather(n: int) -> Schedule:
-    """With step d = 2**t, rank r sends rank r-d the d slots r, r+1, ... that it holds; in the last round only those missing."""
+    """Send the d slots r, r+1, ... that rank r holds to rank r-d, with step d = 2**t; in the last round only those missing."""
     held = ((d, np.arange(min(d, n - d))) for d in _steps(n))
     return Schedule.build(n, n, (Sends(0, -d % n, slot=j) for d, j in held), translate=(n,))
 
 
 @collective("reduce_scatter", "bruck", claim=_HALF)
 def reduce_scatter(n: int) -> Schedule:
-    """The dual of the all_gather: rank r sends r+d its sums of slots r+d, r+d+1, ..., at most d; the longest step is first."""
+    """Send sums of at most d slots r+d, r+d+1, ... from rank r to r+d, the longest step first: the dual of the all_gather."""
     return dual(all_gather(n))
 
 
 @collective("all_reduce", "circulant", claim=_BOTH)
 def all_reduce(n: int) -> Schedule:
-    """Each rank's slot is summed by the all_gather's dual, then gathered: halving-doubling for any number of ranks."""
-    return then(reduce_scatter(n), all_gather(n))
+    """Sum each rank's slot by the dual of the all_gather, then gather: halving-doubling for any number of ranks."""
+    return concatenate(reduce_scatter(n), all_gather(n))
 
 
 @collective("all_to_all", "bruck", claim=Claim("rank", alpha=chain, beta=_a2a_beta))
 def all_to_all(n: int) -> Schedule:
-    """In round t, each rank passes on by 2**t the items whose way, sink - source mod n, has binary digit t."""
+    """Pass on by 2**t in round t the items whose distance, sink - source mod n, has binary digit t."""
     way = np.arange(n)
 
     def hop(d: int) -> Sends:

@@ -22,7 +22,10 @@ _CLAIM = Claim(
 
 
 def _round(dims: tuple[int, ...], i: int) -> Sends:
-    """From rank 0 along dimension i, what it holds: the earlier digits are already the sink's, the later still the source's."""
+    """Return the sends of rank 0 along dimension i.
+
+    Earlier digits of an item are already the sink's, later ones still the source's.
+    """
     after = prod(dims[i + 1 :])
     s = np.arange(prod(dims[:i])).reshape(-1, 1, 1) * dims[i] * after
     dst = np.arange(1, dims[i]).reshape(-1, 1) * after
@@ -31,7 +34,7 @@ def _round(dims: tuple[int, ...], i: int) -> Sends:
 
 @collective("all_to_all", "dimension-ordered", claim=_CLAIM, shapes=grids)
 def all_to_all(dims: tuple[int, ...]) -> Schedule:
-    """Dimension by dimension, each rank sends every item it holds to the rank of its line with the sink's digit."""
+    """Send, dimension by dimension, every item that a rank holds to the rank of its line with the sink's digit."""
     n = prod(dims)
     rounds = (_round(dims, i) for i in range(len(dims)))
     return Schedule.build(n, n * n, rounds, translate=dims, slot_digits=2)

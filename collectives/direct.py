@@ -11,27 +11,27 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 
-# Of one rank nothing is sent, so that there is no latency either.
+# A single rank sends nothing, so that there is no latency either.
 _HALF = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n - 1, n))
 _BOTH = Claim("rank", alpha=lambda n: 2 * min(n - 1, 1), beta=lambda n: Fraction(2 * (n - 1), n))
 
 
 @collective("reduce_scatter", "direct", claim=_HALF)
 def reduce_scatter(n: int) -> Schedule:
-    """Every rank sends slot j to rank j, which adds all of them to its own."""
+    """Send slot j from every rank to rank j, which adds all of them to its own."""
     others = np.arange(1, n)
     return Schedule.build(n, n, [Sends(0, others, slot=others, reduce=True)], translate=(n,))
 
 
 @collective("all_gather", "direct", claim=_HALF)
 def all_gather(n: int) -> Schedule:
-    """Every rank sends its own slot to all others."""
+    """Send every rank's own slot to all others."""
     return Schedule.build(n, n, [Sends(0, np.arange(1, n), slot=0)], translate=(n,))
 
 
 @collective("all_reduce", "direct", claim=_BOTH)
 def all_reduce(n: int) -> Schedule:
-    """A direct reduce_scatter, then a direct all_gather."""
-    return then(reduce_scatter(n), all_gather(n))
+    """Do a direct reduce_scatter, then a direct all_gather."""
+    return concatenate(reduce_scatter(n), all_gather(n))

@@ -1,14 +1,16 @@
-"""All-reduce over two binary trees at once, each with half the block: who is a leaf of one is inside the other.
+"""All-reduce over two binary trees at once, each with half of the block.
 
-Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
-35 (2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
+A rank that is a leaf of one is an inner node of the other.
 
-`rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node, behind which the
-node's other ranks are a chain. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims are
-m x g for trees from every rank of a node, or m x R x g/R x 1.
+Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35
+(2009). Its in-order trees, with place 0 above the root so that no rank is left out. n ranks, height H, k pieces a tree.
+
+`rail-tree` has these two trees between m nodes of g ranks, R times, each time from another rank of every node; the other ranks
+of a node are a chain behind that rank. Source: Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019). dims
+are m x g for trees from every rank of a node, or m x R x g/R x 1.
 
 `in-switch-tree` has a switch that adds in every node (the helpers) in place of the chains. Source: NVIDIA/nccl's NVLSTree, and
-its NVLS where there is one node. dims are m x g; a rank of each node is the head of its g-th part of the block.
+its NVLS where there is one node. dims are m x g; a rank of each node is the head of the g-th part of the block.
 """
 
 from collections.abc import Iterator
@@ -23,10 +25,10 @@ from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
 
-# Of a tree's half. Filling the trees costs (2H - 1) / k of what the half itself takes; each more is one more message an edge.
+# Pieces of a tree's half. To fill the trees costs (2H - 1) / k of the half's own time; each piece is a message on each edge.
 PIECES = 8
 
-_Edges = tuple[I64, I64, I64]  # [n - 1] child, parent, and how deep the child is
+_Edges = tuple[I64, I64, I64]  # [n - 1] child, parent, and depth of the child
 
 
 def _height(n: int) -> int:
@@ -37,20 +39,23 @@ def _beta(n: int) -> Fraction:
     return Fraction(2 * _height(n) + PIECES - 1, 2 * PIECES) if n > 1 else Fraction(0)
 
 
-# On links of its own: with one port a rank both children of a parent collide there, which has no closed form.
+# Each edge has its own link: with one port a rank, the two children of a parent collide, which has no closed form.
 _CLAIM = Claim("link", alpha=lambda n: 2 * _height(n), beta=_beta)
 
 
 @collective("all_reduce", "double-tree", claim=_CLAIM)
 def all_reduce(n: int) -> Schedule:
-    """Each rank adds its children's pieces to its own, sends the sum to its parent, and passes the total back to them."""
+    """Add the children's pieces on each rank, send the sum to its parent, and pass the total back to the children."""
     one, other = _trees(n)
     rounds, deep = range(2 * _height(n) + PIECES - 1), _height(n)
     return Schedule.build(n, 2 * PIECES, ((*_round(0, deep, one, t), *_round(1, deep, other, t)) for t in rounds))
 
 
 def _trees(n: int) -> tuple[_Edges, _Edges]:
-    """A tree's inner places are even, its leaves odd; the other is it mirrored for even n, moved by one for odd n."""
+    """Return both trees: the first has even inner places and odd leaves.
+
+    The other is its mirror for even n, moved by one for odd n.
+    """
     place = np.arange(1, n)
     lowest = place & -place
     up = (place - lowest) | (2 * lowest)
@@ -63,9 +68,9 @@ def _trees(n: int) -> tuple[_Edges, _Edges]:
 
 
 def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, channels: int = 0) -> Iterator[Sends]:
-    """A tree's rows of round t: an edge d deep carries piece j up in round H - d + j and down in round H + d - 1 + j.
+    """Yield a tree's rows of round t: an edge at depth d carries piece j up in round H - d + j and down in round H + d - 1 + j.
 
-    Up and down are two channels, or a piece on its way up would wait for one that comes down.
+    Up and down are two channels, because a piece on its way up must not wait for one that comes down.
     """
     child, parent, depth = edges
     up, down = t - height + depth, t - height - depth + 1
@@ -74,11 +79,11 @@ def _round(tree: int, height: int, edges: _Edges, t: int, pieces: int = PIECES, 
         yield Sends(src[on], dst[on], tree * pieces + piece[on], reduce=not falls, channel=channels + 2 * tree + falls)
 
 
-RAIL_PIECES = 16  # of each tree of nodes: its chains make it deeper than a tree of ranks
+RAIL_PIECES = 16  # pieces of each tree of nodes, which its chains make deeper than a tree of ranks
 
 
 def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
-    """Grids with trees from each rank of a node, then from fewer."""
+    """Yield grids with trees from each rank of a node, then grids with fewer trees."""
     few = [(m, trees, n // m // trees, 1) for m in range(2, n // 2 + 1) for trees in range(1, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
@@ -97,7 +102,7 @@ _RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
 
 @collective("all_reduce", "rail-tree", claim=_RAIL_CLAIM, shapes=_of_nodes)
 def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """Reduce over double trees between nodes, one from each of several ranks of a node; the node's other ranks form a chain."""
+    """Reduce over double trees between nodes, from each of several ranks of a node; the node's other ranks form a chain."""
     m, g, deep = dims[0], prod(dims[1:]), _deep(dims)
     trees = [_chained(edges, m, g, head) for head in range(0, g, g // dims[1]) for edges in _trees(m)]
     rounds = range(2 * deep + RAIL_PIECES - 1)
@@ -106,7 +111,10 @@ def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 
 def _chained(edges: _Edges, m: int, g: int, head: int) -> _Edges:
-    """A tree of nodes as one of ranks: it joins those of local index `head`, behind which all others of their node follow."""
+    """Return a tree of nodes as a tree of ranks: it joins the ranks of local index `head`.
+
+    The others of a node follow behind.
+    """
     child, parent, depth = edges
     of_node = np.zeros(m, np.int64)
     of_node[child] = depth
@@ -116,18 +124,21 @@ def _chained(edges: _Edges, m: int, g: int, head: int) -> _Edges:
     return tuple(np.concatenate((a, b.ravel())) for a, b in joined)  # type: ignore[return-value]
 
 
-SWITCH_PIECES = 64  # of each tree: filling takes 3 / k in a node
+SWITCH_PIECES = 64  # pieces of each tree: to fill it takes 3 / k in a node
 
 
 def _with_heads(n: int) -> Iterator[tuple[int, ...]]:
-    """One node, or grids of nodes x ranks of each."""
+    """Yield one node, then grids of nodes x ranks of each."""
     if n > 1:
         yield 1, n
     yield from planes(n)
 
 
 def _switch_beta(dims: tuple[int, ...]) -> Fraction:
-    """Every rank sends the whole; its last piece then goes to its head, over the tree, and back to all as it came."""
+    """Return beta: every rank sends the whole.
+
+    Its last piece then goes to its head, over the tree, and back to all in the same way.
+    """
     return 1 + Fraction(1, SWITCH_PIECES) + Fraction(2 + _height(dims[0]), dims[1] * SWITCH_PIECES)
 
 
@@ -136,7 +147,7 @@ _SWITCH_CLAIM = Claim("link", alpha=lambda dims: 4 + 2 * _height(dims[0]), beta=
 
 @collective("all_reduce", "in-switch-tree", claim=_SWITCH_CLAIM, shapes=_with_heads, needs_adding=True)
 def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """Each node's switch adds pieces for their heads there, heads add along a double tree, switches give the total to all."""
+    """Add pieces for the heads on each node's switch, add heads' sums along a double tree, and fan the total out to all."""
     m, g = dims
     deep = _height(m)
     trees = [(child * g + head, parent * g + head, depth) for head in range(g) for child, parent, depth in _trees(m)]
@@ -152,10 +163,13 @@ def switch_all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 
 def _through_switches(dims: tuple[int, ...], t: int, *, gathers: bool) -> Iterator[Sends]:
-    """Piece t into the switches and piece t - 1 out of them: from all ranks to its heads, or from its heads to all ranks."""
+    """Yield piece t into the switches and piece t - 1 out of them.
+
+    The pieces go from all ranks to their heads, or (`gathers` false) from the heads to all ranks.
+    """
     m, g = dims
     rank, part = np.arange(m * g)[:, None], np.arange(2 * g)
-    head = rank[::g] + part // 2  # [m, 2g] whose pieces the parts are
+    head = rank[::g] + part // 2  # [m, 2g] the head of each part's pieces
     switch = m * g + np.arange(m)[:, None]
     every = (rank, m * g + rank // g), (head, switch)
     for piece, (end, hub), out in ((t, every[not gathers], False), (t - 1, every[gathers], True)):

@@ -16,7 +16,10 @@ from emu.collective.schedule import Schedule, Sends
 
 
 def _of_rank_0(n: int, rounds: Iterable[Sends]) -> Schedule:
-    """The rounds of rank 0, whose item for rank d is slot d; the other ranks do the same from where they are."""
+    """Return a schedule from the rounds of rank 0, whose item for rank d is slot d.
+
+    Translations give the other ranks' rounds.
+    """
     return Schedule.build(n, n * n, rounds, translate=(n,), slot_digits=2)
 
 
@@ -25,12 +28,12 @@ _CLAIM = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n 
 
 @collective("all_to_all", "pairwise", claim=_CLAIM)
 def pairwise(n: int) -> Schedule:
-    """In round t, rank r sends its item for rank r+t to it."""
+    """Send rank r's item for rank r+t to that rank in round t."""
     return _of_rank_0(n, (Sends(0, t, slot=t) for t in range(1, n)))
 
 
 @collective("all_to_all", "at-once", claim=_CLAIM, default=True)
 def at_once(n: int) -> Schedule:
-    """Every rank sends every item to its sink in the one round."""
+    """Send every item to its sink in the one round."""
     others = np.arange(1, n)
     return _of_rank_0(n, [Sends(0, others, slot=others)] * (n > 1))

@@ -1,9 +1,9 @@
-"""Flex-SiPCO, an all_reduce on whole rows of SiPAC(r, L): what a rank outside the job would own goes by another level.
+"""Flex-SiPCO, an all_reduce on whole rows of SiPAC(r, L): chunks that a rank outside the job would own take another level.
 
-Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw.
-16 (2024), section 4 and Algorithm 1. A rank has digits u_0 .. u_(L-1), level 0 the fastest, and its neighbours on level l
-differ from it in u_l only; a row is the r places that differ on level 0. L counts the levels up to the highest on which the
-job's places differ, and the job has all places of at least one digit of that level: where it has part of others it folds.
+Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw. 16
+(2024), section 4 and Algorithm 1. A rank has digits u_0 .. u_(L-1), level 0 the fastest. Its neighbours on level l differ from
+it in u_l only. A row is the r places that differ on level 0. L counts the levels up to the highest on which the job's places
+differ. The job has all places of at least one digit of that level; where it has only some of other digits, it folds.
 """
 
 from collections.abc import Iterator
@@ -17,45 +17,45 @@ from emu.arrays import I64, Bool
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
-from emu.collective.shape import Part, Shape
+from emu.collective.shape import PartialGrid, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job as its ranks' digits."""
+    """A job in terms of the digits of its ranks."""
 
     r: int
-    members: I64  # [N] places
+    members: I64  # [N] place of each rank
     u: I64  # [L, N] digits up to the highest level on which they differ
 
     @property
     def of_digit(self) -> I64:
-        """[r] ranks that have each digit of the highest level."""
+        """The number of ranks that have each digit of the highest level, [r]."""
         return np.bincount(self.u[-1], minlength=self.r)
 
     @property
     def full(self) -> Bool:
-        """[r] digits of the highest level of which all places are in the job."""
+        """Truth, for each digit of the highest level [r], of: all its places are in the job."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """[r] those of which only some are."""
+        """Truth, for each digit of the highest level [r], of: some of its places are in the job, but not all."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
-        """Of each rank, the one with another digit of a level, and whether it is in the job."""
+        """Return, for each rank, the rank with another digit of a level, and whether that rank is in the job."""
         wanted = self.members + (digit - self.u[level]) * self.r**level
         at = np.minimum(np.searchsorted(self.members, wanted), len(self.members) - 1)
         return at, np.asarray(self.members[at] == wanted)
 
     def send(self, level: int, slot: I64, where: ArrayLike = True, *, reduce: bool = True) -> Sends:
-        """From each rank to all its neighbours on a level that are in the job, on the level's channel.
+        """Return the sends of each rank to all its neighbours on a level that are in the job, on the level's channel.
 
         Args:
-            level: That they differ on.
-            slot: [N] or [r, N], by the digit of the receiver.
-            where: Which of these are sent; as `slot`.
+            level: The level on which they differ.
+            slot: [N] or [r, N] the slot, by the digit of the receiver.
+            where: Whether each is sent, with the shape of `slot`.
             reduce: Whether the receiver adds.
         """
         digit = np.arange(self.r)[:, None]
@@ -65,7 +65,7 @@ class _Job:
         return Sends(src, dst[sent], slots, reduce, channel=level)
 
 
-def _job(part: Part) -> _Job:
+def _job(part: PartialGrid) -> _Job:
     r, members = part.dims[0], np.array(part.members)
     u = np.stack(np.unravel_index(members, part.dims)[::-1])
     differ = np.flatnonzero((u != u[:, :1]).any(axis=1))
@@ -73,45 +73,51 @@ def _job(part: Part) -> _Job:
 
 
 def _takes(shape: Shape) -> bool:
-    if not isinstance(shape, Part) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
+    if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False
     job = _job(shape)
     _, in_row = np.unique(job.members // job.r, return_counts=True)
     return len(job.u) > 1 and bool((in_row == job.r).all() and job.full.any())
 
 
-def _rows(n: int) -> Iterator[Part]:
-    """Rows one after another, on the fewest levels first: from the first on, from the next digit on, and up to the last."""
+def _rows(n: int) -> Iterator[PartialGrid]:
+    """Yield rows one after another, on the fewest levels first.
+
+    The first job begins at the first place, another at the next digit, and one ends at the last place.
+    """
     sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
     for L, r in sorted(sides):
         first, last = r ** (L - 1), r**L - n
-        yield from (Part((r,) * L, tuple(range(at, at + n))) for at in sorted({0, min(first, last), last}))
+        yield from (PartialGrid((r,) * L, tuple(range(at, at + n))) for at in sorted({0, min(first, last), last}))
 
 
 def _levels(r: int, n: int) -> int:
-    """The fewest L with r**L >= n."""
+    """Return the least L with r**L >= n."""
     L = 1
     while r**L < n:
         L += 1
     return L
 
 
-def _plain(part: Part) -> bool:
+def _plain(part: PartialGrid) -> bool:
     return not _job(part).partial.any()
 
 
-def _whole(part: Part) -> bool:
+def _whole(part: PartialGrid) -> bool:
     return bool(_job(part).full.all())
 
 
-def _steps(part: Part) -> int:
+def _steps(part: PartialGrid) -> int:
     job = _job(part)
     L = len(job.u)
     return L + 1 if _plain(part) else L + 2 + (job.full.sum() > 1)
 
 
-def _beta(part: Part) -> Fraction:
-    """A link takes a chunk a step, and two at most where some are in transit; folded, what the busiest port takes a phase."""
+def _beta(part: PartialGrid) -> Fraction:
+    """Return beta: a link takes a chunk a step, and two at most where some are in transit.
+
+    Folded, the busiest port of each phase.
+    """
     job = _job(part)
     r, L = job.r, len(job.u)
     if _plain(part):
@@ -123,19 +129,19 @@ _CLAIM = Claim("channel", alpha=_steps, beta=_beta, exact=_whole)
 
 
 @collective("all_reduce", "flex-sipco", claim=_CLAIM, shapes=_rows, takes=_takes)
-def all_reduce(part: Part) -> Schedule:
-    """SiPCO in which chunks of ranks outside the job are in transit; folded onto whole digits where the job has parts of some.
+def all_reduce(part: PartialGrid) -> Schedule:
+    """Do SiPCO with chunks of ranks outside the job in transit; fold onto whole digits where the job has only a part of some.
 
-    A block is L groups of r chunks; slot g*r + c is chunk c of group g, which a rank with u_g = c owns. Group g goes over
-    the levels g, g - 1, .. g + 1 and g again, mod L: given away, summed by its owners, spread. Of the highest group, no rank
-    of the job owns the chunks whose digit it lacks; these are in transit, and go one level on: owned by u_0 = c, over level
-    0, L - 1, .. 1 and 0. The channel is the level.
+    A block is L groups of r chunks; slot g*r + c is chunk c of group g, which a rank with u_g = c owns. Group g goes over the
+    levels g, g - 1, .. g + 1 and g again, mod L: it is given away, summed by its owners, and spread. In the highest group, no
+    rank of the job owns the chunks whose digit it lacks. These are in transit and go one level on: they are owned by u_0 = c,
+    over level 0, L - 1, .. 1 and 0. The channel is the level.
     """
     if not _plain(part):
         return fold(part)
     job = _job(part)
     r, L, u = job.r, len(job.u), job.u
-    check_rows(len(job.members) * (r - 1) * (L if _whole(part) else 1))  # of the first round, before it takes all memory
+    check_rows(len(job.members) * (r - 1) * (L if _whole(part) else 1))  # the first round's, before it takes all memory
     k, top = np.arange(r)[:, None], r * (L - 1)
     in_transit = ~job.full
 
@@ -149,14 +155,14 @@ def all_reduce(part: Part) -> Schedule:
     return Schedule.build(len(job.members), r * L, [first, *map(step, range(1, L + 1))])
 
 
-def fold(part: Part) -> Schedule:
+def fold(part: PartialGrid) -> Schedule:
     """Reduce along the rows, fold partial digits onto the first whole one, exchange level by level, unfold, gather by rows.
 
     A block is r chunks; the ranks with u_0 = c own chunk c. After the exchange each rank of a whole digit has the sum of its
     own chunk. The channel is the level; every message goes to a neighbour.
 
     Args:
-        part: Any that the algorithm takes, also where nothing is to be folded.
+        part: Any job that the algorithm takes, even one in which nothing is folded.
     """
     job = _job(part)
     N, r, top, own = len(job.members), job.r, len(job.u) - 1, job.u[0]

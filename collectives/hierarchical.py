@@ -1,8 +1,8 @@
 """Collectives level by level: reduce inside the node, then between nodes what is left, then between racks, and back.
 
-Each level moves only what the one inside it has reduced, so that the links of the outer levels carry the least. Source: Cho et
-al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). dims are the
-levels, the outermost first (racks x nodes x ranks of a node); N ranks, N blocks. Any nesting up to four levels, with a ring in
+Each level moves only what the level inside it has reduced, so that the links of the outer levels carry the least. Source: Cho
+et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019). dims are the
+levels, the outermost first (racks x nodes x ranks of a node); N ranks, N blocks. There may be up to four levels, with a ring in
 each, all to all others in each, or the latter in the innermost and rings outside it.
 """
 
@@ -17,10 +17,10 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
-Level = Callable[[I64, int], Iterator[Sends]]  # of [d, held], the blocks that rank 0 and its peers of that level hold; up
+Level = Callable[[I64, int], Iterator[Sends]]  # ([d, held] blocks of rank 0 and its peers of a level, up) -> sends
 
 
 def _share(dims: Dims) -> Fraction:
@@ -29,32 +29,35 @@ def _share(dims: Dims) -> Fraction:
 
 
 def _ring(held: I64, up: int) -> Iterator[Sends]:
-    """Rank 0 passes on first what it has, then what came from the other side; a rank's name is its first block's."""
+    """Return the sends of rank 0 around a ring: first what it has, then what came from the other side.
+
+    A rank is named by its first block.
+    """
     d = len(held)
     return (Sends(0, held[up % d, 0], held[-up * t % d]) for t in range(d - 1))
 
 
 def _direct(held: I64, up: int) -> Iterator[Sends]:
-    """Rank 0 sends what it has to all others."""
+    """Yield the sends of rank 0 to all its peers, with what it has."""
     yield Sends(0, held[1:, :1], held[0])
 
 
 def _levels(dims: Dims, inner: Level, outer: Level, up: int) -> Iterator[Sends]:
     for level, d in enumerate(dims):
         within = prod(dims[level + 1 :])
-        own = np.arange(prod(dims[:level])) * d * within  # what the levels outside this one have brought rank 0
+        own = np.arange(prod(dims[:level])) * d * within  # what the outer levels have brought to rank 0
         yield from (inner if within == 1 else outer)(own + np.arange(d)[:, None] * within, up)
 
 
 def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], summaries: tuple[str, str, str]) -> None:
-    """File the all_gather, the reduce_scatter, and the all_reduce of both, of one way to go through the levels.
+    """File the all_gather, the reduce_scatter and the all_reduce of one way to go through the levels.
 
     Args:
-        name: Of the algorithm, after `hierarchical-`.
-        inner: What ranks do in the innermost level.
-        outer: What they do in the others.
-        alpha: Rounds of a half on dims. On one port a rank, nesting costs no bytes.
-        summaries: Of the three, as `emu list collectives` shows them.
+        name: The name of the algorithm, after `hierarchical-`.
+        inner: The sends in the innermost level.
+        outer: The sends in the other levels.
+        alpha: The rounds of a half on dims. With one port a rank, nesting costs no bytes.
+        summaries: A line for each of the three, as `emu list collectives` shows them.
     """
 
     def gather(dims: Dims, up: int = 1) -> Schedule:  # rank 0's rows: translations give the other ranks'
@@ -65,7 +68,7 @@ def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], s
         return dual(gather(dims, up=-1))
 
     def both(dims: Dims) -> Schedule:
-        return then(reduce(dims), gather(dims))
+        return concatenate(reduce(dims), gather(dims))
 
     half = Claim("rank", alpha=alpha, beta=_share)
     whole = Claim("rank", alpha=lambda dims: 2 * alpha(dims), beta=lambda dims: 2 * _share(dims))
@@ -81,9 +84,9 @@ _file(
     _ring,
     lambda dims: sum(d - 1 for d in dims),
     (
-        "From the outermost level to the innermost, rank r passes all it has around its ring of that level.",
-        "From the innermost level to the outermost, rank r passes partial sums around its ring; it ends with block r.",
-        "A reduce_scatter around rings from the innermost level outwards, then an all_gather back inwards.",
+        "Pass all that a rank has around its ring of each level, from the outermost to the innermost.",
+        "Pass partial sums around each rank's ring, from the innermost level to the outermost; rank r ends with block r.",
+        "Do a reduce_scatter around rings from the innermost level outwards, then an all_gather back inwards.",
     ),
 )
 _file(
@@ -92,9 +95,9 @@ _file(
     _direct,
     lambda dims: sum(d > 1 for d in dims),
     (
-        "From the outermost level to the innermost, rank r sends all it has to its peers of that level.",
-        "From the innermost level to the outermost, rank r sends each peer what it reduces on; it ends with block r.",
-        "A direct reduce_scatter from the innermost level outwards, then a direct all_gather back inwards.",
+        "Send all that a rank has to its peers of each level, from the outermost to the innermost.",
+        "Send each peer what it reduces on, from the innermost level to the outermost; rank r ends with block r.",
+        "Do a direct reduce_scatter from the innermost level outwards, then a direct all_gather back inwards.",
     ),
 )
 _file(
@@ -103,8 +106,8 @@ _file(
     _ring,
     lambda dims: sum(d - 1 for d in dims[:-1]) + (dims[-1] > 1),
     (
-        "Rank r passes all it has around its ring of each outer level, then sends it to its peers of the innermost.",
-        "Rank r sends each peer of the innermost level what it reduces on, then passes partial sums around the outer rings.",
-        "A reduce_scatter direct inside and around rings outside, then an all_gather back.",
+        "Pass all that a rank has around its ring of each outer level, then send it to its peers of the innermost.",
+        "Send each peer of the innermost level what it reduces on, then pass partial sums around the outer rings.",
+        "Do a reduce_scatter, direct inside and around rings outside, then an all_gather back.",
     ),
 )

@@ -16,7 +16,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
 
@@ -26,9 +26,10 @@ def _steps(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """What the busiest link carries in one half, of the whole: that of the part which reduces along the smallest dims first.
+    """Return the share of the whole on the busiest link in one half.
 
-    Of side d in all dimensions it is (1 - 1/N) / (D (d - 1)).
+    The link is one of the part that reduces along the smallest dims first. With side d in all dimensions the share is
+    (1 - 1/N) / (D (d - 1)).
     """
     n_dims = len(dims)
     orders = (dims[c:] + dims[:c] for c in range(n_dims))
@@ -42,13 +43,13 @@ _BOTH = Claim("link", alpha=lambda dims: 2 * _steps(dims), beta=lambda dims: 2 *
 
 @collective("reduce_scatter", "hyperx-direct", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """In each part, rank r sends every other rank of its line what that one reduces on; it ends with block r."""
+    """Send, in each part, what every other rank of a line reduces on to that rank; rank r ends with block r."""
     return dual(all_gather(dims))
 
 
 @collective("all_gather", "hyperx-direct", claim=_HALF, shapes=grids)
 def all_gather(dims: Dims) -> Schedule:
-    """In each part, rank r sends all it has to every other rank of its line, one dimension after another."""
+    """Send, in each part, all that a rank has to every other rank of its line, one dimension after another."""
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(c + k) % n_dims for k in reversed(range(n_dims))] for c in range(n_dims)]
@@ -58,14 +59,14 @@ def all_gather(dims: Dims) -> Schedule:
 
 @collective("all_reduce", "hyperx-direct", claim=_BOTH, shapes=grids)
 def all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter in D parts at once, then an all_gather back along the same dimensions."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    """Do a reduce_scatter in D parts at once, then an all_gather back along the same dimensions."""
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _part(place: I64, channel: int) -> Iterator[Sends]:
-    """Rank 0's steps in one part, whose axes `place` has in order: the grid of ranks, which are the blocks' names too."""
+    """Yield rank 0's steps in one part; `place` is the grid of ranks with its axes in order, and ranks also name blocks."""
     n_dims = place.ndim
     for k, d in enumerate(place.shape):
-        # [d, held] what rank 0's line holds: any digit along the axes before, 0 along those to come; a rank's name is first.
+        # [d, held] what rank 0's line holds: any digit along earlier axes, 0 along later ones; a rank's own block is first.
         line = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
         yield Sends(0, line[1:, :1], line[0] * n_dims + channel, channel=channel)

@@ -1,4 +1,4 @@
-"""Collectives where the switch itself adds what the ranks send and fans the sum out: it is the one helper, rank n.
+"""Collectives in which the switch itself adds what the ranks send and fans the sum out: the switch is the one helper, rank n.
 
 So an all_reduce moves one block out of each rank and one into it, fewer than 2(n-1)/n where the ranks add (from n = 3 on).
 Source: Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP): a hardware architecture for efficient data
@@ -14,7 +14,7 @@ from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.transform import dual
 
-# Of a block: the first has to arrive before the switch can send, which costs 1/k; each more is a message.
+# Pieces of a block: the first must arrive before the switch can send, which costs 1/k; each piece is a message.
 PIECES = 8
 
 
@@ -37,7 +37,7 @@ _HALF = Claim("pair", alpha=_hops, beta=_half_beta)
 
 @collective("all_reduce", "in-switch", claim=_WHOLE, needs_adding=True)
 def all_reduce(n: int) -> Schedule:
-    """In round t, every rank sends piece t to the switch, which adds them and sends the sum of piece t-1 to all."""
+    """Send piece t from every rank to the switch in round t; the switch adds them and sends the sum of piece t-1 to all."""
     rank, rounds = np.arange(n), range(PIECES + 1 if n > 1 else 0)
     up = ([Sends(rank, n, slot=t, reduce=True)] if t < PIECES else [] for t in rounds)
     down = ([Sends(n, rank, slot=t - 1)] if t else [] for t in rounds)
@@ -46,7 +46,7 @@ def all_reduce(n: int) -> Schedule:
 
 @collective("all_gather", "in-switch", claim=_HALF, needs_adding=True)
 def all_gather(n: int) -> Schedule:
-    """In round t, every rank sends piece t of its block to the switch, which sends its pieces t-1 to all but their owner."""
+    """Send piece t of every rank's block to the switch in round t; the switch sends its pieces t-1 to all but their owner."""
     check_rows(n * (n - 1) * PIECES)
     block, (owner, other) = np.arange(n), np.nonzero(~np.eye(n, dtype=np.bool_))
     rounds = range(PIECES + 1 if n > 1 else 0)
@@ -57,5 +57,5 @@ def all_gather(n: int) -> Schedule:
 
 @collective("reduce_scatter", "in-switch", claim=_HALF, needs_adding=True)
 def reduce_scatter(n: int) -> Schedule:
-    """The dual of the all_gather: the switch adds what all other ranks have of a block, and its owner adds that to its own."""
+    """Add what all other ranks have of a block on the switch; its owner adds that to its own: the dual of the all_gather."""
     return dual(all_gather(n))

@@ -1,9 +1,10 @@
 """Mixture of experts: tokens go to the ranks of their experts, and what those make of them comes back summed.
 
-Flat is a copy an expert; hierarchical is one a board, which the board's rank at the sender's place copies on, and back it
-adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1 and 5.3. N ranks on g boards of m, dims =
-(g, m), rank = board*m + place; T tokens a rank, k experts a token. A full mesh on a board and one a place has a link for each
-pair of ranks that hierarchical sends between: its claim is on those.
+Flat sends one copy to each expert's rank. Hierarchical sends one copy to each board; the rank there at the sender's place
+copies it to the experts, and on the way back it adds before it sends. Source: UB-Mesh, arXiv:2503.20377 (2025), sections 5.1
+and 5.3. N ranks on g boards of m, dims = (g, m), rank = board*m + place; T tokens a rank, k experts a token. The claim of
+hierarchical is on the links of a full mesh on each board and among equal places: one link for each pair of ranks that it sends
+between.
 """
 
 from fractions import Fraction
@@ -15,8 +16,8 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
+from emu.collective.expert_routing import TOKENS, standard_offsets
 from emu.collective.operation import ROUTED, Operation, operation
-from emu.collective.routing import TOKENS, standard_offsets
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
 from emu.collective.transform import dual
@@ -26,7 +27,7 @@ Dims = tuple[int, int]
 
 
 class _Copies(NamedTuple):
-    """[C] which rank's token goes to which rank."""
+    """The copies of tokens, as columns [C]: the rank of the token, the rank of its expert, and the token."""
 
     home: I64
     expert: I64
@@ -44,9 +45,9 @@ def _copies(op: Operation) -> _Copies:
 
 
 def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
-    """Those copies, or for a combine their dual: no rank gets a token twice, or one that it has.
+    """Return the schedule of some copies, or for a combine its dual; no rank gets a token twice, or one that it has.
 
-    What comes back of a token lands on its own rank, or where a board's is added, beside what is there already, and is then
+    A value that comes back lands on the token's own rank, or on the board's adding rank, beside what is there, and is then
     added.
     """
     copied = Schedule.build(op.n_ranks, op.n_blocks, rounds)
@@ -54,13 +55,15 @@ def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
 
 
 def flat(op: Operation) -> Schedule:
-    """A copy of each token to each of its experts' ranks; of a combine, each of those sends its own straight back.
+    """Return a copy of each token to each of its experts' ranks.
+
+    For a combine, each of these ranks sends its value straight back.
 
     Args:
-        op: A dispatch or a combine, of any routing.
+        op: A dispatch or a combine, with any routing.
 
     Raises:
-        InputError: another operation.
+        InputError: The operation is another.
     """
     home, expert, token = _copies(op)
     away = home != expert
@@ -68,14 +71,16 @@ def flat(op: Operation) -> Schedule:
 
 
 def hierarchical(op: Operation, dims: Dims) -> Schedule:
-    """A copy of each token to each board with an expert of it, then inside the board; of a combine, the same in reverse.
+    """Return a copy of each token to each board with one of its experts, then copies inside the board.
+
+    For a combine, the reverse.
 
     Args:
-        op: A dispatch or a combine, of any routing.
+        op: A dispatch or a combine, with any routing.
         dims: Boards, and ranks of a board.
 
     Raises:
-        InputError: another operation, or boards of other ranks than its.
+        InputError: The operation is another, or the boards do not have its ranks.
     """
     n, m = op.n_ranks, dims[1]
     if prod(dims) != n:
@@ -95,20 +100,23 @@ def hierarchical(op: Operation, dims: Dims) -> Schedule:
 
 
 def _away(n: int) -> Fraction:
-    """Of all copies of a rank's tokens, those for other ranks."""
+    """Return the share of all copies of a rank's tokens that go to other ranks."""
     offsets = standard_offsets(n)
     return Fraction(int(np.count_nonzero(offsets)), offsets.size)
 
 
 def _places(dims: Dims) -> tuple[I64, I64]:
-    """[m, T, k] board (counted from its own) and place of the experts of each token of a rank at each place."""
+    """Return [m, T, k] the board and the place of the experts of each token of a rank at each place.
+
+    Boards are counted from the rank's own.
+    """
     g, m = dims
     rank = np.arange(m)[:, None, None] + standard_offsets(g * m)
     return rank // m % g, rank % m
 
 
 def _between(dims: Dims) -> I64:
-    """[m, g] copies that a rank at each place sends to each board, counted from its own, to which it sends none."""
+    """Return [m, g] the copies that a rank at each place sends to each board, counted from its own, to which it sends none."""
     (g, m), (board, _) = dims, _places(dims)
     goes = np.zeros((m, TOKENS, g), np.bool_)
     np.put_along_axis(goes, board, values=True, axis=2)
@@ -117,7 +125,10 @@ def _between(dims: Dims) -> I64:
 
 
 def _inside(dims: Dims) -> I64:
-    """[m, m] copies that a rank at each place sends to each other place of its board: of the tokens of all that place."""
+    """Return [m, m] the copies that a rank at each place sends to each other place of its board.
+
+    They are copies of the tokens of all ranks at its place.
+    """
     m, (_, place) = dims[1], _places(dims)
     counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
     np.fill_diagonal(counts, 0)
@@ -125,7 +136,7 @@ def _inside(dims: Dims) -> I64:
 
 
 def _busiest(dims: Dims) -> tuple[Fraction, Fraction]:
-    """What the busiest link inside a board, and the busiest between boards, carries of the size."""
+    """Return the share of the size on the busiest link inside a board, and on the busiest between boards."""
     tokens = standard_offsets(prod(dims)).size
     return Fraction(int(_inside(dims).max()), tokens), Fraction(int(_between(dims).max()), tokens)
 
@@ -135,7 +146,7 @@ def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _meet(dims: Dims) -> bool:
-    """Whether tokens of a busiest link between boards go on by, or come from, a busiest link inside one."""
+    """Return whether tokens of a busiest link between boards also cross a busiest link inside one."""
     (between, inside), (board, place) = (_between(dims), _inside(dims)), _places(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
@@ -149,23 +160,23 @@ _HIERARCHICAL = Claim("link", alpha=lambda _: (1, 1), beta=_busiest, exact=_meet
 
 @collective("dispatch", "flat", claim=_FLAT, default=True)
 def flat_dispatch(n: int) -> Schedule:
-    """Every rank sends a copy of its tokens to each of their experts' ranks, in the one round."""
+    """Send a copy of each rank's tokens to each of their experts' ranks, in the one round."""
     return flat(operation("dispatch", n))
 
 
 @collective("combine", "flat", claim=_FLAT, default=True)
 def flat_combine(n: int) -> Schedule:
-    """Every expert's rank sends what it has of a token to the token's own rank, which adds."""
+    """Send what each expert's rank has of a token to the token's own rank, which adds."""
     return flat(operation("combine", n))
 
 
 @collective("dispatch", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_dispatch(dims: Dims) -> Schedule:
-    """Every rank sends one copy of a token to each board with experts of it, where the rank at its own place copies it on."""
+    """Send one copy of a token to each board with experts of it, where the rank at the sender's place copies it on."""
     return hierarchical(operation("dispatch", prod(dims)), dims)
 
 
 @collective("combine", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_combine(dims: Dims) -> Schedule:
-    """What a board has of a token is added on its rank at the token's place, which sends one sum to the token's own rank."""
+    """Add what a board has of a token on its rank at the token's place, and send that one sum to the token's own rank."""
     return hierarchical(operation("combine", prod(dims)), dims)

@@ -1,6 +1,6 @@
-"""Collectives around many rings at once: of a full mesh K_n all n(n-1) directed links carry the same, or a switch helps.
+"""Collectives around many rings at once: in a full mesh K_n all n(n-1) directed links carry the same, or a switch helps.
 
-Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1, and Borrow in 6.3. R rings, each through all ranks; ring i, whose
+Source: Liao et al., UB-Mesh (arXiv:2503.20377, 2025), 5.1, and Borrow in 6.3. R rings, each through all ranks. Ring i, whose
 slowest link has bandwidth B_i, takes the share B_i / sum B of every block, so that all end together. The channel is the ring.
 
 - Odd n: (n-1)/2 undirected cycles of a Hamiltonian decomposition, both ways.
@@ -18,7 +18,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 from emu.decompose import MOST, both_ways, directed_cycles
 from emu.errors import must_be
 
@@ -31,31 +31,31 @@ def _few(n: int) -> Iterator[int]:
         yield n
 
 
-# Of one rank nothing is sent.
+# A single rank sends nothing.
 _HALF = Claim("pair", alpha=lambda n: n - 1, beta=lambda n: Fraction(min(n - 1, 1), n))
 _BOTH = Claim("pair", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * min(n - 1, 1), n))
 
 
 @collective("reduce_scatter", "multi-ring", claim=_HALF, shapes=_few)
 def reduce_scatter(n: int) -> Schedule:
-    """On each ring, in round t, a rank passes its part of the block of the rank t+1 places before; the next adds it."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
     return _reduce_scatter(rings(n), ())
 
 
 @collective("all_gather", "multi-ring", claim=_HALF, shapes=_few)
 def all_gather(n: int) -> Schedule:
-    """On each ring, in round t, a rank passes its part of the block of the rank t places before: first of its own."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
     return _all_gather(rings(n), ())
 
 
 @collective("all_reduce", "multi-ring", claim=_BOTH, shapes=_few)
 def all_reduce(n: int) -> Schedule:
-    """A reduce_scatter around all rings at once, then an all_gather."""
-    return then(reduce_scatter(n), all_gather(n))
+    """Do a reduce_scatter around all rings at once, then an all_gather."""
+    return concatenate(reduce_scatter(n), all_gather(n))
 
 
 def _rings_worth(n: int) -> int:
-    """What the rings that `borrowed` gives carry together, in links of the mesh."""
+    """Return the bandwidth of the rings that `borrowed` gives, all together, in links of the mesh."""
     return max(1, n - 1) + 2
 
 
@@ -65,29 +65,30 @@ _BORROWED = Claim("link", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2
 
 @collective("reduce_scatter", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
 def reduce_scatter_borrowed(n: int) -> Schedule:
-    """A reduce_scatter around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    """Do a reduce_scatter around the rings of the mesh and two that borrow ports to a switch, each with its share."""
     order, B = borrowed(n)
     return _reduce_scatter(order, _shares(B))
 
 
 @collective("all_gather", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
 def all_gather_borrowed(n: int) -> Schedule:
-    """An all_gather around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    """Do an all_gather around the rings of the mesh and two that borrow ports to a switch, each with its share."""
     order, B = borrowed(n)
     return _all_gather(order, _shares(B))
 
 
 @collective("all_reduce", "multi-ring-borrowed", claim=_BORROWED, shapes=_few)
 def all_reduce_borrowed(n: int) -> Schedule:
-    """An all_reduce around the rings of the mesh and two that borrow the ranks' ports to a switch, each with its share."""
+    """Do an all_reduce around the rings of the mesh and two that borrow ports to a switch, each with its share."""
     return rings_all_reduce(*borrowed(n))
 
 
 def borrowed(n: int) -> tuple[I64, list[Fraction]]:
-    """The rings of the mesh and two that go over a switch, one each way, with their bandwidths in links of the mesh.
+    """Return the rings of the mesh and two over a switch, one each way, with their bandwidths in links of the mesh.
 
-    A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to them, 4 of each NPU, and 128 to
-    each other rack of its row. So each of the two rings has the bandwidth of a link; those that share a link have half of one.
+    A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to the switches, 4 of each NPU, and
+    128 to each other rack of its row. So each of the two rings has the bandwidth of a link; rings that share a link have half
+    of one.
     """
     of_mesh, both = rings(n), both_ways(np.arange(n)[None])
     B = [Fraction(max(1, n - 1), len(of_mesh))] * len(of_mesh) + [Fraction(1)] * len(both)
@@ -95,15 +96,15 @@ def borrowed(n: int) -> tuple[I64, list[Fraction]]:
 
 
 def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fraction | float]) -> Schedule:
-    """An all_reduce around any rings at once: in 2(n-1) rounds, 2(n-1)/n V / sum B of a block of V bytes.
+    """Return an all_reduce around any rings at once: 2(n-1) rounds, and 2(n-1)/n V / sum B for a block of V bytes.
 
     Args:
         rings: [R, n] the ranks in the order of each ring.
-        bandwidths: [R] B_i, of the slowest link of each ring, in any one unit.
+        bandwidths: [R] bandwidth B_i of the slowest link of each ring, in any one unit.
 
     Raises:
-        InputError: no ring, one that does not go through every rank once, or bandwidths that are not positive, not one a
-            ring, or in no ratio of whole numbers that add up to 2**20 at most.
+        InputError: There is no ring, a ring does not go through every rank once, or bandwidths are not positive, not one for
+            each ring, or in no ratio of whole numbers that add up to 2**20 at most.
     """
     lists = [list(ring) for ring in rings]
     n = max(map(len, lists), default=0)
@@ -113,11 +114,11 @@ def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fracti
     if not n or len(bandwidths) != len(lists):
         raise must_be("multi-ring", "bandwidths", f"one for each of the rings, which are {len(lists)}", len(bandwidths))
     order, shares = np.array(lists), _shares(bandwidths) * n
-    return then(_reduce_scatter(order, shares), _all_gather(order, shares))
+    return concatenate(_reduce_scatter(order, shares), _all_gather(order, shares))
 
 
 def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
-    """In the smallest whole numbers; () where all are equal."""
+    """Return the bandwidths in the smallest whole numbers; () where all are equal."""
     if not all(0 < b < inf for b in bandwidths):
         raise must_be("multi-ring", "bandwidths", "positive", list(map(float, bandwidths)))
     exact = [Fraction(b) for b in bandwidths]
@@ -140,15 +141,15 @@ def _all_gather(order: I64, shares: tuple[int, ...]) -> Schedule:
 
 
 def _pass(order: I64, back: int, *, reduce: bool) -> Sends:
-    """Each rank of each ring sends the next one its part of the block of the rank `back` places before."""
+    """Return the sends of each rank of each ring to the next: its part of the block of the rank `back` places before."""
     ring = np.arange(len(order))[:, None]
-    # A block is named by the rank at its place of the ring, or the halves would leave it with another one.
+    # A block is named by the rank at its place of the ring; else the two halves would leave it with different ranks.
     block = np.roll(order, back, axis=1)
     return Sends(order, np.roll(order, -1, axis=1), block * len(order) + ring, reduce, channel=ring)
 
 
 def rings(n: int) -> I64:
-    """[R, n] the ranks in the order of each ring; each directed link is on one of them, for n = 4 and 6 on two."""
+    """Return [R, n] the ranks in the order of each ring; each directed link is on one of them, for n = 4 and 6 on two."""
     if n in _DOUBLED:
         return both_ways(np.array([[int(rank) for rank in cycle] for cycle in _DOUBLED[n]]))
     return directed_cycles(n)

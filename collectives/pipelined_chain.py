@@ -1,4 +1,4 @@
-"""Rooted collectives along a chain, where rank r talks to r - 1 and r + 1 only and passes on one piece while the next arrives.
+"""Rooted collectives along a chain: rank r talks to r - 1 and r + 1 only, and passes on one piece while the next arrives.
 
 Source: Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
 35 (2009): its linear pipeline. n ranks, k pieces. Root 0, at the chain's head.
@@ -13,7 +13,7 @@ from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import dual
 
-# Of a block. Eight ranks then take less than twice the time of a single hop of the whole; each more is a message.
+# Pieces of a block. Eight ranks then take less than twice the time of a single hop of the whole; each piece is a message.
 PIECES = 8
 
 
@@ -27,7 +27,7 @@ _SPREAD = Claim("rank", alpha=lambda n: n - 1, beta=lambda n: Fraction(n - 1, n)
 
 @collective("broadcast", "pipelined-chain", claim=_WHOLE)
 def broadcast(n: int) -> Schedule:
-    """In round t, rank r passes piece t-r to rank r+1."""
+    """Pass piece t-r from rank r to rank r+1 in round t."""
     rank = np.arange(n - 1)
     rounds = range(n - 2 + PIECES if n > 1 else 0)
     on = (rank[(t - PIECES < rank) & (rank <= t)] for t in rounds)
@@ -36,13 +36,13 @@ def broadcast(n: int) -> Schedule:
 
 @collective("reduce", "pipelined-chain", claim=_WHOLE)
 def reduce(n: int) -> Schedule:
-    """The dual of the broadcast: each rank adds the next one's piece to its own, then passes the sum on."""
+    """Add the next rank's piece to each rank's own, then pass the sum on: the dual of the broadcast."""
     return dual(broadcast(n))
 
 
 @collective("scatter", "pipelined-chain", claim=_SPREAD)
 def scatter(n: int) -> Schedule:
-    """In round t, rank r passes slot n-1-t+r to rank r+1: what is for the chain's end leaves first."""
+    """Pass slot n-1-t+r from rank r to rank r+1 in round t: the slot for the chain's end leaves first."""
     rank = np.arange(n - 1)
     on = ((t, rank[rank <= t]) for t in range(n - 1))
     return Schedule.build(n, n, (Sends(r, r + 1, slot=n - 1 - t + r) for t, r in on))
@@ -50,5 +50,5 @@ def scatter(n: int) -> Schedule:
 
 @collective("gather", "pipelined-chain", claim=_SPREAD)
 def gather(n: int) -> Schedule:
-    """The scatter backwards: each rank passes its own slot to the rank before it, then those of the ranks behind."""
+    """Pass each rank's own slot to the rank before it, then the slots of the ranks behind: the scatter backwards."""
     return dual(scatter(n), reduce=False)

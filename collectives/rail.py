@@ -1,4 +1,4 @@
-"""Collectives of m nodes with g ranks each, which use the NICs of all ranks: those of the same local index share a rail.
+"""Collectives among m nodes with g ranks each that use the NICs of all ranks; ranks with the same local index share a rail.
 
 - all_to_all: the rail of an item is its sink's local index, so that all rails carry the same whatever m and g are. Source:
   Mandakolathur and Jeaugey, Doubling all2all performance with NVIDIA Collective Communication Library 2.12 (2022): PXN, whose
@@ -6,7 +6,7 @@
 - Rings: R of them at once, each through all ranks, node by node; ring c enters every node at its rank c*k, k = g/R. Source:
   Jeaugey, Massively scale your deep learning training with NCCL 2.4 (2019), and NVIDIA/nccl's own order of channels.
 
-n = m*g ranks, rank = node*g + local. dims are m x g for a ring a rank of a node, or m x R x k x 1 for fewer, as no
+n = m*g ranks, rank = node*g + local. dims are m x g for a ring for each rank of a node, or m x R x k x 1 for fewer, as no
 fabric is such a grid by itself.
 """
 
@@ -20,7 +20,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 
 Dims = tuple[int, ...]
 
@@ -29,7 +29,7 @@ _CLAIM = Claim("rank", alpha=lambda _: 2, beta=lambda dims: 2 - Fraction(1, dims
 
 @collective("all_to_all", "rail", claim=_CLAIM, shapes=planes)
 def all_to_all(dims: tuple[int, ...]) -> Schedule:
-    """Each rank sends its node's ranks what is for their rails, then each sends every node what its own node has for it."""
+    """Send each node's ranks what is for their rails, then send every node what the sender's own node has for it."""
     m, g = dims
     n = m * g
     local, node = np.arange(g), np.arange(m) * g
@@ -39,13 +39,13 @@ def all_to_all(dims: tuple[int, ...]) -> Schedule:
 
 
 def _rings(dims: Dims) -> tuple[int, int, int]:
-    """Nodes, ranks of a node, and rings."""
+    """Return the number of nodes, of ranks of a node, and of rings."""
     m, rings, *rest = dims
     return m, rings * (rest[0] if rest else 1), rings
 
 
 def _of_nodes(n: int) -> Iterator[Dims]:
-    """Grids with a ring for each rank of a node, then those with fewer rings."""
+    """Yield grids with a ring for each rank of a node, then grids with fewer rings."""
     few = [(m, rings, n // m // rings, 1) for m in range(2, n // 2 + 1) for rings in range(2, n // m // 2 + 1)]
     yield from planes(n)
     yield from (dims for dims in few if prod(dims) == n)
@@ -67,27 +67,28 @@ _WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda 
 
 @collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_of_nodes)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """On each ring, in round t, a rank passes its part of the block of the rank t+1 places before; the next adds it."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
     return _around(dims, 1, reduce=True)
 
 
 @collective("all_gather", "rail-ring", claim=_HALF, shapes=_of_nodes)
 def all_gather(dims: Dims) -> Schedule:
-    """On each ring, in round t, a rank passes its part of the block of the rank t places before: first of its own."""
+    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
     return _around(dims, 0, reduce=False)
 
 
 @collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
 def all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter around all rings at once, then an all_gather."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    """Do a reduce_scatter around all rings at once, then an all_gather."""
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
-    """The rounds of all ranks; of rank 0 alone where a ring enters at every rank of a node: translations give the others.
+    """Return the rounds of all ranks, or of rank 0 where translations give the others.
 
-    A rank's channel is its place on the ring's way through the node, and a block's part is the ring's entry as counted from the
-    block's owner: both stay as they are when ranks are moved along the nodes, or within them.
+    Translations do so where a ring enters at every rank of a node. A rank's channel is its place on the ring's way through the
+    node. A block's part is the ring's entry, counted from the block's owner. Neither changes when ranks are moved along the
+    nodes, or within them.
     """
     m, g, rings = _rings(dims)
     n, alike = m * g, rings == g
@@ -96,7 +97,7 @@ def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
     node, place = rank // g, (rank - ring) % g
 
     def at(back: int) -> tuple[np.ndarray, np.ndarray]:
-        """[rings, ranks] who is so many places before on the ring, and its local index."""
+        """Return [rings, ranks] the rank `back` places before on the ring, and its local index."""
         there = (node * g + place - back) % n
         local = (ring + there) % g
         return there // g * g + local, local

@@ -3,14 +3,14 @@
 Source: Feng et al., RailX: a flexible, scalable, and low-cost network architecture for hyper-scale LLM training systems (2025),
 eq. 8 (rings along the rails) and appendix A.2, eq. 12-13 (all nodes of a row or column at once). N = p p G ranks: a node's
 place in Y and X, then the chip's number, the fastest digit. N blocks, each in four parts. Part c reduces inside the node, then
-among chips of the same number along X and Y (c < 2) or Y and X, and gathers backwards: on channel c, upwards where c is even
-and downwards where it is odd.
+among chips of the same number along X and Y (c < 2) or Y and X, and gathers backwards. It is on channel c, and goes upwards
+where c is even and downwards where it is odd.
 
 On p x p x G the chips of a node are a ring, which a mesh of m x m chips has for even m only. On p x p x m x m they are a mesh,
-of any m, and part c reduces along rows and then columns (c < 2) or columns and then rows: lines, without a link that wraps.
+for any m, and part c reduces along rows and then columns (c < 2) or columns and then rows: lines, without a link that wraps.
 
-Links are of two classes: inside a node, k n B in the paper, and between nodes, n B / m. Of the exact time eq. 8 leaves out the
-local latency and the terms in 1/G and 1/p^2, and rounds 4(p - 1) up to 4p.
+Links have two classes: inside a node, k n B in the paper, and between nodes, n B / m. Against the exact time, eq. 8 leaves out
+the local latency and the terms in 1/G and 1/p^2, and rounds 4(p - 1) up to 4p.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,41 +24,42 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]  # p, p, G or p, p, m, m
-Line = Callable[[I64, int, int], Iterator[Sends]]  # of [d, held] what a line of ranks holds, rank 0 first; channel, up
+Line = Callable[[I64, int, int], Iterator[Sends]]  # ([d, held] blocks of a line of ranks, rank 0 first, channel, up) -> sends
 _MESH = 4  # the channel of all parts in a mesh: in one queue of a chip no link serves two steps at once
 
 
 def _squares(n: int) -> Iterator[tuple[int, ...]]:
-    """Grids p x p x G and p x p x m x m of 2 or more, rings first, the most even first."""
+    """Yield grids p x p x G and p x p x m x m with dims of 2 or more, rings first, the most even first."""
     square = (dims for dims in grids(n) if len(dims) > 2 and dims[0] == dims[1])
     yield from sorted((dims for dims in square if len(dims) == 3 or dims[2] == dims[3]), key=len)
 
 
 def _chips(dims: Dims) -> int:
-    """G."""
+    """Return the number of chips of a node, G."""
     return prod(dims[2:])
 
 
 def _local(dims: Dims) -> Fraction:
-    """Of the whole, what the busiest local link carries in one half: two parts each way, all four where left is right.
+    """Return the share of the whole on the busiest local link in one half: two parts each way, all four where left is right.
 
-    A mesh's are those at the ends of a line: in both steps together as much as a link of a ring of as many chips.
+    In a mesh these are the links at the ends of a line: in both steps together they carry as much as a link of a ring of as
+    many chips.
     """
     g = _chips(dims)
     return Fraction(g - 1, g) / (1 if g == 2 else 2)
 
 
 def _rails(dims: Dims) -> Fraction:
-    """Of the whole, what a rail carries in one half: one part each way at a time, two where left is right."""
+    """Return the share of the whole on a rail in one half: one part each way at a time, two where left is right."""
     p = dims[0]
     return Fraction(p * p - 1, p * p * 4 * _chips(dims)) * (2 if p == 2 else 1)
 
 
 def _row(dims: Dims) -> Fraction:
-    """Of the whole, what the link between two nodes carries in one half where all send at once: two parts at a time."""
+    """Return the share of the whole on the link between two nodes in one half where all send at once: two parts at a time."""
     p = dims[0]
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
@@ -68,13 +69,13 @@ def _local_steps(dims: Dims) -> int:
 
 
 def _between(dims: Dims, src: I64, dst: I64) -> I64:
-    """Class 0 inside a node, 1 between nodes."""
+    """Return the class of each pair: 0 inside a node, 1 between nodes."""
     g = _chips(dims)
     return column(src // g != dst // g, np.int64)
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Of a half and of both, from the steps between nodes and what a link there carries."""
+    """Return the claims of a half and of both halves, from the steps between nodes and the share of a link there."""
 
     def of(halves: int) -> Claim:
         return Claim(
@@ -92,28 +93,28 @@ _DIRECT, _BOTH_DIRECT = _claims(lambda _: 2, _row)
 
 
 def _ring(held: I64, channel: int, up: int) -> Iterator[Sends]:
-    """Rank 0 passes to its neighbour first what it has, then what came from the other one."""
+    """Return the sends of rank 0 to its neighbour: first what it has, then what came from the other one."""
     d = len(held)
     return (Sends(0, held[up % d, 0], held[-up * t % d] * 4 + channel, channel=channel) for t in range(d - 1))
 
 
 def _direct(held: I64, channel: int, up: int) -> Iterator[Sends]:
-    """Rank 0 sends what it has to all others of its line."""
+    """Yield the sends of rank 0 to all others of its line, with what it has."""
     yield Sends(0, held[1:, :1], held[0] * 4 + channel, channel=channel)
 
 
 def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
-    """Between nodes, then inside them; of a ring of chips rank 0's rows, whose translations give the others'."""
+    """Return the all_gather: between nodes, then inside them; with a ring of chips, rank 0's rows and translations."""
     n, g = prod(dims), _chips(dims)
     grid = (*dims[:2], g)
     place, ring = np.arange(n).reshape(grid), len(dims) == 3
     parts = (_part(place, between, c, 1 if (c % 2 == 0) != turned else -1, ring=ring) for c in range(4))
     built = Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=grid)
-    return built if ring else then(built, _mesh(dims))
+    return built if ring else concatenate(built, _mesh(dims))
 
 
 def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
-    """The steps of one part: along the first axis, along the second with all of the first's, then around a ring of chips."""
+    """Yield the steps of one part: along the first axis, along the second with all of the first's, then around the chips."""
     p = len(place)
     node = place.swapaxes(0, 1) if c < 2 else place
     yield from between(node[:, 0, 0, None], c, up)
@@ -123,7 +124,7 @@ def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator
 
 
 def _mesh(dims: Dims) -> Schedule:
-    """Every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
+    """Return every chip's rows: parts 0 and 1 along columns and then rows, 2 and 3 along rows and then columns."""
     n, m = prod(dims), dims[2]
     check_rows(n * (n - dims[0] * dims[1]) * 4)
     place = np.arange(n).reshape(-1, m, m).transpose(1, 2, 0)
@@ -132,7 +133,7 @@ def _mesh(dims: Dims) -> Schedule:
 
 
 def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Two parts' steps: along lines of the first axis with what the chips hold, then of the second with all of a line's."""
+    """Yield two parts' steps: along lines of the first axis with the chips' own blocks, then of the second with a line's."""
     m, _, nodes = place.shape
     one = np.broadcast_to(place[:, :, None, :], (m, m, nodes, nodes))  # [i, j, node, held]
     all_of_line = np.broadcast_to(place.transpose(1, 0, 2).reshape(m, 1, 1, -1), (m, m, nodes, m * nodes))
@@ -141,7 +142,7 @@ def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
 
 
 def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Each chip passes to either side first what it has, then what came from the other side.
+    """Yield the sends of each chip to either side: first what it has, then what came from the other side.
 
     Args:
         chips: [m, ..] the ranks by their place on a line.
@@ -156,35 +157,35 @@ def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
 
 @collective("all_gather", "railx-ring", claim=_RING, shapes=_squares)
 def ring_all_gather(dims: Dims) -> Schedule:
-    """In each part, rank r passes all it has around its rings of nodes, one after the other, then inside its node."""
+    """Pass, in each part, all that a rank has around its rings of nodes, one after the other, then inside its node."""
     return _gather(dims, _ring)
 
 
 @collective("all_gather", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_all_gather(dims: Dims) -> Schedule:
-    """In each part, rank r sends all it has to its row and column of nodes, then passes it on inside its node."""
+    """Send, in each part, all that a rank has to its row and column of nodes, then pass it on inside its node."""
     return _gather(dims, _direct)
 
 
 @collective("reduce_scatter", "railx-ring", claim=_RING, shapes=_squares)
 def ring_reduce_scatter(dims: Dims) -> Schedule:
-    """In each part, rank r passes partial sums on inside its node, then around its rings of nodes; it ends with block r."""
+    """Pass, in each part, partial sums on inside nodes, then around the rings of nodes; rank r ends with block r."""
     return dual(_gather(dims, _ring, turned=True))  # turned: the dual turns each send round, a part keeps its direction
 
 
 @collective("reduce_scatter", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_reduce_scatter(dims: Dims) -> Schedule:
-    """In each part, rank r passes partial sums on inside its node, then sends each node's chip what that reduces on."""
+    """Pass, in each part, partial sums on inside nodes, then send each node's chip what that chip reduces on."""
     return dual(_gather(dims, _direct, turned=True))
 
 
 @collective("all_reduce", "railx-ring", claim=_BOTH_RING, shapes=_squares)
 def ring_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter in four parts at once, inside nodes and then around rings of nodes, then an all_gather back."""
-    return then(ring_reduce_scatter(dims), ring_all_gather(dims))
+    """Do a reduce_scatter in four parts at once, inside nodes and then around rings of nodes, then an all_gather back."""
+    return concatenate(ring_reduce_scatter(dims), ring_all_gather(dims))
 
 
 @collective("all_reduce", "railx-hyperx", claim=_BOTH_DIRECT, shapes=_squares)
 def hyperx_all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter inside nodes and then all at once between them, then an all_gather back."""
-    return then(hyperx_reduce_scatter(dims), hyperx_all_gather(dims))
+    """Do a reduce_scatter inside nodes and then all at once between them, then an all_gather back."""
+    return concatenate(hyperx_reduce_scatter(dims), hyperx_all_gather(dims))

@@ -12,7 +12,7 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
@@ -29,19 +29,19 @@ _CLAIM = Claim(
 
 @collective("broadcast", "scatter-all-gather", claim=_CLAIM)
 def broadcast(n: int) -> Schedule:
-    """The root scatters its slots down a binomial tree, then every rank passes what it has around a ring."""
-    return then(_scatter(n), Schedule.build(n, n, _around(n, first=0, reduce=False)))
+    """Scatter the root's slots down a binomial tree, then pass what every rank has around a ring."""
+    return concatenate(_scatter(n), Schedule.build(n, n, _around(n, first=0, reduce=False)))
 
 
 @collective("reduce", "reduce-scatter-gather", claim=_CLAIM)
 def reduce(n: int) -> Schedule:
-    """Every rank sums one slot around a ring, then sends it up a binomial tree to the root."""
-    # Not the dual of the broadcast: there the root gets from the ring what it already has, and would be added twice.
-    return then(Schedule.build(n, n, _around(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
+    """Sum one slot on every rank around a ring, then send the sums up a binomial tree to the root."""
+    # The dual of the broadcast would be wrong: there the root gets from the ring what it already has, and would add it twice.
+    return concatenate(Schedule.build(n, n, _around(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
 
 
 def _scatter(n: int) -> Schedule:
-    """From round to round the subtrees halve: a subtree's root sends the upper half's slots to that half's root."""
+    """Return rounds in which the subtrees halve: a subtree's root sends the upper half's slots to that half's root."""
     slot = np.arange(n)
     halves = [2**t for t in reversed(range(_height(n)))]
     upper = ((half, slot[slot // half % 2 == 1]) for half in halves)
@@ -49,6 +49,9 @@ def _scatter(n: int) -> Schedule:
 
 
 def _around(n: int, first: int, reduce: bool) -> Iterator[Sends]:
-    """In round t, rank r passes slot r-first-t to rank r+1: added from first 1 on, it ends complete on its own rank."""
+    """Return rounds t in which rank r passes slot r-first-t to rank r+1.
+
+    With first 1 and adds, a slot ends complete on its own rank.
+    """
     rank = np.arange(n)
     return (Sends(rank, (rank + 1) % n, (rank - first - t) % n, reduce) for t in range(n - 1))

@@ -1,7 +1,7 @@
 """SiPCO(r, L), an all_reduce on SiPAC(r, L): all levels work at once, each on another group of the block.
 
 Source: Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. Netw.
-16 (2024), section 4. N = r**L ranks, of two levels or more (of one it would be the direct all_reduce); rank u has digits
+16 (2024), section 4. N = r**L ranks, with two levels or more (with one it would be the direct all_reduce). Rank u has digits
 u_0 .. u_(L-1), level 0 the fastest (the last of the dims), and its r - 1 level-l neighbours differ from it in digit l only. A
 block is L groups of r chunks; slot g*r + c is chunk c of group g.
 """
@@ -21,11 +21,11 @@ _CLAIM = Claim("channel", alpha=lambda d: len(d) + 1, beta=lambda d: Fraction((l
 
 @collective("all_reduce", "sipco", claim=_CLAIM, shapes=cubes)
 def all_reduce(dims: tuple[int, ...]) -> Schedule:
-    """On each level a rank gives away all chunks of a group but its own, sums its own of each other group, spreads its sum.
+    """Give away, on each level, all chunks of a group but the rank's own, sum its own of each other group, and spread its sum.
 
-    Step 0 leaves rank u with chunk u_l of each group l, summed along level l. In step v level l carries group v + l mod L:
-    whoever shares digit g owns the same chunk of group g, and level g is done, so that all of a level's line may add.
-    The channel is the level.
+    Step 0 leaves rank u with chunk u_l of each group l, summed along level l. In step v level l carries group v + l mod L.
+    Ranks that share digit g own the same chunk of group g, and level g is done, so that all of a level's line may add. The
+    channel is the level.
     """
     r, L = dims[0], len(dims)
     check_rows(r**L * (r - 1) * L * (L + 1))

@@ -1,4 +1,4 @@
-"""Swing: partners on a ring, left and right by turns, at distances 1, 1, 3, 5, 11, ...: nearer than 1, 2, 4, 8, 16, ...
+"""Swing: partners on a ring, left and right in turn, at distances 1, 1, 3, 5, 11, ...: nearer than 1, 2, 4, 8, 16, ...
 
 Source: De Sensi, Bonato, Saam and Hoefler, Swing: short-cutting rings for higher bandwidth allreduce, NSDI 2024; the
 bandwidth-optimal version on one dimension, for even n, p in the paper.
@@ -14,11 +14,11 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import Shape
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 
 def _even(n: int) -> Iterator[Shape]:
-    """One rank, or an even number: of an odd one, two neighbours would have the same parity."""
+    """Yield n where it is 1 or even: with an odd number of ranks, two neighbours would have the same parity."""
     if n == 1 or n % 2 == 0:
         yield n
 
@@ -28,7 +28,7 @@ def _rounds(n: int) -> int:
 
 
 def chain(n: int) -> int:
-    """The longest chain of messages that wait for one another: all rounds, but of 3 * 2**k ranks one less."""
+    """Return the longest chain of messages that wait for one another: all rounds, but one less for 3 * 2**k ranks."""
     # There, one round sends nothing that the round before it brought (counted for every even n to 400).
     third, rest = divmod(n, 3)
     return _rounds(n) - (rest == 0 and third & (third - 1) == 0)
@@ -39,19 +39,19 @@ _BOTH = Claim("rank", alpha=lambda n: 2 * chain(n), beta=lambda n: Fraction(2 * 
 
 
 def partners(n: int, s: int) -> I64:
-    """[n] pi(r, s), the partner of each rank r in step s: r + rho(s) of an even one, r - rho(s) of an odd one."""
+    """Return [n] pi(r, s), the partner of each rank r in step s: r + rho(s) for an even rank, r - rho(s) for an odd one."""
     rank, rho = np.arange(n), (1 - (-2) ** (s + 1)) // 3
     return column((rank + np.where(rank % 2, -rho, rho)) % n, np.int64)
 
 
 @collective("all_gather", "swing", claim=_HALF, shapes=_even)
 def all_gather(n: int) -> Schedule:
-    """From the last step to step 0, a rank sends its partner of that step all that it holds and the partner lacks."""
+    """Send to a rank's partner all that the rank holds and the partner lacks, from the last step to step 0."""
     check_rows(n * (n - 1))
     held, rounds = np.eye(n, dtype=np.bool_), []
     for s in reversed(range(_rounds(n))):
         partner = partners(n, s)
-        # Unless n is a power of two, both hold some slots already: sent again, they would be added twice in the dual.
+        # Unless n is a power of two, both hold some slots already: if these were sent again, the dual would add them twice.
         missing = held[partner] & ~held
         dst, slot = np.nonzero(missing)
         rounds.append(Sends(partner[dst], dst, slot))
@@ -61,11 +61,11 @@ def all_gather(n: int) -> Schedule:
 
 @collective("reduce_scatter", "swing", claim=_HALF, shapes=_even)
 def reduce_scatter(n: int) -> Schedule:
-    """The dual of the all_gather: step 0 first, most slots to the nearest; rank r ends with slot r."""
+    """Send sums to the partner of each step, step 0 first, most slots to the nearest: the dual of the all_gather."""
     return dual(all_gather(n))
 
 
 @collective("all_reduce", "swing", claim=_BOTH, shapes=_even)
 def all_reduce(n: int) -> Schedule:
-    """A reduce_scatter from step 0 to the last, then an all_gather from the last back to step 0."""
-    return then(reduce_scatter(n), all_gather(n))
+    """Do a reduce_scatter from step 0 to the last, then an all_gather from the last back to step 0."""
+    return concatenate(reduce_scatter(n), all_gather(n))

@@ -1,16 +1,16 @@
 """Buckets on a torus: every rank uses its ring in each dimension both ways at once, each for a part of its own.
 
-Bandwidth-optimal on 2D ports a rank. Source: Jain and Sabharwal, Optimal bucket algorithms for large MPI collectives on torus
+Bandwidth-optimal with 2D ports a rank. Source: Jain and Sabharwal, Optimal bucket algorithms for large MPI collectives on torus
 interconnects, ICS (2010); Sack and Gropp, Collective algorithms for multiported torus networks, ACM Trans. Parallel Comput. 1
 (2015). D dimensions, N ranks; N blocks, each in 2D parts. Part c is bucket c, on channel c: it reduces along dimensions
 c//2, c//2 + 1, .. (mod D), gathers along them backwards, and goes up where c is even, down where c is odd.
 
 The channel is the bucket, not the dimension: in one queue for each dimension, buckets that are out of step would block each
-other. Its parity is the direction, which two ranks in a dimension of 2 do not tell.
+other. Its parity gives the direction, which in a dimension of 2 the two ranks alone do not give.
 
 `torus-in-step` has one queue for each direction, and so all its buckets keep step. On equal dims each of them then has a
-dimension of its own in every round. Where some links are faster than others, as on RailX's torus, free buckets do not: ranks
-after fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
+dimension of its own in every round. Free buckets do not, where some links are faster than others, as on RailX's torus: ranks
+behind fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import cubes, grids
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
 
@@ -35,7 +35,7 @@ def _rounds(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """What one port carries in one half, of the whole."""
+    """Return the share of the whole that one port carries in one half."""
     n = prod(dims)
     return Fraction(n - 1, n * 2 * len(dims))
 
@@ -46,7 +46,7 @@ _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims:
 
 
 def _of_a_pair(dims: Dims) -> Fraction:
-    """What one link carries in one half, of the whole: up is down in a dimension of 2."""
+    """Return the share of the whole that one link carries in one half; in a dimension of 2, up and down are one link."""
     return _share(dims) * (2 if dims[0] == 2 else 1)
 
 
@@ -56,37 +56,37 @@ _BOTH_STEP = Claim("pair", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dim
 
 @collective("reduce_scatter", "torus-buckets", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """In each bucket, rank r passes a partial sum along one dimension's ring after another; it ends with block r."""
+    """Pass, in each bucket, a partial sum along one dimension's ring after another; rank r ends with block r."""
     return dual(_gather(dims, turned=True))  # turned: the dual turns each send round, and the bucket must keep its direction
 
 
 @collective("all_gather", "torus-buckets", claim=_HALF, shapes=grids)
 def all_gather(dims: Dims) -> Schedule:
-    """In each bucket, rank r passes what it has along one dimension's ring after another: first its own block r."""
+    """Pass, in each bucket, what a rank has along one dimension's ring after another: first its own block."""
     return _gather(dims)
 
 
 @collective("all_reduce", "torus-buckets", claim=_BOTH, shapes=grids)
 def all_reduce(dims: Dims) -> Schedule:
-    """A reduce_scatter in 2D buckets at once, then an all_gather back along the same dimensions."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    """Do a reduce_scatter in 2D buckets at once, then an all_gather back along the same dimensions."""
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 @collective("reduce_scatter", "torus-in-step", claim=_STEP, shapes=cubes)
 def reduce_scatter_in_step(dims: Dims) -> Schedule:
-    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    """Do torus-buckets with the buckets of a direction in one queue: in every round each is on a dimension of its own."""
     return _in_step(reduce_scatter(dims))
 
 
 @collective("all_gather", "torus-in-step", claim=_STEP, shapes=cubes)
 def all_gather_in_step(dims: Dims) -> Schedule:
-    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    """Do torus-buckets with the buckets of a direction in one queue: in every round each is on a dimension of its own."""
     return _in_step(all_gather(dims))
 
 
 @collective("all_reduce", "torus-in-step", claim=_BOTH_STEP, shapes=cubes)
 def all_reduce_in_step(dims: Dims) -> Schedule:
-    """As torus-buckets, the buckets of a direction in one queue: each of them is on a dimension of its own in every round."""
+    """Do torus-buckets with the buckets of a direction in one queue: in every round each is on a dimension of its own."""
     return _in_step(all_reduce(dims))
 
 
@@ -95,7 +95,7 @@ def _in_step(free: Schedule) -> Schedule:
 
 
 def _gather(dims: Dims, *, turned: bool = False) -> Schedule:
-    """Rank 0's rows; translations give the others'. Every bucket takes as many steps, so that round t is each one's step t."""
+    """Return rank 0's rows; translations give the other ranks' rows. All buckets have equally many steps, step t in round t."""
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(first + k) % n_dims for k in reversed(range(n_dims))] for first in range(n_dims)]
@@ -104,10 +104,10 @@ def _gather(dims: Dims, *, turned: bool = False) -> Schedule:
 
 
 def _bucket(place: I64, channel: int, up: int) -> Iterator[Sends]:
-    """The steps of one bucket, whose axes `place` has in order: the grid of ranks, which are the blocks' names too."""
+    """Yield the steps of one bucket; `place` is the grid of ranks with its axes in order, and ranks also name blocks."""
     n_dims = place.ndim
     for k, d in enumerate(place.shape):
-        # [d, held] what rank 0's ring holds: any digit along the axes before, 0 along those to come; a rank's name is first.
+        # [d, held] what rank 0's ring holds: any digit along earlier axes, 0 along later ones; a rank's own block is first.
         ring = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
         for t in range(d - 1):
             yield Sends(0, ring[up % d, 0], ring[-up * t % d] * 2 * n_dims + channel, channel=channel)

@@ -1,11 +1,11 @@
 """The 2D ring on P x Q ranks: one half of the data reduces along x rings and then y rings, the other half y first.
 
 Source: Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, MLSys (2019), for
-one half; Feng et al., RailX (2025), eq. 7, for both at once. Rank (x, y), N = P Q; N blocks, each in a part for either half.
-All rings go upwards; with both ways it is the torus buckets of two dimensions, in half the time a byte.
+one half; Feng et al., RailX (2025), eq. 7, for both at once. Rank (x, y), N = P Q; N blocks, each with a part for either half.
+All rings go upwards. With both directions it would be the torus buckets of two dimensions, in half the time for each byte.
 
-What the first ring leaves with a rank is the block of that rank's own place in it, and this is what the second ring reduces;
-the paper's ring leaves the next place's, and mixing the two is a common mistake.
+The first ring leaves a rank with the block of that rank's own place in it, and the second ring reduces this block. In the paper
+the ring leaves the next place's block; to mix the two is a common mistake.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import planes
-from emu.collective.transform import dual, then
+from emu.collective.transform import concatenate, dual
 
 Plane = tuple[int, int]
 
@@ -28,7 +28,7 @@ def _rounds(dims: Plane) -> int:
 
 
 def _share(dims: Plane) -> Fraction:
-    """What one half's port carries in a reduce_scatter or an all_gather, of the whole."""
+    """Return the share of the whole that one half's port carries in a reduce_scatter or an all_gather."""
     n = dims[0] * dims[1]
     return Fraction(n - 1, 2 * n)
 
@@ -39,24 +39,24 @@ _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims:
 
 @collective("reduce_scatter", "2d-ring", claim=_HALF, shapes=planes)
 def reduce_scatter(dims: Plane) -> Schedule:
-    """Rank r passes half of its partial sums along its x ring and then its y ring, half y first; it ends with block r."""
+    """Pass half of rank r's partial sums along its x ring and then its y ring, half y first; rank r ends with block r."""
     return dual(_gather(dims, step=-1))  # downwards, because the dual turns each send round
 
 
 @collective("all_gather", "2d-ring", claim=_HALF, shapes=planes)
 def all_gather(dims: Plane) -> Schedule:
-    """Rank r passes half of its block along its y ring and then all it has along its x ring, the other half x first."""
+    """Pass half of rank r's block along its y ring and then all it has along its x ring, the other half x first."""
     return _gather(dims, step=1)
 
 
 @collective("all_reduce", "2d-ring", claim=_BOTH, shapes=planes)
 def all_reduce(dims: Plane) -> Schedule:
-    """A reduce_scatter in two halves at once, then an all_gather back along the same rings."""
-    return then(reduce_scatter(dims), all_gather(dims))
+    """Do a reduce_scatter in two halves at once, then an all_gather back along the same rings."""
+    return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
 def _gather(dims: Plane, step: int) -> Schedule:
-    """Rank (0, 0)'s rows; translations give the others'."""
+    """Return the rows of rank (0, 0); translations give the other ranks' rows."""
     n = dims[0] * dims[1]
     x_last = _half(np.arange(n).reshape(dims), 0, step)
     y_last = _half(np.arange(n).reshape(dims).T, 1, step)
@@ -64,7 +64,7 @@ def _gather(dims: Plane, step: int) -> Schedule:
 
 
 def _half(place: I64, half: int, step: int) -> Iterator[Sends]:
-    """One half's steps: around the ring of the second axis with a block, then around the first's with all of a row's."""
+    """Yield one half's steps: around the ring of the second axis with a block, then of the first with a row's blocks."""
     outer, inner = place.shape
     for t in range(inner - 1):
         yield Sends(0, place[0, step % inner], place[0, -step * t % inner] * 2 + half, channel=half)

@@ -1,6 +1,6 @@
-"""Emu: a training cluster that is not there. The schedule that is timed is the one that ran, and the one that is proved.
+"""Emu emulates training clusters: one schedule is executed on tensors, timed on a virtual fabric, and proved.
 
-The names below are the library's front; each is imported when it is first used, so that `import emu` costs nothing.
+The names below are the front of the library. Each is imported when it is first used, so that `import emu` takes no time.
 """
 
 import importlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emu.fabric.lower import lower as lower
     from emu.fabric.run import run as run
     from emu.topology.catalogue import build_topology as build_topology
-    from emu.topology.read.graph import topology_of as topology_of
+    from emu.topology.description.networkx_graph import topology_of as topology_of
 
 __version__ = "0.1.0"
 
@@ -34,18 +34,18 @@ _HOME = {
     "prove": "emu.collective.proof",
     "run": "emu.fabric.run",
     "schedule": "emu.collective.algorithm",
-    "topology_of": "emu.topology.read.graph",
+    "topology_of": "emu.topology.description.networkx_graph",
 }
 __all__ = tuple(_HOME)
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of the front from its home."""
+    """Return a name of the front, imported from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'emu' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The front's names, imported or not."""
+    """Return the names of the front, imported or not."""
     return [*__all__, "__version__"]

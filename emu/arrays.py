@@ -1,4 +1,4 @@
-"""The array types of the columns, and how a frozen value of columns is made and told from another."""
+"""The array types of columns, and functions that make columns and digests of values."""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ D = TypeVar("D", bound=np.generic)
 
 
 def column(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """A one-dimensional, contiguous, read-only array; a view where the values are one already."""
+    """Return a one-dimensional, contiguous, read-only array; a view where the values are one already."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.ndim == 1 and not array.flags.writeable:
         return array
@@ -28,7 +28,7 @@ def column(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
 
 
 def digest(parts: Iterable[object]) -> str:
-    """A stable hash over numbers, words and arrays: equal parts, equal digest, on every machine."""
+    """Return a stable hash of numbers, words and arrays: equal parts have equal digests on every machine."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -15,16 +15,18 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 
-MOST = 128  # vertices, where their number is even: the search takes some seconds there
-NONE = (4, 6)  # vertices of the complete directed graphs that have no decomposition
+MOST = 128  # largest even number of vertices: the search then takes some seconds
+NONE = (4, 6)  # numbers of vertices for which there is no decomposition
 _TEMPERATURE = 0.2  # at 0 the search can stick where no exchange of two factors helps
 
-Map = list[int]  # what follows each vertex
+Map = list[int]  # the successor of each vertex
 
 
 @lru_cache(maxsize=MOST)
 def directed_cycles(n: int) -> I64:
-    """[n - 1, n] the vertices in the order of each cycle; each directed edge is on one of them. One cycle where n is 1.
+    """Return [n - 1, n] the vertices in the order of each cycle; each directed edge is on one cycle.
+
+    For n = 1 there is one cycle.
 
     Raises:
         InputError: n is 4 or 6, below 1, or even and above 128.
@@ -40,7 +42,7 @@ def directed_cycles(n: int) -> I64:
 
 
 def both_ways(cycles: I64) -> I64:
-    """Undirected cycles [C, n] as directed ones [2C, n]."""
+    """Return undirected cycles [C, n] as directed ones [2C, n]."""
     return np.concatenate((cycles, cycles[:, ::-1]))
 
 
@@ -49,16 +51,18 @@ def _order(F: Map) -> list[int]:
 
 
 def _walecki(M: int) -> I64:
-    """[M, 2M + 1] cycle i is z, i, i-1, i+1, i-2 .. i-M mod 2M, where z is the last vertex."""
+    """Return [M, 2M + 1] cycles: cycle i is z, i, i-1, i+1, i-2 .. i-M mod 2M, where z is the last vertex."""
     k = np.arange(2 * M)
     zigzag = np.where(k % 2, -(k + 1) // 2, k // 2)
     return np.insert((np.arange(M)[:, None] + zigzag) % (2 * M), 0, 2 * M, axis=1)
 
 
 def _factors(n: int) -> list[Map]:
-    """[n - 1] maps of n vertices, n even and >= 8, each one cycle through all, which take each vertex to each other once.
+    """Return [n - 1] maps of n vertices, n even and >= 8.
 
-    Begins with the shifts x + d and exchanges two of them on some parts, until none falls into several cycles.
+    Each is one cycle through all; together they take each vertex to each other.
+
+    The search begins with the shifts x + d and exchanges two maps on some parts, until none falls into several cycles.
     """
     rng = Random(n)
     F = [[(x + d) % n for x in range(n)] for d in range(n)]  # F[0], the identity, stays: it is no factor
@@ -76,10 +80,10 @@ def _factors(n: int) -> list[Map]:
 
 
 def _flip(F: list[Map], rng: Random) -> None:
-    """Flip the product of the factors' signs, which no exchange of two factors can.
+    """Flip the product of the maps' signs, which no exchange of two maps can do.
 
-    Each exchange multiplies both signs alike; n-1 cycles of even n have the product -1, the shifts have (-1)**(n/2). So
-    two vertices are exchanged on an odd number of factors, which is a transposition in each of these.
+    Each exchange multiplies both signs by the same factor; n-1 cycles of even n have the product -1, the shifts have
+    (-1)**(n/2). So two vertices are exchanged on an odd number of maps, which is a transposition in each of these.
     """
     while True:
         p, q = rng.sample(range(1, len(F)), 2)  # shifts alone may have no odd part
@@ -94,7 +98,7 @@ def _flip(F: list[Map], rng: Random) -> None:
 
 
 def _exchanged(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
-    """P and Q, exchanged on each of their parts with probability 1/2."""
+    """Return P and Q, exchanged on each of their parts with probability 1/2."""
     P_new, Q_new = P.copy(), Q.copy()
     for part in _parts(P, Q):
         if rng.random() < 0.5:
@@ -104,7 +108,7 @@ def _exchanged(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
 
 
 def _parts(P: Map, Q: Map) -> list[list[int]]:
-    """The smallest sets that P and Q take to the same values, so that exchanged on one both stay one-to-one."""
+    """Return the smallest sets that P and Q take to the same values, so that an exchange on one keeps both one-to-one."""
     source = {y: x for x, y in enumerate(Q)}
     left, parts = set(range(len(P))), []
     for first in range(len(P)):

@@ -1,4 +1,4 @@
-"""The element types of data, by torch's names, and the reduce operations that can be taken of each; known without torch."""
+"""The element types of data, by torch's names, and the reduce operations of each; torch is not needed."""
 
 from emu.errors import must_be
 from emu.registry import unknown
@@ -6,7 +6,7 @@ from emu.registry import unknown
 REDUCE_OPERATIONS = ("sum", "avg", "product", "min", "max", "and", "or", "xor")
 
 _REALS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-_MOVED = {"float8_e4m3fn": 1, "float8_e5m2": 1}  # torch adds none of them
+_MOVED = {"float8_e4m3fn": 1, "float8_e5m2": 1}  # types that torch cannot add
 _COMPLEX = {"complex128": 16, "complex64": 8}
 _FLAGS = {"bool": 1}
 _INTEGERS = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8}
@@ -14,10 +14,10 @@ DTYPES = {**_REALS, **_MOVED, **_COMPLEX, **_FLAGS, **_INTEGERS}  # bytes of an 
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of an element.
+    """Return the bytes of an element.
 
     Raises:
-        InputError: none of `DTYPES`.
+        InputError: The dtype is none of `DTYPES`.
     """
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
@@ -25,7 +25,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def reductions_of(dtype: str) -> tuple[str, ...]:
-    """Which reduce operations can be taken of a dtype, in the order of `REDUCE_OPERATIONS`."""
+    """Return the reduce operations of a dtype, in the order of `REDUCE_OPERATIONS`."""
     if dtype in _MOVED:
         return ()
     if dtype in _COMPLEX:
@@ -35,10 +35,16 @@ def reductions_of(dtype: str) -> tuple[str, ...]:
 
 
 def check_reduces(where: str, dtype: str, reduce: str, can: tuple[str, ...]) -> None:
-    """Refuse a reduce operation that is none of those that can be taken of a dtype.
+    """Check that a reduce operation is one of those that a dtype has.
+
+    Args:
+        where: The beginning of the message.
+        dtype: The dtype.
+        reduce: The reduce operation.
+        can: The reduce operations of the dtype.
 
     Raises:
-        InputError: the message names those that can.
+        InputError: It is not. The message names those that the dtype has.
     """
     if not can:
         mend = "it can be moved, by an operation that adds nothing; cast it to reduce it"

@@ -1,8 +1,8 @@
-"""Files and folders that a person named: checked before anything is computed, and written whole or not at all.
+"""Files and folders that a user names: checked before anything is computed, and written whole or not at all.
 
-The bytes go to a draft in the same folder, which takes the file's name once it is whole: who reads the file meanwhile, or
-after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes the bytes as
-they are.
+The bytes go to a draft in the same folder, which takes the file's name once it is whole. A program that reads the file
+meanwhile, or after a crash, sees the old file or the new one. A stream, such as /dev/stdout, /dev/null or a named pipe, takes
+the bytes as they come.
 """
 
 import os
@@ -20,22 +20,22 @@ from typing import IO, Any
 
 from emu.errors import InputError, WriteError
 
-DRAFT = ".emu-draft"  # how the name of a draft ends
-_LONGEST = 20  # letters of the file's name that its draft begins with: file systems allow some 140 bytes and more
+DRAFT = ".emu-draft"  # suffix of a draft
+_LONGEST = 20  # letters of the file's name in its draft's name: file systems allow some 140 bytes and more
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _DESCRIPTORS = r"/dev/fd|/proc/{}(/task/\d+)?/fd"  # folders of what a process has open
-_MOST_LINKS = 40  # that Linux follows
+_MOST_LINKS = 40  # symbolic links that Linux follows
 
 
 def check_file(what: str, path: Path) -> None:
-    """Refuse a path that no file can be written to; a file that is there stays as it is.
+    """Check that a file can be written to a path; a file that is there stays as it is.
 
     Args:
-        what: The option that names it.
-        path: Of a file or a stream.
+        what: The option that names the path.
+        path: The path of a file or a stream.
 
     Raises:
-        InputError: its folder is not there or cannot be written, it is a folder itself, or the file may not be changed.
+        InputError: Its folder does not exist or cannot be written, the path is a folder, or the file may not be changed.
     """
     try:
         why = _hindrance(path)
@@ -46,10 +46,14 @@ def check_file(what: str, path: Path) -> None:
 
 
 def check_folder(what: str, path: Path) -> None:
-    """Refuse a path at which there is no folder that can be written, nor one that can be made.
+    """Check that a path is a folder that can be written, or that such a folder can be made.
+
+    Args:
+        what: The option that names the path.
+        path: The path of a folder.
 
     Raises:
-        InputError: a file in its place or above it, or a folder that cannot be written.
+        InputError: A file is in its place or above it, or the folder cannot be written.
     """
     there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:
@@ -63,25 +67,25 @@ def check_folder(what: str, path: Path) -> None:
 
 
 def make_folder(what: str, path: Path) -> None:
-    """Make a folder and those above it, where they are not there.
+    """Make a folder and those above it, where they do not exist.
 
     Raises:
-        WriteError: it cannot be made.
+        WriteError: It cannot be made.
     """
     with _telling(what, path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(what: str, path: Path, data: bytes) -> None:
-    """Write a file at once; if that fails, an older file of that name is as it was.
+    """Write a whole file at once; if that fails, an older file of that name is as it was.
 
     Args:
-        what: The option that names it.
-        path: Of a file, of a link to one, which stays a link, or of a stream.
-        data: All that is in it.
+        what: The option that names the path.
+        path: The path of a file, of a link to one, which stays a link, or of a stream.
+        data: The content.
 
     Raises:
-        WriteError: it cannot be written.
+        WriteError: It cannot be written.
     """
     with _telling(what, path):
         if is_stream(path):
@@ -95,12 +99,12 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Give a file these bytes, or leave it as it is.
 
     Args:
-        path: Of a plain file that may be there; it keeps its mode and its owner.
-        data: All that is in it.
-        mode: Of a new file, less what the umask takes.
+        path: The path of a plain file; a file that is there keeps its mode and its owner.
+        data: The content.
+        mode: The mode of a new file, before the umask.
 
     Raises:
-        OSError: the folder or the disk does not take it.
+        OSError: The folder or the disk refuses the file.
     """
     draft = _draft_of(path.parent, path.name)
     with _removed(draft):
@@ -112,10 +116,10 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path leads to what has no content of its own to replace, or to what this process has open already.
+    """Return whether a path leads to a stream without content of its own, or to a file that this process has open.
 
     Raises:
-        OSError: links in a circle, or a folder on the way that cannot be read.
+        OSError: Links form a cycle, or a folder on the way cannot be read.
     """
     if _descriptor(path) is not None:
         return True
@@ -143,7 +147,10 @@ def _hindrance(path: Path) -> str:
 
 
 def _refusal(folder: Path, name: str) -> str:
-    """Return what the system says to a draft in a folder; "" where it takes one. Nothing else tells it of every file system."""
+    """Return the system's reason to refuse a draft in a folder; "" where it takes one.
+
+    A draft is made to find out: nothing else works on every file system.
+    """
     draft = _draft_of(folder, name)
     try:
         with _removed(draft):
@@ -154,7 +161,7 @@ def _refusal(folder: Path, name: str) -> str:
 
 
 def _stream(path: Path) -> IO[bytes]:
-    """Open a stream; one that is open already goes on where it is, as its file may have been written to."""
+    """Open a stream; a file that is already open goes on at its position, because it may have content."""
     number = _descriptor(path)
     if number is None:
         return path.open("wb")
@@ -193,7 +200,7 @@ def _take_after(path: Path, draft: Path) -> None:
 
 @contextmanager
 def _removed(draft: Path) -> Iterator[None]:
-    """Remove a draft however what is done with it ends: by an error, by Ctrl-C, or by a signal that would end the process."""
+    """Remove a draft at the end, whether that is an error, Ctrl-C, or a signal that would end the process."""
 
     def remove() -> None:
         with suppress(OSError, ValueError):  # it was never made, or its folder is gone
@@ -211,14 +218,14 @@ _FIRST = threading.main_thread()
 
 @contextmanager
 def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
-    """Have a signal that would end the process call a function first; one that has a handler keeps it."""
+    """Call a function first when a signal would end the process; a signal that has a handler keeps it."""
 
     def end(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
         act()
         os.kill(os.getpid(), number)
 
-    main = threading.get_ident() == _FIRST.ident  # which alone may have handlers; ranks are told another is the main thread
+    main = threading.get_ident() == _FIRST.ident  # only this thread may have handlers; ranks see another main thread
     caught = [number for number in _ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
     try:
         for number in caught:
@@ -231,7 +238,7 @@ def _before_the_end(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _telling(what: str, path: Path) -> Iterator[None]:
-    """Turn what the system refuses into one line."""
+    """Turn an error of the system into one line."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What the catalogue offers: file a thing under its name, find it again, build it from a word.
+"""The registry of the catalogue: file a thing under its name, find it again, parse a text that names it.
 
-The catalogue's packages are found by the entry points of the group `emu.catalogue`; every module in them is imported, and
-files what it has by a decorator. So a new collective, topology or model is one new file.
+The packages of the catalogue are found by the entry points of the group `emu.catalogue`. Every module in them is imported, and
+files its things by a decorator. So a new collective, topology or model is one new file.
 """
 
 import difflib
@@ -24,15 +24,15 @@ from emu.errors import InputError
 from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
-_FILED: list[object] | None = None  # what the user's file that is being read has filed so far; None: none is
-_OF_CATALOGUE: list[object] = []  # in its place while the catalogue is read
+_FILED: list[object] | None = None  # things that the user's file that is being read has filed; None: no file is read
+_OF_CATALOGUE: list[object] = []  # stands in its place while the catalogue is read
 
 
 class Registry(Generic[T]):
-    """Things of one kind by name, filled on first use from the catalogue package of that kind.
+    """The things of one kind by name, filled on first use from the catalogue package of that kind.
 
     Args:
-        kind: What one of them is called in an error message, e.g. "topology".
+        kind: The name of the kind in error messages, e.g. "topology".
         package: The name of the entry point that files them, e.g. "topologies".
     """
 
@@ -45,12 +45,12 @@ class Registry(Generic[T]):
         """File `thing` under `name`.
 
         Raises:
-            InputError: the name is taken.
+            InputError: The name is taken.
         """
         if _FILED is not None and _FILED is not _OF_CATALOGUE:
             load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
         if name in self._filed:
-            raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
+            raise InputError(f"{self.kind}: {name!r} is filed twice; give one of them another name")
         self._filed[name] = thing
         if _FILED is not None:
             _FILED.append(thing)
@@ -58,10 +58,10 @@ class Registry(Generic[T]):
             note_caller()
 
     def find(self, name: str) -> T:
-        """The thing of that name.
+        """Return the thing of that name.
 
         Raises:
-            InputError: nothing has that name; the message names the nearest.
+            InputError: Nothing has that name; the message names the nearest.
         """
         load_catalogue(self.package)
         if name not in self._filed:
@@ -74,12 +74,12 @@ class Registry(Generic[T]):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that nothing has, with the nearest."""
-    return InputError(f"registry: no {kind} is called {name!r}; {nearest(name, known)}")
+    """Return the error for an unknown name, which names the nearest known ones."""
+    return InputError(f"unknown name: no {kind} is called {name!r}; {nearest(name, known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What an error adds for a name that nothing has: its variants, else the nearest known names, else all of them."""
+    """Return the hint for an unknown name: its variants, else the nearest known names, else all of them."""
     names = sorted(known)
     near = [n for n in names if n.startswith(f"{name}:")] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
@@ -104,7 +104,7 @@ def _load(package: str) -> None:
 
 
 def _set_aside(name: str) -> dict[str, ModuleType]:
-    """Take out what a user's script has imported from a folder of its own that has the catalogue's name."""
+    """Take out of `sys.modules` what a user's script imported from its own folder with the catalogue's name, and return it."""
     spec, there = spec_beside(name), sys.modules.get(name)
     if spec is None or there is None or _origin(there.__spec__) == _origin(spec):
         return {}
@@ -116,13 +116,13 @@ def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
 
 
 def _drop(name: str) -> dict[str, ModuleType]:
-    """Take a package and all in it out of `sys.modules`."""
+    """Take a package and all in it out of `sys.modules`, and return them."""
     return {n: sys.modules.pop(n) for n in list(sys.modules) if n == name or n.startswith(name + ".")}
 
 
 @contextmanager
 def filing(path: Path) -> Iterator[list[object]]:
-    """Yield a list of what is filed meanwhile, by a user's file that is read."""
+    """Yield a list that collects what a user's file files while it is read."""
     filed: list[object] = []
     with reading(path), _filing(filed):
         yield filed
@@ -130,7 +130,7 @@ def filing(path: Path) -> Iterator[list[object]]:
 
 @contextmanager
 def _filing(filed: list[object]) -> Iterator[None]:
-    """What is filed meanwhile goes to that list as well."""
+    """Collect what is filed within in a list as well."""
     global _FILED  # noqa: PLW0603  a decorator in the file that is read has no other way to tell
     before, _FILED = _FILED, filed
     try:
@@ -140,13 +140,10 @@ def _filing(filed: list[object]) -> Iterator[None]:
 
 
 def import_file(path: Path) -> list[object]:
-    """Run a user's own Python file, so that what it files is found with the rest.
-
-    Returns:
-        What it has filed.
+    """Run a user's own Python file, so that what it files is found with the rest, and return what it has filed.
 
     Raises:
-        InputError: the file cannot be read, fails, or files nothing; the message has its error and line.
+        InputError: The file cannot be read, fails, or files nothing; the message has its error and line.
     """
     name = f"emu_import_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -168,19 +165,22 @@ def import_file(path: Path) -> list[object]:
 
 
 def line_of(error: Exception) -> str:
-    """`file.py, line 7: ` where a function that was called went wrong, in the file that it is of; "" where it never began."""
+    """Return `file.py, line 7: ` for the place where a called function failed, in that function's file.
+
+    "" where it never began.
+    """
     called = traceback.extract_tb(error.__traceback__)[1:2]
     return f"{_line(error, called[0].filename)}: " if called else ""
 
 
 def _line(error: Exception, path: str) -> str:
-    """The last line of that file in the traceback; "" where there is none."""
+    """Return the last line of a file in the traceback; "" where there is none."""
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"{Path(path).name}, line {at[-1].lineno}" if at else ""
 
 
 def _import_package(name: str) -> ModuleType:
-    """The catalogue's own package, also where a folder of that name lies beside the user's script."""
+    """Return the catalogue's own package, even where a folder of that name lies beside the user's script."""
     spec = spec_beside(name)
     if name in sys.modules or spec is None or spec.loader is None:
         return importlib.import_module(name)
@@ -197,10 +197,10 @@ def drop_catalogue_names() -> None:
 
 
 def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
-    """Name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
+    """Return name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
 
     Raises:
-        InputError: a setting without `=`, a setting given twice, or a variant that is empty, second or after settings.
+        InputError: A setting has no `=` or is given twice, or a variant is empty, the second one, or after settings.
     """
     name, *rest = text.split(":")
     variant = ""
@@ -220,10 +220,10 @@ def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
 
 
 def check_settings(where: str, build: Callable[..., object], given: Mapping[str, str]) -> None:
-    """Refuse settings that `build` does not take, and say which it still needs beside those that are given.
+    """Check that `build` takes all given settings, and that no setting that it needs is missing.
 
     Raises:
-        InputError: an unknown setting (with the nearest), or a required one that is missing.
+        InputError: A setting is unknown (the message names the nearest), or one is missing.
     """
     known = inspect.signature(build).parameters
     for key in given:

@@ -1,6 +1,6 @@
-"""The code that results follow from: Emu's own, the catalogue's, and that of users. What is kept is named by its digest.
+"""The code on which results depend: Emu's own, the catalogue's, and that of users. Its digest names stored results.
 
-A user's code is every file that files something, with the modules that it imports, in functions too, but for Python's own and
+A user's code is every file that files something, with the modules that it imports, in functions too, without Python's own and
 installed ones. Files that such code reads by itself are not known here.
 """
 
@@ -23,7 +23,7 @@ _EMU = Path(__file__).resolve().parent
 _NO_CODE = frozenset({".pyc", ".md"})
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
-_USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, as they came
+_USERS: list[Path] = []  # files that have filed something, and modules that these have loaded, in order
 
 
 def edition() -> int:
@@ -32,13 +32,13 @@ def edition() -> int:
 
 
 def of_edition(*asked: Hashable, **words: Hashable) -> Hashable:
-    """Return a key of what is asked that changes with the edition: what is kept in this process is as new as that."""
+    """Return a cache key of some arguments that changes with the edition, so that this process's caches are never stale."""
     return hashkey(edition(), *asked, **words)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Note a file that is read meanwhile, and the modules of users that are loaded for it."""
+    """Note a file that is read within, and the modules of users that are loaded for it."""
     before = {*sys.modules}
     _USERS.append(path.resolve())
     try:
@@ -57,7 +57,7 @@ def note_caller() -> None:
 
 
 def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return where the package of that name lies that was installed with this one."""
+    """Return the specification of the package of that name that was installed together with Emu; None: there is none."""
     return importlib.machinery.PathFinder.find_spec(name, [str(_EMU.parent)])
 
 
@@ -72,7 +72,7 @@ def code_digest(*more: Path) -> str:
     """Return a digest of Emu's code, the catalogue's, that of users, and numpy's version.
 
     Args:
-        more: Folders of which every file counts, data too.
+        *more: Folders of which every file counts, data too.
     """
     state = hashlib.blake2b(digest_size=16)
     for part in (version("numpy"), _of_folders(_own(), ".py"), _of_folders(more), _of_users(edition())):
@@ -92,7 +92,7 @@ def _of_users(edition: int) -> str:
 
 
 def _of_files(files: Iterable[Path]) -> str:
-    """Return a digest of files by their names; of one that cannot be read, one that no other process has."""
+    """Return a digest of files and their names; a file that cannot be read counts as one that no other process has."""
     state = hashlib.blake2b(digest_size=16)
     for path in files:
         try:
@@ -115,7 +115,7 @@ def _with_imported(files: Iterable[Path]) -> set[Path]:
 
 
 def _imported(path: Path) -> set[Path]:
-    """Return the files of users that a file of Python imports, in functions too; none where it is no Python."""
+    """Return the files of users that a Python file imports, in functions too; none where it is no Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -133,7 +133,7 @@ def _imported(path: Path) -> set[Path]:
 
 
 def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files in any of the folders that a name with dots may mean: of each package on the way, and of a module."""
+    """Yield the files in any of the folders that a dotted name may mean: the packages on the way, and the module."""
     parts = name.split(".")
     for folder in folders if parts[0] != _EMU.name else ():
         for upto in range(1, len(parts) + 1):
@@ -142,19 +142,19 @@ def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _is_users(path: Path) -> bool:
-    """Return whether a file is neither Python's, nor installed, nor Emu's."""
+    """Return whether a file belongs to a user: it is neither Python's, nor installed, nor Emu's."""
     return not is_installed(path) and not {*_own(), *_PYTHON} & {*path.resolve().parents}
 
 
 def is_installed(path: Path) -> bool:
-    """Return whether a file is of a package that is installed, be it with `pip install --target`, in a folder of any name."""
+    """Return whether a file belongs to an installed package, even one from `pip install --target` in a folder of any name."""
     places = (each for each in (path, *path.parents) if each.name)
     return not _INSTALLED.isdisjoint(path.parts) or any(each.name in _installed_in(each.parent) for each in places)
 
 
 @cache
 def _installed_in(folder: Path) -> frozenset[str]:
-    """Return the files and folders that installers have recorded in a folder; none where they have recorded nothing."""
+    """Return the files and folders that installers have recorded in a folder; none where there are no records."""
     records = (path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.dist-info/RECORD"))
     files = (line.partition(",")[0] for record in records for line in record.splitlines())
     return frozenset(file.partition("/")[0] for file in files)

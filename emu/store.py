@@ -1,7 +1,7 @@
-"""Files that Emu keeps for itself between commands: in the user's cache folder, no more than so many bytes of a kind.
+"""Files that Emu stores for itself between commands: in the user's cache folder, up to a number of bytes of each kind.
 
-A file is named by the digest of what it was made from. So it never goes stale, two processes that write the same one write the
-same bytes, and any file may be deleted at any time. Files are read only where nobody but the user can have written them.
+A file is named by the digest of what it was made from. So it never goes stale, two processes that write the same file write the
+same bytes, and any file may be deleted at any time. Files are read only where no other user can have written them.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ def _check(data: bytes) -> bytes:
 
 
 def user_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Where this platform wants a program's cache; XDG_CACHE_HOME says otherwise on any of them."""
+    """Return the folder for a program's cache on this platform; XDG_CACHE_HOME overrides it on every platform."""
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none
     places = {"darwin": home / "Library" / "Caches", "win32": Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")}
     return Path(environ.get("XDG_CACHE_HOME") or places.get(platform, home / ".cache")) / "emu"
@@ -41,10 +41,10 @@ def make_private(folder: Path) -> None:
 
 
 def exposure(folder: Path) -> str:
-    """Return how others than the user and root could change what a folder has; "" where they could not.
+    """Return the way in which others than the user and root could change the content of a folder; "" where they could not.
 
-    The folder must be the user's, and nobody else may write it or put another in its place: what is above it is the user's or
-    of whom / is, and not to be written by others, but for one such as /tmp, where nobody replaces what is another's.
+    The folder must be the user's, and nobody else may write it or replace it. The folders above must be the user's or the owner
+    of /'s, and others may not write them, but for one such as /tmp, where nobody can replace another's files.
     """
     if sys.platform == "win32":  # where a user's folders are the user's alone, and modes say nothing
         return ""
@@ -64,13 +64,13 @@ def exposure(folder: Path) -> str:
 
 
 def _others_write(found: os.stat_result) -> bool:
-    """Return whether others than its owner may; a group that has the owner alone, as many systems make them, is no other."""
+    """Return whether others than the owner may write; a group with the owner alone, as many systems make, is not others."""
     writers = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return bool(writers) and not (writers == stat.S_IWGRP and _is_own_group(found.st_gid))
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether a group is the one that bears the user's name, with nobody else in it; never of root."""
+    """Return whether a group has the user's name and nobody else in it; never for root."""
     users, groups = map(importlib.import_module, ("pwd", "grp"))  # Windows has neither
     try:
         user, group = users.getpwuid(os.geteuid()), groups.getgrgid(gid)
@@ -82,13 +82,13 @@ def _is_own_group(gid: int) -> bool:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of files, of which those read or written least recently go when there are more than `most_bytes`."""
+    """A folder of files; the least recently used files are deleted when there are more than `most_bytes`."""
 
     folder: Path
     most_bytes: int
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None if there is none that can be read, a damaged one, or one that others can have written."""
+        """Return the content of a file; None if it cannot be read, is damaged, or others can have written it."""
         try:
             with (self.folder.resolve() / name).open("rb") as file:
                 if not self._is_own(os.fstat(file.fileno())):
@@ -101,10 +101,10 @@ class Store:
         return data if stored[:_CHECK_BYTES] == _check(data) else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there at once: who reads it meanwhile sees all of it or nothing.
+        """Write a file at once: a program that reads it meanwhile sees all of it or nothing.
 
         Raises:
-            OSError: the folder cannot be made or written, or others could change what is there.
+            OSError: The folder cannot be made or written, or others could change its content.
         """
         make_private(self.folder)
         if why := exposure(self.folder):
@@ -119,14 +119,14 @@ class Store:
         return found.st_uid == os.geteuid() and not _others_write(found) and not exposure(self.folder)
 
     def _touch(self, name: str) -> None:
-        """Remember that a file was of use; nobody need be able to write the folder for that."""
+        """Note that a file was used; this may fail where the folder cannot be written."""
         try:
             os.utime(self.folder / name)
         except OSError:
             return
 
     def _make_room(self) -> None:
-        """Delete the files of least recent use, beyond the bytes that there may be; also drafts that nobody finished."""
+        """Delete the least recently used files beyond the limit, and unfinished drafts with them."""
         total = 0
         for _, size, path in sorted(self._files(), reverse=True):
             total += size
@@ -134,7 +134,7 @@ class Store:
                 Path(path).unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """When each file was of use, its bytes, its path; without those that another process deletes right now."""
+        """Return the time of use, the bytes and the path of each file, without files that another process deletes right now."""
         files = []
         with os.scandir(self.folder) as found:
             for file in found:

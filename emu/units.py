@@ -1,7 +1,7 @@
-"""Parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
+"""Units: parse and print sizes, rates and times; virtual time is counted in integer ticks of 1 fs.
 
-Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only.
-A bare K, M or G is refused: half of the field means 10**3 by it, the other half 2**10.
+Sizes are bytes, rates bytes per second. `GB` is 10**9, `GiB` 2**30; `Gb/s` (bits) is taken on input only. A bare K, M or G is
+refused: half of the field means 10**3 by it, the other half 2**10.
 """
 
 import re
@@ -23,7 +23,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\
 def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
     found = _QUANTITY.match(text)
     if found is None:
-        raise must_be("units", name, what, text)
+        raise must_be("quantity", name, what, text)
     return _exact(found.group(1), name, what, text), found.group(2) or ""
 
 
@@ -36,37 +36,37 @@ def _scale(prefix: str) -> int | None:
 
 
 def parse_size(text: str | float, name: str = "size") -> int:
-    """Bytes of a size such as `64MiB`, `1.5GB` or `4096`.
+    """Return the bytes of a size such as `64MiB`, `1.5GB` or `4096`.
 
     Raises:
-        InputError: not a size, not a whole number of bytes, negative, 2**63 or more, or a bare K/M/G.
+        InputError: The text is no size, no whole number of bytes, negative, 2**63 or more, or has a bare K, M or G.
     """
     what = "a size such as 64MiB, 1GB or 4096B"
     if not isinstance(text, str):
         return _whole_bytes(_exact(text, name, what), name, what, text)
     number, unit = _split(text, name, what)
     if unit.endswith("b"):
-        raise must_be("units", name, what, text, "bytes are written with a capital B")
+        raise must_be("quantity", name, what, text, "bytes are written with a capital B")
     if unit.removesuffix("i") in _PREFIX.keys() - {""}:
         letter = unit[0].upper()
-        raise must_be("units", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
+        raise must_be("quantity", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
     scale = _scale(unit.removesuffix("B"))
     if scale is None:
-        raise must_be("units", name, what, text)
+        raise must_be("quantity", name, what, text)
     return _whole_bytes(_EXACT.multiply(number, scale), name, what, text)
 
 
 def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
     if not 0 <= value < 2**63 or value != value.to_integral_value():
-        raise must_be("units", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
+        raise must_be("quantity", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
     return int(value)
 
 
 def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
-    """Bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
+    """Return the bytes per second of a rate such as `50GB/s` or `400Gb/s` (bits).
 
     Raises:
-        InputError: not a rate, not above 0, or above 1 PB/s, a byte a tick.
+        InputError: The text is no rate, not above 0, or above 1 PB/s, a byte a tick.
     """
     what = "a rate above 0 such as 50GB/s or 400Gb/s"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "B/s")
@@ -74,56 +74,60 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
     scale = _scale(per_second[:-1]) if per_second != unit and per_second[-1:] in ("B", "b") else None
     rate = float(_EXACT.divide(number * (scale or 0), 8 if per_second.endswith("b") else 1))
     if not 0 < rate <= TICKS_PER_S:
-        raise must_be("units", name, what, text, "at most 1 PB/s, a byte a tick" if rate > 0 else "")
+        raise must_be("quantity", name, what, text, "at most 1 PB/s, a byte a tick" if rate > 0 else "")
     return rate
 
 
 def parse_time(text: str | float, name: str = "time") -> int:
-    """Ticks (1 fs) of a time such as `500ns`; a number that is no word is seconds.
+    """Return the ticks (1 fs) of a time such as `500ns`; a number, not a text, is in seconds.
 
     Raises:
-        InputError: not a time, negative, or beyond 2**63 ticks (2.5 hours).
+        InputError: The text is no time, negative, or beyond 2**63 ticks (2.5 hours).
     """
     what = "a time of 0 or more such as 500ns or 1.5us"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
     power = _TIMES.get(unit)
     if power is None:
-        raise must_be("units", name, what, text, "units are s, ms, us, ns, ps and fs")
+        raise must_be("quantity", name, what, text, "units are s, ms, us, ns, ps and fs")
     if number < 0:
-        raise must_be("units", name, what, text)
+        raise must_be("quantity", name, what, text)
     return ticks(number.scaleb(power, _EXACT), name)
 
 
 def ticks(seconds: float | Decimal, name: str = "time") -> int:
-    """Ticks of a number of seconds, as an exact decimal rounded half-even once."""
+    """Return the ticks of a number of seconds, as an exact decimal that is rounded half-even once."""
     value = _exact(seconds, name, "a number of seconds")
     if value < 0:
-        raise must_be("units", name, "0 or more", seconds)
+        raise must_be("quantity", name, "0 or more", seconds)
     whole = int(_EXACT.multiply(value, TICKS_PER_S).to_integral_value(ROUND_HALF_EVEN))
     if whole > MAX_TICKS:
-        raise InputError(f"units: {name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
+        raise InputError(f"quantity: {name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
     return whole
 
 
 def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
-    """The number that was written, unless it is none or has more digits before or after the point than any quantity."""
+    """Return the exact number.
+
+    Raises:
+        InputError: It is no number, or it has more digits before or after the point than any quantity has.
+    """
     try:
         value = Decimal(str(number))
     except InvalidOperation:
-        raise must_be("units", name, what, number if got is None else got) from None
+        raise must_be("quantity", name, what, number if got is None else got) from None
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or max(abs(value.adjusted()), abs(exponent)) > _MOST_DIGITS:
-        raise must_be("units", name, what, number if got is None else got)
+        raise must_be("quantity", name, what, number if got is None else got)
     return value
 
 
 def seconds(ticks: int) -> float:
-    """Seconds of a number of ticks."""
+    """Return the seconds of a number of ticks."""
     return int(ticks) / TICKS_PER_S
 
 
 def format_size(size_bytes: float) -> str:
-    """`64 MiB`, `1.5 KiB`, `40 B`."""
+    """Return a size as text: `64 MiB`, `1.5 KiB`, `40 B`."""
     for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size_bytes >= 1024**power:
             return f"{size_bytes / 1024**power:.4g} {unit}"
@@ -131,17 +135,17 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_bandwidth(bandwidth_Bps: float) -> str:
-    """`50 GB/s`."""
+    """Return a rate as text: `50 GB/s`."""
     return _metric(bandwidth_Bps, "B/s")
 
 
 def format_flops(flops: float) -> str:
-    """`989 TFLOP`."""
+    """Return a number of floating-point operations as text: `989 TFLOP`."""
     return _metric(flops, "FLOP")
 
 
 def format_count(n: int) -> str:
-    """`405.9 B`, `131.4 k`, `12`: thousands, millions, billions and trillions."""
+    """Return a number as text, in thousands, millions, billions or trillions: `405.9 B`, `131.4 k`, `12`."""
     for power, word in ((4, " T"), (3, " B"), (2, " M"), (1, " k")):
         if n >= 1000**power:
             return f"{n / 1000**power:.4g}{word}"
@@ -156,7 +160,7 @@ def _metric(value: float, unit: str) -> str:
 
 
 def format_time(time_s: float) -> str:
-    """`2.363 ms`, `500 ns`."""
+    """Return a time as text: `2.363 ms`, `500 ns`."""
     for power, unit in ((0, "s"), (-3, "ms"), (-6, "us"), (-9, "ns")):
         if abs(time_s) >= 10.0**power:
             return f"{time_s / 10.0**power:.4g} {unit}"

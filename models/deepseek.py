@@ -1,7 +1,7 @@
 """DeepSeek-V3: multi-head latent attention; three dense layers, then many small experts and a shared one.
 
 A token goes to experts of four of eight groups only. Multi-token prediction is left out. The bias that evens out the choice of
-experts is there, and is not updated; the balancing loss is the sequence-wise one of the paper taken over a whole batch.
+experts is present and is not updated. The balancing loss is the sequence-wise one of the paper, taken over a whole batch.
 Source: DeepSeek-AI, DeepSeek-V3 Technical Report (2024), arXiv 2412.19437, sections 2.1 and 4.2.
 """
 
@@ -25,23 +25,23 @@ class Config:
     """Sizes of one DeepSeek-V3."""
 
     layers: int
-    dense_layers: int  # the first of them
+    dense_layers: int  # number of dense layers, which come first
     hidden: int
     heads: int
     query_rank: int
     key_rank: int
     turned: int  # elements of a head that rotary embedding turns
-    plain: int  # ... and those that it does not
+    plain: int  # elements of a head that it does not turn
     value: int  # elements of a head's value
     dense_ffn: int
-    ffn: int  # of one expert, and of the shared one
+    ffn: int  # columns of one expert, and of the shared one
     vocab: int
     max_seq: int
     experts: int
     top_k: int
     groups: int
     top_groups: int
-    scale: float = 2.5  # of the experts' weights
+    scale: float = 2.5  # factor of the experts' weights
     balance: float = 0.0001
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
@@ -49,19 +49,19 @@ class Config:
 
     @property
     def attention(self) -> Latent:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         sizes = (self.hidden, self.heads, self.query_rank, self.key_rank, self.turned, self.plain, self.value)
         return Latent(*sizes, self.rope_theta, self.norm_eps)
 
     @property
     def routing(self) -> Routing:
-        """Sigmoids of each expert, normalised and scaled; the choice by groups, corrected by a bias."""
+        """The routing: sigmoids of each expert, normalised and scaled; the choice is by groups, corrected by a bias."""
         groups = (self.groups, self.top_groups)
         return Routing(self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of each layer."""
+        """The kind of each layer."""
         return ("dense",) * self.dense_layers + ("moe",) * (self.layers - self.dense_layers)
 
 
@@ -110,7 +110,7 @@ SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**S
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
 
     def layer(kind: str) -> Layer:
         norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
@@ -127,7 +127,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n = tokens.n
     if name == EMBEDDING:
         return (lookup("embedding", n, c.vocab, c.hidden),)
@@ -143,7 +143,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def deepseek(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

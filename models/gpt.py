@@ -31,12 +31,12 @@ class Config:
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         return Heads(self.hidden, self.heads, self.heads, head_dim(self.hidden, self.heads), biased=True)
 
     @property
     def ffn(self) -> int:
-        """Columns of the feed-forward block."""
+        """The number of columns of the feed-forward block."""
         return 4 * self.hidden
 
 
@@ -70,7 +70,7 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS}, ends=TIED_
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
 
     def layer() -> Layer:
         ffn = Plain(c.hidden, c.ffn, "gelu", biased=True)
@@ -83,7 +83,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n = tokens.n
     if name == EMBEDDING:
         return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
@@ -95,7 +95,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def gpt(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

@@ -1,4 +1,4 @@
-"""GPT-MoE: GPT, of whose feed-forward blocks every other one is experts, each as wide as the block that it replaces.
+"""GPT-MoE: GPT with experts in place of every second feed-forward block, each expert as wide as the block that it replaces.
 
 Experts have no biases. Sources: the InfiniteHBD paper (2025), appendix B; Fedus et al., Switch Transformers (2021), section 2.2
 (coefficient of the balancing loss).
@@ -31,28 +31,28 @@ class Config:
     max_seq: int = 2048
     experts: int = 8
     top_k: int = 2
-    every: int = 2  # of so many layers the last has experts
+    every: int = 2  # one layer in so many has experts: the last of them
     balance: float = 0.01
     source: str = ""
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         return Heads(self.hidden, self.heads, self.heads, head_dim(self.hidden, self.heads), biased=True)
 
     @property
     def ffn(self) -> int:
-        """Columns of a feed-forward block, and of an expert."""
+        """The number of columns of a feed-forward block, and of an expert."""
         return 4 * self.hidden
 
     @property
     def routing(self) -> Routing:
-        """Softmax over all experts, of which the best are normalised."""
+        """The routing: a softmax over all experts; the weights of the best are normalised."""
         return Routing(self.experts, self.top_k, balance=self.balance)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of each layer."""
+        """The kind of each layer."""
         return tuple("dense" if layer % self.every else "moe" for layer in range(1, self.layers + 1))
 
 
@@ -64,7 +64,7 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": S
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
 
     def layer(kind: str) -> Layer:
         norms, attention = (nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden)), Attention(c.attention, tokens)
@@ -80,7 +80,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n = tokens.n
     if name == EMBEDDING:
         return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
@@ -95,7 +95,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

@@ -1,6 +1,6 @@
 """Grok-1: four RMSNorms a layer, grouped-query attention, and in every layer experts that are GeGLU blocks.
 
-Embeddings are tied, and scaled on their way in and out. The cap of attention scores at 30 (by a hyperbolic tangent) is left
+Input and output embeddings are tied, and both are scaled. The cap of attention scores at 30 (by a hyperbolic tangent) is left
 out: it changes no size, and PyTorch's attention has none.
 Source: xAI, Grok-1 (2024), model.py and run.py published with the weights.
 """
@@ -29,7 +29,7 @@ class Config:
     hidden: int
     heads: int
     kv_heads: int
-    ffn: int  # of one expert
+    ffn: int  # columns of one expert
     vocab: int
     max_seq: int = 8192
     experts: int = 8
@@ -42,13 +42,13 @@ class Config:
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         dim = head_dim(self.hidden, self.heads)
         return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
     @property
     def routing(self) -> Routing:
-        """Softmax over all experts, of which the best keep their weights."""
+        """The routing: a softmax over all experts, of which the best keep their weights."""
         return Routing(self.experts, self.top_k, normalised=False)
 
 
@@ -62,31 +62,31 @@ SHARDS = {**shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS}, end
 
 
 class Embedding(nn.Module):
-    """Rows of a table, scaled."""
+    """A table of embeddings whose rows are scaled."""
 
     def __init__(self, vocab: int, hidden: int, scale: float) -> None:
         super().__init__()
         self.words, self.scale = nn.Embedding(vocab, hidden), scale
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[B, T] -> [B, T, hidden]."""
+        """Return the scaled embeddings [B, T, hidden] of tokens [B, T]."""
         return self.words(tokens) * self.scale  # type: ignore[no-any-return]
 
 
 class Output(Tied):
-    """Products with the rows of the embedding, scaled."""
+    """The output layer: scaled products with the rows of the embedding."""
 
     def __init__(self, words: nn.Embedding, scale: float) -> None:
         super().__init__(words)
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, vocab]."""
+        """Return the scores [B, T, vocab] of x [B, T, hidden]."""
         return super().forward(x) * self.scale
 
 
 class Layer(nn.Module):
-    """Attention and experts, each between two norms and added to what came in."""
+    """A layer of Grok: attention and experts, each between two norms and added to its input."""
 
     def __init__(self, c: Config, tokens: int) -> None:
         super().__init__()
@@ -98,13 +98,13 @@ class Layer(nn.Module):
         self.sparse_out_norm = nn.RMSNorm(c.hidden, c.norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
+        """Return the layer's output [B, T, hidden] for x [B, T, hidden]."""
         x = x + self.attention_out_norm(self.attention(self.attention_norm(x)))
         return x + self.sparse_out_norm(self.sparse(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
     embedding = Embedding(c.vocab, c.hidden, c.embedding_scale)
     output, norm = Output(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(embedding, (Layer(c, tokens) for _ in range(c.layers)), norm, output)
@@ -113,7 +113,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n, h = tokens.n, c.hidden
     if name == EMBEDDING:
         return lookup("embedding.words", n, c.vocab, h), element_wise("embedding.scale", "scale", n * h, sequence=True)
@@ -134,7 +134,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def grok(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

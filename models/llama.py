@@ -1,7 +1,8 @@
-"""Llama: RMSNorm, rotary embedding, grouped-query attention, SwiGLU; no bias, input and output embeddings not tied.
+"""Llama: RMSNorm, rotary embedding, grouped-query attention, SwiGLU; no biases, input and output embeddings not tied.
 
 Sources: Touvron et al., Llama 2 (2023), arXiv 2307.09288, section 2.2 and table 1; Dubey et al., The Llama 3 Herd of Models
-(2024), arXiv 2407.21783, section 3.2 and table 3; sizes that these do not print: the configurations published with the weights.
+(2024), arXiv 2407.21783, section 3.2 and table 3; for sizes that these do not print, the configurations published with the
+weights.
 """
 
 from dataclasses import dataclass, replace
@@ -30,12 +31,12 @@ class Config:
     max_seq: int
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
-    stretch: Stretch | None = None  # of the rotary angles, for a context longer than that of pre-training
+    stretch: Stretch | None = None  # stretch of the rotary angles, for a context longer than that of pre-training
     source: str = ""
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         dim = head_dim(self.hidden, self.heads)
         return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta, self.stretch)
 
@@ -75,7 +76,7 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": GATED_SHARDS})
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
 
     def layer() -> Layer:
         norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
@@ -89,7 +90,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n = tokens.n
     if name == EMBEDDING:
         return (lookup("embedding", n, c.vocab, c.hidden),)
@@ -101,7 +102,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def llama(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

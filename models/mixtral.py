@@ -1,4 +1,4 @@
-"""Mixtral: Llama's attention, and in every layer experts that are SwiGLU blocks, of which a token takes two.
+"""Mixtral: Llama's attention, and in every layer experts that are SwiGLU blocks; each token goes to two of them.
 
 Sources: Jiang et al., Mixtral of Experts (2024), arXiv 2401.04088, table 1; for 8x22B, and for the coefficient of the balancing
 loss, the configurations published with the weights.
@@ -24,7 +24,7 @@ class Config(Mixture):
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         dim = head_dim(self.hidden, self.heads)
         return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
@@ -48,5 +48,5 @@ CONFIGS = {
 
 @model(CONFIGS)
 def mixtral(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return mixture(name, c, "moe", ATTENTION_SHARDS)

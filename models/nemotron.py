@@ -1,6 +1,6 @@
 """Nemotron-4: LayerNorm of 1 + weight, rotary embedding of half of each head, grouped-query attention, squared ReLU.
 
-No bias, input and output embeddings not tied, no dropout.
+There are no biases and no dropout; input and output embeddings are not tied.
 Sources: Parmar et al., Nemotron-4 15B Technical Report (2024), arXiv 2402.16819, table 1; NVIDIA, Nemotron-4 340B Technical
 Report (2024), arXiv 2406.11704, table 1.
 """
@@ -32,13 +32,13 @@ class Config:
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         dim = head_dim(self.hidden, self.heads)
         return Heads(self.hidden, self.heads, self.kv_heads, dim, round(dim * self.turned))
 
     @property
     def ffn(self) -> int:
-        """Columns of the feed-forward block."""
+        """The number of columns of the feed-forward block."""
         return 4 * self.hidden
 
 
@@ -51,7 +51,7 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
 
 
 def build(c: Config, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its initial weights."""
 
     def layer() -> Layer:
         ffn = Plain(c.hidden, c.ffn, "squared relu", biased=False)
@@ -65,7 +65,7 @@ def build(c: Config, tokens: int) -> Decoder:
 
 
 def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part; the counting mode checks that they equal the module's."""
     n = tokens.n
     if name == EMBEDDING:
         return (lookup("embedding", n, c.vocab, c.hidden),)
@@ -77,7 +77,7 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def nemotron(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return Model(
         name=name,
         hidden=c.hidden,

@@ -1,7 +1,7 @@
 """Qwen3-MoE: grouped-query attention with norms of queries and keys, and in every layer many small experts.
 
-Source: Qwen Team, Qwen3 Technical Report (2025), arXiv 2505.09388, table 2; sizes that it does not print, and the coefficient
-of the balancing loss: the configurations published with the weights.
+Source: Qwen Team, Qwen3 Technical Report (2025), arXiv 2505.09388, table 2; for sizes that it does not print, and for the
+coefficient of the balancing loss, the configurations published with the weights.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Config(Mixture):
 
     @property
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
         sizes = (self.hidden, self.heads, self.kv_heads, self.head_dim, self.head_dim, self.rope_theta)
         return Heads(*sizes, normed=True, norm_eps=self.norm_eps)
 
@@ -40,5 +40,5 @@ CONFIGS = {
 
 @model(CONFIGS)
 def qwen3_moe(name: str, c: Config) -> Model:
-    """The model of one configuration."""
+    """Return the model of one configuration."""
     return mixture(name, c, "moe", NORMED_SHARDS)

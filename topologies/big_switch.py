@@ -1,10 +1,10 @@
-"""The ideal that others are measured against: every NPU on one switch that forwards at once.
+"""The ideal with which other topologies are compared: every NPU on one switch without forwarding latency.
 
-InfiniteHBD (SIGCOMM 2025), 6.1: Big-Switch.
+Source: InfiniteHBD (SIGCOMM 2025), 6.1: Big-Switch.
 """
 
+from emu.topology.builders.clos import Tier, clos
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.parts.clos import Tier, clos
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -23,6 +23,6 @@ def _invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     invariants=_invariants,
 )
 def big_switch(n: Count, bandwidth: Bandwidth = _BANDWIDTH, latency: Latency = 0) -> Topology:
-    """NPUs round one large switch without forwarding latency: the upper limit of communication and of fault resilience."""
+    """Join NPUs by one large switch without forwarding latency: the upper limit of communication and of fault resilience."""
     assumptions = (f"a GPU has {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",)
     return clos("big-switch", [Tier(n, 1, bandwidth, latency, name="NPU to switch")], {"switch": 1}, assumptions)

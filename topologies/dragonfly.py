@@ -1,8 +1,8 @@
-"""Dragonfly: groups of routers, complete inside, every two groups joined directly.
+"""Dragonfly: groups of routers, completely linked inside, with direct cables between every two groups.
 
-Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3. p NPUs and h global ports a router, a routers
-a group, g = a h + 1 groups where one cable joins two groups; balanced where a = 2p = 2h. Global port q of a group leads to
-the group q mod (g-1) + 1 further on; router r has ports r h .. r h + h - 1.
+Source: Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3. p NPUs and h global ports a router, a
+routers a group, g = a h + 1 groups where one cable joins two groups; balanced where a = 2p = 2h. Global port q of a group leads
+to the group q mod (g-1) + 1 further on; router r has ports r h .. r h + h - 1.
 """
 
 from functools import partial
@@ -12,10 +12,10 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -25,7 +25,7 @@ _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 class _Shape(NamedTuple):
-    """Counts, and the first cables of a kind; cable c of the first p a g is NPU c's."""
+    """The sizes of a dragonfly; cable c of the first p a g is that of NPU c."""
 
     p: int
     a: int
@@ -34,27 +34,27 @@ class _Shape(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """As many as leave no global port free: g."""
+        """The number of groups that leaves no global port free, g."""
         return self.a * self.h // self.links + 1
 
     @property
     def routers(self) -> int:
-        """Of all groups."""
+        """The number of routers of all groups."""
         return self.a * self.groups
 
     @property
     def npus(self) -> int:
-        """N."""
+        """The number of NPUs, N."""
         return self.p * self.routers
 
     @property
     def local(self) -> int:
-        """Cables inside the groups."""
+        """The number of cables inside the groups."""
         return self.groups * (self.a * (self.a - 1) // 2)
 
     @property
     def between(self) -> int:
-        """Cables between groups."""
+        """The number of cables between groups."""
         return self.links * (self.groups * (self.groups - 1) // 2)
 
 
@@ -90,16 +90,16 @@ def dragonfly(
     latency: Latency = _LATENCY,
     global_latency: Latency = _LATENCY,
 ) -> Topology:
-    """Groups of `a` routers with p NPUs and h global ports each: three hops between routers (local, global, local) at most.
+    """Join groups of `a` routers with p NPUs and h global ports each: at most a local, a global and a local hop.
 
     Args:
         p: NPUs of a router.
         a: Routers of a group.
         h: Global ports of a router.
         links: Cables between every two groups; there are a h / links + 1 groups.
-        bandwidth: Of a cable.
-        latency: Of a hop to a router in the same group.
-        global_latency: Of a hop to another group.
+        bandwidth: Bandwidth of a cable.
+        latency: Latency of a hop to a router in the same group.
+        global_latency: Latency of a hop to another group.
     """
     shape = _shape(p, a, h, links)
     check_link_count("dragonfly", 2 * (shape.npus + shape.local + shape.between))
@@ -130,13 +130,13 @@ def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: 
 
 
 def _pair(low: I64, high: I64, count: int) -> I64:
-    """The number of the pair low < high of `count`, in lexical order."""
+    """Return the number of the pair low < high among `count` members, in lexical order."""
     number: I64 = low * (2 * count - low - 1) // 2 + high - low - 1
     return number
 
 
 def _port(shape: _Shape, here: I64, there: I64, which: I64) -> I64:
-    """The router, in its group, of the cable from one group to another."""
+    """Return the router, within its group, of the cable from one group to another."""
     found: I64 = (which * (shape.groups - 1) + (there - here) % shape.groups - 1) // shape.h
     return found
 
@@ -157,7 +157,7 @@ def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list
 
 
 def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
-    """Up to the router, to the one with the cable, over it, to the goal's router, down."""
+    """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down."""
     (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
     away = here != there
     which = _which(shape, (here, a), (there, b), mix(src, dst, key))
@@ -177,7 +177,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _which(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
-    """Of the cables between two groups, one with fewest hops before and after it."""
+    """Return one of the cables between two groups that needs the fewest hops before and after it."""
     (here, a), (there, b) = ((group[:, None], router[:, None]) for group, router in (src, dst))
     copies = np.arange(shape.links)
     hops = (_port(shape, here, there, copies) != a).astype(np.int64) + (_port(shape, there, here, copies) != b)
@@ -186,13 +186,13 @@ def _which(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64)
 
 
 def _local(shape: _Shape, group: I64, a: I64, b: I64) -> I64:
-    """The link from router a to router b of a group; -1 where they are one."""
+    """Return the link from router a to router b of a group; -1 where they are one."""
     pair = _pair(np.minimum(a, b), np.maximum(a, b), shape.a)
     return np.where(a == b, -1, 2 * (shape.npus + group * (shape.a * (shape.a - 1) // 2) + pair) + (a > b))
 
 
 def _draw(shape: _Shape) -> Drawing:
-    """Groups round a circle, their routers on its inner side, the NPUs outside."""
+    """Return a drawing with groups round a circle, their routers on its inner side, and the NPUs outside."""
     wide = shape.a * shape.p + 1.5
     radius = max(wide / 2, wide * shape.groups / (2 * np.pi))
     router, place = np.divmod(np.arange(shape.npus), shape.p)

@@ -1,15 +1,15 @@
-"""Fat trees: tiers of equal switches, full or tapered, and the parallel-ports generalised one that has them all.
+"""Fat trees: tiers of equal switches, full or tapered, and the parallel-ports generalised fat tree, which covers both.
 
-Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); Zahavi, CCIT report 776 (2010);
-sizes and tapers as Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a switch, T tiers, N = 2 (R/2)^T hosts.
+Sources: Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); Zahavi, CCIT report 776 (2010);
+for sizes and tapers, Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a switch, T tiers, N = 2 (R/2)^T hosts.
 """
 
 from math import prod
 from typing import Any
 
 from emu.errors import must_be
+from emu.topology.builders.clos import Tier, bisection, clos, count
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.clos import Tier, bisection, clos, count
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -20,7 +20,7 @@ _MAX_TIERS = 8
 
 
 def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
-    """Ports down for each port up, of each tier but the top."""
+    """Return the ports down for each port up, for each tier but the top."""
     if tiers > _MAX_TIERS:
         raise must_be("fat-tree", "tiers", f"at most {_MAX_TIERS}", tiers)
     if len(taper) not in {1, tiers - 1}:
@@ -29,7 +29,10 @@ def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _tiers(radix: int, tiers: int, taper: tuple[int, ...], planes: int, bandwidth: float, latency: int) -> list[Tier]:
-    """Each switch below the top has radix t/(t+1) ports down and radix/(t+1) up; the top's are all down."""
+    """Return the tiers: a switch below the top has radix t/(t+1) ports down and radix/(t+1) up.
+
+    The top's ports are all down.
+    """
     ratios = _tapers(tiers, taper)
     for ratio in ratios:
         if radix % (ratio + 1):
@@ -50,7 +53,7 @@ def _between(tier: int) -> str:
 
 
 def _known(tiers: list[Tier]) -> Invariants:
-    """Of any tree whose highest tier joins two blocks or more."""
+    """Return the invariants of any tree whose highest tier joins two blocks or more."""
     counts = count(tiers)
     ways = prod(t.up * t.parallel for t in tiers) * prod(t.parallel for t in tiers)
     first = tiers[0]
@@ -107,10 +110,10 @@ def fat_tree(
     bandwidth: Bandwidth = _BANDWIDTH,
     latency: Latency = _LATENCY,
 ) -> Topology:
-    """A tree of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
+    """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
-    `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees
-    side by side, bundled.
+    `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
+    by side, bundled.
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)
@@ -142,14 +145,14 @@ def _pgft_invariants(**settings: Any) -> Invariants:
 def pgft(
     down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = _BANDWIDTH, latency: Latency = _LATENCY
 ) -> Topology:
-    """The parallel-ports generalised fat tree PGFT(h; m; w; p): any tree of switches that are equal in each tier.
+    """Join hosts by the parallel-ports generalised fat tree PGFT(h; m; w; p): any tree whose switches are equal in each tier.
 
     Args:
         down: m, blocks that a switch of each tier joins, lowest tier first.
         up: w, parents of each node below that tier.
         parallel: p, cables to each parent.
-        bandwidth: Of a cable.
-        latency: Of a hop.
+        bandwidth: Bandwidth of a cable.
+        latency: Latency of a hop.
     """
     built = _pgft_tiers(down, up, parallel, bandwidth, latency)
     return clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency))

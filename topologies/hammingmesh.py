@@ -1,8 +1,9 @@
-"""HammingMesh: boards of a x a chips in a mesh, the edges of a row of boards on switches, those of a column on others.
+"""HammingMesh: boards of a x a chips in a mesh; the edges of a row of boards are on switches, those of a column on others.
 
-Hoefler et al., HammingMesh (SC 2022): HxaMesh; sized as RailX (arXiv:2507.18889), 6.2 and Table 6, does. A line is a row of
-chips through all the boards of a row (or a column): each board has both ends of it on the line's switch. A line of more ends
-than a switch has ports is on a fat tree of two tiers. Every chip has a port in each of the four directions, in each plane.
+Sources: Hoefler et al., HammingMesh (SC 2022): HxaMesh; sizes are those of RailX (arXiv:2507.18889), 6.2 and Table 6. A line is
+a row of chips through all the boards of a row (or a column): each board has both ends of it on the line's switch. A line with
+more ends than a switch has ports is on a fat tree of two tiers. Every chip has a port in each of the four directions, in each
+plane.
 """
 
 from functools import partial
@@ -12,10 +13,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -25,47 +26,50 @@ _LATENCY = 300_000_000  # ticks: 300 ns between nodes, RailX 6.4
 _NEAR = 10_000_000  # ticks: 10 ns on a board or package, RailX 6.4
 
 
-class _Way(NamedTuple):
+class _LineDirection(NamedTuple):
     """The lines of one direction: X along rows of chips, Y along columns."""
 
-    boards: int  # on a line, each with two ends
+    boards: int  # boards on a line, each with two ends
     lines: int
-    leaves: int  # of a line: switches with ends on them
-    spines: int  # of a line: switches above; 0 where there is one leaf
+    leaves: int  # switches of a line that have ends on them
+    spines: int  # switches of a line above the leaves; 0 where there is one leaf
     parallel: int  # cables between a leaf and a spine
-    mesh: int = 0  # the first cable on boards
-    end: int = 0  # the first from an end to a leaf
-    rise: int = 0  # the first from a leaf to a spine
-    switch: int = 0  # the first node
+    mesh: int = 0  # number of the first cable on boards
+    end: int = 0  # number of the first cable from an end to a leaf
+    rise: int = 0  # number of the first cable from a leaf to a spine
+    switch: int = 0  # number of the first switch's node
 
     @property
     def switches(self) -> int:
-        """Of all lines."""
+        """The number of switches of all lines."""
         return self.lines * (self.leaves + self.spines)
 
     @property
     def rises(self) -> int:
-        """Cables between leaves and spines of all lines."""
+        """The number of cables between leaves and spines of all lines."""
         return self.lines * self.leaves * self.spines * self.parallel
 
 
 class _Mesh(NamedTuple):
-    """Chip (row of boards, column of boards, row, column) in C order; cables by direction, first those on boards."""
+    """The sizes of a HammingMesh; a chip is (row of boards, column of boards, row, column) in C order.
+
+    Cables are numbered by direction, those on boards first.
+    """
 
     side: int  # a
-    rows: int  # of boards
+    rows: int  # rows of boards
     columns: int
-    x: _Way
-    y: _Way
+    x: _LineDirection
+    y: _LineDirection
 
     @property
     def npus(self) -> int:
-        """Chips."""
+        """The number of chips."""
         return self.rows * self.columns * self.side**2
 
     @property
     def lanes(self) -> int:
-        """Rows of chips of all boards."""
+        """The number of rows of chips of all boards."""
         return self.rows * self.columns * self.side
 
 
@@ -83,21 +87,24 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     return _Mesh(side, rows, columns, x, y)
 
 
-def _way(boards: int, lines: int, radix: int) -> _Way:
-    """A switch a line, or a full fat tree of two tiers: half of a leaf's ports down, spines with as many as there are ends."""
+def _way(boards: int, lines: int, radix: int) -> _LineDirection:
+    """Return the lines of a direction, each with one switch or a full fat tree of two tiers.
+
+    Half of a leaf's ports lead down; the spines have as many ports as there are ends.
+    """
     ends = 2 * boards
     if ends <= radix:
-        return _Way(boards, lines, 1, 0, 0)
+        return _LineDirection(boards, lines, 1, 0, 0)
     leaves, spines = 2 * ends // radix, ends // radix
     if radix % 4 or ends % radix or (radix // 2) % spines:
         half = radix // 2
         what = f"at most {half} (a switch a line)" + f", or {half} times a divisor of it (two tiers)" * (radix % 4 == 0)
         raise must_be("hammingmesh", "boards on a line", what, boards)
-    return _Way(boards, lines, leaves, spines, radix // 2 // spines)
+    return _LineDirection(boards, lines, leaves, spines, radix // 2 // spines)
 
 
-def _reach(side: int, way: _Way) -> int:
-    """Links between the two chips of a line that are farthest apart."""
+def _reach(side: int, way: _LineDirection) -> int:
+    """Return the links between the two chips of a line that are farthest apart."""
     edge = [min(i, side - 1 - i) for i in range(side)]
     if way.boards > 1:
         return 2 * max(edge) + 2 + 2 * (way.leaves > 1)
@@ -142,16 +149,16 @@ def hammingmesh(
     latency: Latency = _LATENCY,
     board_latency: Latency = _NEAR,
 ) -> Topology:
-    """Boards of a x a chips; the edges of a row of boards meet in switches, and so do those of a column: HxaMesh.
+    """Join boards of a x a chips by switches at the edges of each row and each column of boards: HxaMesh.
 
     Args:
-        boards: Rows and columns of them.
-        side: a.
-        radix: Ports of a switch; more ends on a line than that are on a fat tree of two tiers.
+        boards: Rows and columns of boards.
+        side: a: chips along an edge of a board.
+        radix: Ports of a switch; a line with more ends than that is on a fat tree of two tiers.
         planes: Ports of a chip in each direction, each in a network of its own (RailX takes 9).
-        bandwidth: Of a port.
-        latency: Of a hop to or from a switch.
-        board_latency: Of a hop on a board.
+        bandwidth: Bandwidth of a port.
+        latency: Latency of a hop to or from a switch.
+        board_latency: Latency of a hop on a board.
     """
     mesh = _mesh(side, boards, radix)
     check_link_count("hammingmesh", 4 * mesh.lanes * (side + 1) + 2 * (mesh.x.rises + mesh.y.rises))
@@ -206,30 +213,30 @@ def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, in
     return [*boards, *edges, *rises]
 
 
-def _leaf(way: _Way, line: I64, board: I64) -> I64:
-    """The switch at the ends of a board on a line."""
+def _leaf(way: _LineDirection, line: I64, board: I64) -> I64:
+    """Return the switch at the ends of a board on a line."""
     found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
     return found
 
 
-def _rises(way: _Way) -> tuple[I64, I64]:
-    """Leaves and spines, of cable ((line * leaves + leaf) * spines + spine) * parallel + which."""
+def _rises(way: _LineDirection) -> tuple[I64, I64]:
+    """Return leaves and spines of cables; a cable is ((line * leaves + leaf) * spines + spine) * parallel + which."""
     shape = (way.lines, way.leaves, way.spines, way.parallel)
     line, leaf, spine, _ = np.indices(shape).reshape(4, -1)
     return way.switch + line * way.leaves + leaf, way.switch + way.lines * way.leaves + line * way.spines + spine
 
 
 class _End(NamedTuple):
-    """A chip as one direction sees it."""
+    """A chip in the terms of one direction."""
 
-    lane: I64  # the row (or column) of chips of its board
+    lane: I64  # row (or column) of chips of its board
     line: I64
-    board: I64  # on the line
-    place: I64  # on the lane
+    board: I64  # place of its board on the line
+    place: I64  # place on the lane
 
 
 def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
-    """The chip along X and along Y."""
+    """Return chips in the terms of X and of Y."""
     shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
     big_row, big_column, row, column = np.unravel_index(chip, shape)
     board = big_row * mesh.columns + big_column
@@ -239,7 +246,7 @@ def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
 
 
 def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
-    """Along X to the chip below or above the goal, then along Y."""
+    """Return routes along X to the chip below or above the destination, then along Y."""
     shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
     here, there = np.unravel_index(src, shape), np.unravel_index(dst, shape)
     corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), shape)
@@ -249,8 +256,8 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
     return join([*along_x, *_along(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
 
 
-def _along(way: _Way, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
-    """Over the board where that is as near, else to an edge, through the line's switches, and in from an edge."""
+def _along(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
+    """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
     (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
     stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)
     leaf, far_leaf = (end.board * way.leaves // way.boards for end in (a, b))
@@ -271,13 +278,13 @@ def _along(way: _Way, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
 
 
 def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
-    """Which end of the lane is nearer (the coin says where both are), and how far it is."""
+    """Return the nearer end of the lane and the distance to it; where both are equally near, the coin picks one."""
     far = side - 1 - place
     return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
 
 
-def _walk(way: _Way, side: int, lane: I64, here: I64, there: I64) -> I64:
-    """[P, a - 1] the links over a board."""
+def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I64:
+    """Return [P, a - 1] the links over a board."""
     step = np.arange(side - 1)
     up = (there > here)[:, None]
     cable = way.mesh + lane[:, None] * (side - 1) + here[:, None] + np.where(up, step, -1 - step)
@@ -285,7 +292,7 @@ def _walk(way: _Way, side: int, lane: I64, here: I64, there: I64) -> I64:
 
 
 def _draw(mesh: _Mesh) -> Drawing:
-    """Boards with a gap between them, the switches of X to their right, those of Y above."""
+    """Return a drawing of boards with gaps between them, the switches of X to their right and those of Y above."""
     pitch = mesh.side + 0.8
     shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
     big_row, big_column, row, column = np.unravel_index(np.arange(mesh.npus), shape)

@@ -1,8 +1,8 @@
 """NVIDIA's NVLink domains: GPUs under NVSwitches in a server, in one rack, in two, in eight.
 
-Racks as InfiniteHBD's Table 8 has them (900 GB/s a GPU), servers as Flex-SiPAC's 6.A (450 GB/s). 18 NVLinks join a GPU to
-switch chips, and each message is spread over all of them: so the chips over the same GPUs are one node here and their
-NVLinks one link, unless `chips=apart` takes them asunder.
+Racks are those of InfiniteHBD's Table 8 (900 GB/s a GPU), servers those of Flex-SiPAC's 6.A (450 GB/s). 18 NVLinks join a GPU
+to switch chips, and each message is spread over all of them. So the chips over the same GPUs are one node here and their
+NVLinks one link, unless `chips=apart` makes each chip a node.
 """
 
 from dataclasses import replace
@@ -13,30 +13,30 @@ from typing import Annotated, Any
 import numpy as np
 
 from emu.errors import must_be
+from emu.topology.builders.clos import Tier, bisection, clos, count
+from emu.topology.builders.switch_adding import SwitchAdding
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.parts.adding import Adding
-from emu.topology.parts.clos import Tier, bisection, clos, count
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Box, Drawing, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
 _RACKS = "Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8"
 _SERVERS = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), 6.A"
-_NVLINKS = 18  # of a GPU, in both generations
+_NVLINKS = 18  # NVLinks of a GPU, in both generations
 _RACK_RATE = 900e9  # bytes per second out of a GPU (Table 8)
 _SERVER_RATE = 450e9  # 18 NVLinks of 25 GB/s one way
 _LATENCY = 300_000_000  # ticks: 300 ns, what RailX 6.4 takes for a hop between nodes
 _HALF = 36  # GPUs under one switch of the lower tier where there are two, and in a rack of NVL-36x2
-_DAC_PER_NVLINK = 4  # copper cables of 25 GB/s and one way (Table 8): 50 GB/s there, 50 back
-_DAC_PER_ACC = 8  # of those that an active cable of 200 GB/s continues: what makes Table 8's 6480 of 5184 and 162 ACC
+_DAC_PER_NVLINK = 4  # copper cables of 25 GB/s one way (Table 8): 50 GB/s in each direction
+_DAC_PER_ACC = 8  # copper cables that continue an active cable of 200 GB/s: it makes Table 8's 6480 of 5184 and 162 ACC
 _ACC_NVLINKS = 4  # in one active cable of 200 GB/s
 _MODULE_NVLINKS = 4  # in one optical module of 200 GB/s (Table 8)
 _MODULES = 8  # optical modules a GPU (Table 8: 4608 for 576), half of them at leaves, half at spines
-_FULL = 9  # with so many a leaf sends up what its GPUs send
+_FULL = 9  # modules with which a leaf sends up all that its GPUs send
 _MOST_SERVERS = 32  # 256 GPUs (Flex-SiPAC 6.A)
 _SERVER_CHIPS, _SERVER_GPUS, _SERVER_OUT = 4, 8, 72  # NVSwitches, GPUs and NVLinks out of a server (Flex-SiPAC 6.A)
-_CHIP_PORTS = 64  # of a third-generation NVSwitch (NVIDIA's data sheet)
+_CHIP_PORTS = 64  # ports of a third-generation NVSwitch (NVIDIA's data sheet)
 
 
 Chips = Annotated[str, one_of("merged", "apart")]
@@ -51,7 +51,7 @@ def _bundle(nvlinks: float) -> str:
 
 
 def _first(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
-    """GPUs under `nodes` switches, each of which has all of them."""
+    """Return the tier of `nodes` switches that each have all of some GPUs below them."""
     return Tier(gpus, nodes, bandwidth / nodes, latency, name="GPU to NVSwitch", kind=_bundle(_NVLINKS / nodes))
 
 
@@ -100,13 +100,13 @@ _EXAMPLES = ("", "chips=apart", "bandwidth=450GB/s,latency=1us")
 
 @topology("nvl:36", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 36, 9))
 def nvl_36(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
-    """A rack of 36 GPUs under 9 NVLink switches, 2 NVLinks to each: no GPU pair is slower than another."""
+    """Join 36 GPUs of a rack by 9 NVLink switches, 2 NVLinks to each: all pairs of GPUs are equally fast."""
     return _rack("nvl:36", 36, 9, chips, bandwidth, latency)
 
 
 @topology("nvl:72", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 72, 18))
 def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
-    """A rack of 72 GPUs under 18 NVLink switches, an NVLink to each: no GPU pair is slower than another."""
+    """Join 72 GPUs of a rack by 18 NVLink switches, an NVLink to each: all pairs of GPUs are equally fast."""
     return _rack("nvl:72", 72, 18, chips, bandwidth, latency)
 
 
@@ -126,7 +126,7 @@ def _pair_known(chips: str, bandwidth: float, **_: object) -> Invariants:
 
 @topology("nvl:36x2", source=_RACKS, examples=_EXAMPLES, invariants=_pair_known)
 def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
-    """Two racks of 36 GPUs under 18 NVLink switches each, every switch joined to its twin by half of its ports."""
+    """Join two racks of 36 GPUs under 18 NVLink switches each; every switch is joined to its twin by half of its ports."""
     ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
     npu, way = np.arange(npus), np.arange(ways)
     under = npus + npu[:, None] // _HALF * ways + way
@@ -154,7 +154,7 @@ def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency
 
 
 def _draw_pair(ways: int) -> Drawing:
-    """The GPUs of a rack in four rows, its switches in a column on the side of the other rack."""
+    """Return a drawing with the GPUs of a rack in four rows, and its switches in a column on the side of the other rack."""
     npu = np.arange(_HALF)
     gpus = np.stack((npu % 4, npu // 4), axis=-1).astype(np.float64)
     switches = np.stack((np.full(ways, 5.0), (np.arange(ways) + 0.5) * 9 / ways - 0.5), axis=-1)
@@ -164,7 +164,7 @@ def _draw_pair(ways: int) -> Drawing:
 
 
 def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
-    """Two halves of a rack under switches of their own; of each of their planes one spine a rack."""
+    """Return the tiers: two halves of a rack under switches of their own, and one spine a rack for each of their planes."""
     if modules > _FULL:
         what = f"at most {_FULL}, which carry all that a leaf's GPUs send"
         raise must_be("nvl:576", "modules", what, modules)
@@ -181,7 +181,7 @@ def _eight_known(**settings: Any) -> Invariants:
 
 
 def _eight_bill(racks: int, modules: int) -> dict[str, int]:
-    """The wiring with every switch a node, whose cables to GPUs are an NVLink each; modules at both ends of what leads up."""
+    """Return the bill: every switch is a node whose cables to GPUs are an NVLink each; a cable up has modules at both ends."""
     wiring = count(_eight_tiers(racks, modules, "apart", 1.0, 0))
     leaves, up = wiring.nodes[1], _HALF * modules / _FULL
     return {
@@ -205,14 +205,14 @@ def nvl_576(
     bandwidth: Bandwidth = _RACK_RATE,
     latency: Latency = _LATENCY,
 ) -> Topology:
-    """Eight racks of 72 GPUs under two tiers of NVLink switches: a rack brings 36 leaves of 36 GPUs and 18 spines.
+    """Join eight racks of 72 GPUs by two tiers of NVLink switches: a rack brings 36 leaves of 36 GPUs and 18 spines.
 
     Args:
-        racks: Of 72 GPUs.
+        racks: Racks of 72 GPUs.
         modules: Optical modules of a GPU. The 8 of Table 8 carry 8/9 of what the GPUs send; with 9 the tiers do not block.
         chips: Whether switches over the same GPUs are one node.
-        bandwidth: Of a GPU.
-        latency: Of a hop.
+        bandwidth: Bandwidth of a GPU.
+        latency: Latency of a hop.
     """
     tiers = _eight_tiers(racks, modules, chips, bandwidth, latency)
     bill = _eight_bill(racks, modules)
@@ -230,9 +230,9 @@ def nvl_576(
 
 @topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=partial(_rack_known, _SERVER_GPUS, _SERVER_CHIPS))
 def dgx_h100(
-    chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY, *, adding: Adding
+    chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY, *, adding: SwitchAdding
 ) -> Topology:
-    """A server of 8 GPUs under 4 NVSwitches, 18 NVLinks a GPU."""
+    """Join the 8 GPUs of a server by 4 NVSwitches, 18 NVLinks a GPU."""
     tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
@@ -264,7 +264,7 @@ def _servers_known(**settings: Any) -> Invariants:
     invariants=_servers_known,
 )
 def superpod(servers: Count = 32, bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
-    """Up to 32 servers of 8 GPUs under a second tier of NVSwitches, 72 NVLinks up from a server: half of its GPUs' 144."""
+    """Join up to 32 servers of 8 GPUs by a second tier of NVSwitches, 72 NVLinks up from a server: half of its GPUs' 144."""
     tiers = _servers_tiers(servers, bandwidth, latency)
     upper = ceil(servers * _SERVER_OUT / _CHIP_PORTS)
     sentence = f"{upper} NVSwitches of {_CHIP_PORTS} NVLinks close the upper tier (their number is not published)"

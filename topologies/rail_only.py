@@ -1,7 +1,7 @@
-"""Rail-only networks as a grid: every row of chips under switches of one tier, every column under others.
+"""Rail-only networks as a grid: every row of chips is under switches of one tier, every column under others.
 
-Wang et al., Rail-Only (arXiv:2307.12169), without cross-rail switches: a column is a rail. As RailX (arXiv:2507.18889),
-6.2, A.8 and Table 6 size it: V x V chips, V the ports of a switch.
+Sources: Wang et al., Rail-Only (arXiv:2307.12169), without cross-rail switches: a column is a rail. Sizes are those of RailX
+(arXiv:2507.18889), 6.2, A.8 and Table 6: V x V chips, V the ports of a switch.
 """
 
 from functools import partial
@@ -10,10 +10,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -61,15 +61,15 @@ def rail_only(
     column: Bandwidth = _BANDWIDTH,
     latency: Latency = _LATENCY,
 ) -> Topology:
-    """A grid of chips with a switch for each row and each column: off both, a chip relays where they cross.
+    """Join a grid of chips by a switch for each row and each column; a message off both is relayed by a chip where they cross.
 
     Args:
         dims: Rows and columns of the grid.
         radix: Ports of a switch.
         planes: Switches of each row and column, over which a chip spreads each message evenly (RailX takes 18).
-        row: Of a port to the switches of the row, in RailX the scale-up network.
-        column: Of a port to the switches of the column, a rail.
-        latency: Of a hop.
+        row: Bandwidth of a port to the switches of the row, in RailX the scale-up network.
+        column: Bandwidth of a port to the switches of the column, a rail.
+        latency: Latency of a hop.
     """
     _check(dims, radix)
     (rows, columns), kind = dims, f"link x{planes}" if planes > 1 else "cable"
@@ -108,7 +108,7 @@ def _assumptions(planes: int, row: float, column: float, latency: int) -> tuple[
 
 
 def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Through the row's switch (cable c is that of NPU c) and the column's (cable n + c), either first."""
+    """Return routes through the row's switch (cable c is that of NPU c) and the column's (cable n + c), either first."""
     down_first = mix(src, dst, key) % 2 == 1
     here, there = src // columns, dst // columns
     corner = np.where(down_first, there * columns + src % columns, here * columns + dst % columns)
@@ -121,7 +121,7 @@ def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _draw(rows: int, columns: int) -> Drawing:
-    """The grid, a row's switch to its right and a column's above it."""
+    """Return a drawing of the grid, with a row's switch to its right and a column's switch above it."""
     row, column = np.divmod(np.arange(rows * columns), columns)
     at = [
         np.stack((column, -row), axis=-1),

@@ -1,8 +1,8 @@
 """Clusters as most users have them: servers of GPUs on NVLink, a NIC for each GPU, and switches between the servers.
 
-Rail-optimised (RailX, arXiv:2507.18889, 2.2.1 and Fig. 2): GPU i of every server is on rail switch i, of V; with R ports
-down a rail switch, a segment has R x V GPUs. Above may be spines; without them (Rail-Only, arXiv:2307.12169) a message to
-another rail goes over NVLink to the GPU of that rail first. A NIC is its GPU's port here, no node.
+Rail-optimised (RailX, arXiv:2507.18889, 2.2.1 and Fig. 2): GPU i of every server is on rail switch i, of V; with R ports down a
+rail switch, a segment has R x V GPUs. There may be spines above. Without them (Rail-Only, arXiv:2307.12169) a message to
+another rail first goes over NVLink to the GPU of that rail. A NIC is its GPU's port here, not a node.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.switch_adding import SwitchAdding
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.parts.adding import Adding
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest
+from emu.topology.paths.shortest import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable import in_units
+from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"
@@ -30,15 +30,18 @@ Network = Annotated[str, one_of("spine", "rails", "switch")]
 
 
 @dataclass(frozen=True)
-class Hops(Adding):
-    """How long hops take, and whether NVSwitches add."""
+class Hops(SwitchAdding):
+    """The settings of hops: their latencies, and whether NVSwitches add."""
 
-    latency: Latency = _LATENCY  # of a hop within a server
-    nic_latency: Latency = _LATENCY  # of a hop between servers
+    latency: Latency = _LATENCY  # latency of a hop within a server
+    nic_latency: Latency = _LATENCY  # latency of a hop between servers
 
 
 class _Cluster(NamedTuple):
-    """GPU, server, rail switch and spine are numbered in this order; a GPU is server * gpus + rail."""
+    """The sizes of a cluster.
+
+    GPUs, servers, rail switches and spines are numbered in this order; a GPU is server * gpus + rail.
+    """
 
     nodes: int
     gpus: int
@@ -51,27 +54,27 @@ class _Cluster(NamedTuple):
 
     @property
     def npus(self) -> int:
-        """Of all servers."""
+        """The number of GPUs of all servers."""
         return self.nodes * self.gpus
 
     @property
     def rails(self) -> int:
-        """Switches that NICs are on."""
+        """The number of switches that have NICs."""
         return 1 if self.network == "switch" else self.gpus
 
     @property
     def above(self) -> int:
-        """Spines that there are."""
+        """The number of spines."""
         return self.spines if self.network == "spine" else 0
 
     @property
     def switches(self) -> int:
-        """Of NVLink, of rails and of spines."""
+        """The number of switches: those of NVLink, of rails and of spines."""
         return self.nodes + self.rails + self.above
 
     @property
     def links(self) -> int:
-        """One way."""
+        """The number of directed links."""
         return 4 * self.npus + 2 * self.rails * self.above
 
 
@@ -119,7 +122,7 @@ def _build(name: str, cluster: _Cluster) -> Topology:
 
 
 def _inside(cluster: _Cluster) -> Bool:
-    """[nodes] which are switches of NVLink: one after the GPUs for each server."""
+    """Return [nodes] whether each node is an NVLink switch: one for each server, numbered after the GPUs."""
     node = np.arange(cluster.npus + cluster.switches)
     return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
 
@@ -151,7 +154,7 @@ def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
 
 
 def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
-    """Cable c of NVLink is GPU c's, cable N + c its NIC's, cable 2N + rail * spines + spine a rail's."""
+    """Return routes: cable c of NVLink is GPU c's, cable N + c its NIC's, cable 2N + rail * spines + spine a rail's."""
     n, gpus, spines = cluster.npus, cluster.gpus, cluster.spines
     inside = src // gpus == dst // gpus
     crosses = ~inside & (src % gpus != dst % gpus) & (cluster.network != "switch")
@@ -172,7 +175,10 @@ def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _shifts(cluster: _Cluster) -> list[I64]:
-    """[nodes] each: every server to the next, and every GPU to the next of its server with its rail; spines stay."""
+    """Return two symmetries [nodes]: every server goes to the next; every GPU goes to the next of its server, with its rail.
+
+    Spines stay.
+    """
     npu, server = np.arange(cluster.npus).reshape(cluster.nodes, cluster.gpus), np.arange(cluster.nodes)
     rail, above = np.arange(cluster.rails), np.arange(cluster.above)
     shifted = (
@@ -184,7 +190,7 @@ def _shifts(cluster: _Cluster) -> list[I64]:
 
 
 def _draw(cluster: _Cluster) -> Drawing:
-    """Servers side by side, each with its NVSwitch below; rails above them, spines on top."""
+    """Return a drawing with servers side by side, each with its NVSwitch below, rails above them and spines on top."""
     nodes, gpus, rails, spines = cluster.nodes, cluster.gpus, cluster.rails, cluster.above
     pitch = gpus + 1.4
     server, gpu = np.divmod(np.arange(nodes * gpus), gpus)
@@ -223,16 +229,16 @@ def servers(
     *,
     hops: Hops,
 ) -> Topology:
-    """Servers of 8 GPUs on NVLink, a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
+    """Join servers of 8 GPUs on NVLink by a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
 
     Args:
         nodes: Servers.
-        gpus: Of a server, V; there are as many rails.
-        nvlink: Of a GPU, all its NVLinks together.
-        nic: Of a GPU's NIC.
-        network: `spine`: rails under one; `rails`: rails alone, NVLink takes messages to another; `switch`: one for all.
+        gpus: V: GPUs of a server, and rails.
+        nvlink: Bandwidth of a GPU over all its NVLinks.
+        nic: Bandwidth of a GPU's NIC.
+        network: `spine`: rails under a spine; `rails`: rails alone, NVLink takes messages to other rails; `switch`: one switch.
         taper: Ports down for each port up of a rail switch.
-        hops: Its latencies, and what its NVSwitches do.
+        hops: Latencies, and what NVSwitches do.
     """
     return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, hops))
 
@@ -256,15 +262,15 @@ def rail_optimised(
     nic: Bandwidth = _NIC,
     latency: Latency = _LATENCY,
 ) -> Topology:
-    """A segment as large as its rail switches allow: R servers of V GPUs under V rail switches with R ports down.
+    """Join R servers of V GPUs by V rail switches with R ports down: a segment as large as its rail switches allow.
 
     Args:
-        radix: R, ports down of a rail switch, and so servers.
-        gpus: V, of a server; rail switches too.
-        spines: Above the rails, which together have as many ports up as down.
-        nvlink: Of a GPU, all its NVLinks together.
-        nic: Of a GPU's NIC.
-        latency: Of a hop.
+        radix: R: ports down of a rail switch, and servers.
+        gpus: V: GPUs of a server, and rail switches.
+        spines: Spines above the rails, which together have as many ports up as down.
+        nvlink: Bandwidth of a GPU over all its NVLinks.
+        nic: Bandwidth of a GPU's NIC.
+        latency: Latency of a hop.
     """
     return _build(
         "rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, Hops(latency=latency, nic_latency=latency))

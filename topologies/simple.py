@@ -1,14 +1,17 @@
-"""The textbook's topologies: switch, ring, full mesh, torus, hypercube. No rate is a default: every link's is asked for.
+"""The textbook's topologies: switch, ring, full mesh, torus, hypercube.
 
-Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5. N NPUs, B a link's bandwidth.
+No rate has a default: bandwidth and latency must be given.
+
+Source: Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5. N NPUs, B a link's
+bandwidth.
 """
 
 from math import factorial, prod
 
 from emu.errors import must_be
+from emu.topology.builders.grid import Dimension, grid
+from emu.topology.builders.star import star
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.grid import Dimension, grid
-from emu.topology.parts.star import star
 from emu.topology.topology import Topology
 
 _SOURCE = "Dally and Towles, Principles and Practices of Interconnection Networks (2004)"
@@ -45,19 +48,19 @@ def _hypercube_invariants(d: int, bandwidth: float, **_: object) -> Invariants:
 
 @topology("switch", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=5"), invariants=_switch_invariants)
 def switch(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
-    """NPUs round one switch that never blocks: degree 1, diameter 2 links, bisection N/2 B."""
+    """Join NPUs by one switch that never blocks: degree 1, diameter 2 links, bisection N/2 B."""
     return star("switch", n, bandwidth, latency)
 
 
 @topology("ring", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=3", "n=9"), invariants=_ring_invariants)
 def ring(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
-    """NPUs in a cycle, a link to each side: degree 2, diameter N/2, bisection 2 B."""
+    """Join NPUs in a cycle, a link to each side: degree 2, diameter N/2, bisection 2 B."""
     return grid("ring", [Dimension(n, "cycle", bandwidth, latency)])
 
 
 @topology("full-mesh", source=_SOURCE, examples=_examples("n=8", "n=1", "n=2", "n=5"), invariants=_mesh_invariants)
 def full_mesh(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
-    """NPUs each linked to every other: degree N-1, diameter 1, bisection N²/4 B."""
+    """Link each NPU to every other: degree N-1, diameter 1, bisection N²/4 B."""
     return grid("full-mesh", [Dimension(n, "complete", bandwidth, latency)])
 
 
@@ -68,17 +71,17 @@ def full_mesh(n: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
     invariants=_torus_invariants,
 )
 def torus(dims: Dims, bandwidth: Bandwidth, latency: Latency) -> Topology:
-    """A grid closed to a ring along each of D dimensions: degree 2D, diameter sum of d/2, bisection 2N/d B of the longest.
+    """Close a grid to a ring along each of D dimensions: degree 2D, diameter sum of d/2, bisection 2N/d B of the longest.
 
-    A dimension of size 2 has two parallel links each way, one of size 1 has none. The last dimension is numbered fastest
-    and walked first.
+    A dimension of size 2 has two parallel links each way, one of size 1 has none. The last dimension is numbered fastest and
+    comes first in routes.
     """
     return grid("torus", [Dimension(size, "cycle", bandwidth, latency) for size in dims])
 
 
 @topology("hypercube", source=_SOURCE, examples=_examples("d=3", "d=1", "d=2", "d=6"), invariants=_hypercube_invariants)
 def hypercube(d: Count, bandwidth: Bandwidth, latency: Latency) -> Topology:
-    """2^d NPUs, one link between those whose numbers differ in one bit: degree d, diameter d, bisection 2^d/2 B."""
+    """Link 2^d NPUs whose numbers differ in one bit: degree d, diameter d, bisection 2^d/2 B."""
     if d > _MAX_BITS:
         raise must_be("hypercube", "d", f"at most {_MAX_BITS}", d)
     return grid("hypercube", [Dimension(2, "complete", bandwidth, latency)] * d)

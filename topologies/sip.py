@@ -1,8 +1,8 @@
-"""SiP-ML's two fabrics as others measure themselves against them: static rings, and one layer of circuit switches.
+"""SiP-ML's two fabrics as other papers model them: static rings, and one layer of circuit switches.
 
-Khani et al., SiP-ML (SIGCOMM 2021), as InfiniteHBD (Shou et al., SIGCOMM 2025), 6.1, takes SiP-Ring: rings of as many GPUs as
-tensor parallelism has, fixed for good; and as Flex-SiPAC (Wu et al., 2024), 6.A.2, takes SiP-OCS: N GPUs with Q ports, one on
-each of Q optical circuit switches (OCS) of N ports.
+Source: Khani et al., SiP-ML (SIGCOMM 2021). SiP-Ring is that of InfiniteHBD (Shou et al., SIGCOMM 2025), 6.1: rings of as many
+GPUs as tensor parallelism has, which never change. SiP-OCS is that of Flex-SiPAC (Wu et al., 2024), 6.A.2: N GPUs with Q ports,
+one on each of Q optical circuit switches (OCS) of N ports.
 """
 
 from functools import partial
@@ -11,12 +11,12 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.parts.routing import join, mix
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import or_shortest, shortest
+from emu.topology.paths.shortest import or_shortest, shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable import in_whole_units
+from emu.topology.usable_npus import in_whole_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"
@@ -24,12 +24,12 @@ _OCS_SOURCE = "Wu et al., Flexible silicon photonic architecture (2024), 6.A.2, 
 _HBD = 800e9  # bytes per second out of a GPU, one direction: 6.4 Tb/s (InfiniteHBD 6.1)
 _DCN = 50e9  # 400 Gb/s (InfiniteHBD 6.1)
 _CU = 240e9  # 1920 Gb/s (Flex-SiPAC 6.B.1)
-_PORTS = 16  # OCS by default (Flex-SiPAC 6.A.2)
+_PORTS = 16  # default number of OCS (Flex-SiPAC 6.A.2)
 _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _ring_links(rings: int, size: int) -> int:
-    """Cables of the rings; two GPUs have two, one none."""
+    """Return the number of cables of the rings; a ring of two GPUs has two, a ring of one has none."""
     return rings * size * (size > 1)
 
 
@@ -39,7 +39,7 @@ def _ring_invariants(size: int, rings: int, bandwidth: float, dcn: float, **_: o
         2 * _ring_links(rings, size) + 2 * n * joined,
         2 * (size > 1) + joined,
         2 if joined else size // 2,
-        shortest=not joined or size < 6,  # else the network would be a nearer way to the other side of the ring
+        shortest=not joined or size < 6,  # else the network would be a shorter path to the other side of the ring
         npus=n,
         switches=int(joined),
         injection_Bps=bandwidth * (size > 1) + dcn * joined,
@@ -56,14 +56,14 @@ def _ring_invariants(size: int, rings: int, bandwidth: float, dcn: float, **_: o
 def sip_ring(
     size: Count, rings: Count = 1, bandwidth: Bandwidth = _HBD, dcn: Bandwidth = _DCN, latency: Latency = _LATENCY
 ) -> Topology:
-    """Rings of as many GPUs as tensor parallelism has, fixed for good, so that a fault costs its whole ring.
+    """Join as many GPUs as tensor parallelism has to fixed rings, so that a fault costs its whole ring.
 
     Args:
         size: GPUs of a ring.
-        rings: Side by side; where there are several, the datacentre network joins their GPUs.
-        bandwidth: Of a GPU in its ring, half to each side.
-        dcn: Of a GPU into the datacentre network.
-        latency: Of a hop.
+        rings: Rings side by side; where there are several, the datacentre network joins their GPUs.
+        bandwidth: Bandwidth of a GPU in its ring, half to each side.
+        dcn: Bandwidth of a GPU into the datacentre network.
+        latency: Latency of a hop.
     """
     n, joined = rings * size, rings > 1
     check_link_count("sip-ring", 2 * (_ring_links(rings, size) + n * joined))
@@ -105,7 +105,7 @@ def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) ->
 
 
 def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
-    """The nearer way round, or up to the network and down."""
+    """Return routes the shorter way round, or up to the network and down."""
     away, over = (dst - src) % size, src // size != dst // size
     down = (2 * away > size) | ((2 * away == size) & (key % 2 == 1))
     steps = np.where(over, 0, np.where(down, size - away, away))
@@ -118,14 +118,14 @@ def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _ring_place(size: int, rings: int, n_ranks: int, faulty: I64) -> I64:
-    """The GPUs of rings without a fault: a broken ring is a line, on which no ring runs (InfiniteHBD 2.2)."""
+    """Return the GPUs of rings without a fault; a broken ring is a line, on which no ring runs (InfiniteHBD 2.2)."""
     whole = np.ones(rings, np.bool_)
     whole[faulty // size] = False
     return column(np.flatnonzero(np.repeat(whole, size)), np.int64)
 
 
 def _ring_draw(size: int, rings: int) -> Drawing:
-    """Rings side by side in rows, the network over them."""
+    """Return a drawing with rings side by side in rows, and the network above them."""
     ring, place = np.divmod(np.arange(rings * size), size)
     turn, radius = 2 * np.pi * place / size, 0.5 / np.sin(np.pi / size) if size > 1 else 0.0
     columns = int(np.ceil(np.sqrt(rings)))
@@ -157,13 +157,13 @@ def _ocs_invariants(n: int, ports: int, bandwidth: float, **_: object) -> Invari
     invariants=_ocs_invariants,
 )
 def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency: Latency = _LATENCY) -> Topology:
-    """N GPUs with a port on each of Q optical circuit switches, set to join each with as many others as can be.
+    """Join N GPUs by a port on each of Q optical circuit switches, set to join each GPU with as many others as possible.
 
     Args:
         n: GPUs, and ports of a switch.
-        ports: Q, of a GPU; switches.
-        bandwidth: Of a GPU, over all ports.
-        latency: Of a hop through a switch.
+        ports: Q: ports of a GPU, and switches.
+        bandwidth: Bandwidth of a GPU, over all ports.
+        latency: Latency of a hop through a switch.
     """
     if n % 2:
         raise must_be("sip-ocs", "n", "even, as a circuit joins two GPUs", n, f"take {n + 1}")
@@ -188,10 +188,10 @@ def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency
 
 
 def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
-    """Who is joined with whom by circuits of one kind, and how many switches make such circuits.
+    """Return the pairs that circuits of each kind join, and the number of switches that make such circuits.
 
-    Of the n - 1 perfect matchings i + j = c (mod n - 1) of the complete graph, the first two make one ring; the others
-    come in an order as if drawn at random, because neighbouring ones would lead to the same few GPUs.
+    The complete graph has n - 1 perfect matchings i + j = c (mod n - 1). The first two make one ring. The others come in a
+    pseudo-random order, because neighbouring ones would lead to the same few GPUs.
     """
     chosen = min(ports, n - 1)
     order = np.argsort(mix(np.arange(n - 1)))

@@ -1,8 +1,8 @@
-"""Google's TPUv4: cubes of 4x4x4 chips, their faces joined by optical circuit switches (OCS) to a torus of cubes.
+"""Google's TPUv4: cubes of 4x4x4 chips, whose faces optical circuit switches (OCS) join to a torus of cubes.
 
-InfiniteHBD (Shou et al., SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), 6.2 and Table 6. The
-two chips at the ends of a line through a cube have a port on the same OCS, so each of three directions has 4x4 of them; an
-OCS of R ports takes R/2 cubes: 32 R chips. A circuit passes light only, so an OCS is bought, but is no node.
+Sources: InfiniteHBD (Shou et al., SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), 6.2 and Table 6.
+The two chips at the ends of a line through a cube have a port on the same OCS, so each of three directions has 4x4 OCS. An OCS
+of R ports takes R/2 cubes: 32 R chips. A circuit passes light only, so an OCS is in the bill but is no node.
 """
 
 from dataclasses import replace
@@ -13,10 +13,10 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.parts.grid import Dimension, grid
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
-from emu.topology.usable import in_units
+from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), Table 6"
@@ -59,15 +59,15 @@ def tpuv4(
     latency: Latency = _LATENCY,
     optical: Latency = _LATENCY,
 ) -> Topology:
-    """Cubes of 4x4x4 chips joined to one torus by 48 optical circuit switches, set once: 64 cubes are 4096 chips.
+    """Join cubes of 4x4x4 chips to one torus by 48 optical circuit switches, set once: 64 cubes are 4096 chips.
 
     Args:
-        cubes: Along X, Y and Z; other settings of the switches are other topologies.
-        side: Of a cube, in chips.
+        cubes: Numbers of cubes along X, Y and Z; other settings of the switches are other topologies.
+        side: Chips along an edge of a cube.
         planes: Ports of a chip in each direction, bundled (RailX takes 6).
         radix: Ports of a switch.
-        bandwidth: Of a port.
-        latency: Of a link within a cube.
+        bandwidth: Bandwidth of a port.
+        latency: Latency of a link within a cube.
         optical: Latency of a link between two faces.
     """
     _check(cubes, side, radix)
@@ -88,7 +88,10 @@ def tpuv4(
 
 
 def _crossing(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
-    """Which links leave a cube: those up from its last place along their dimension, and those down from its first."""
+    """Return whether each link leaves a cube.
+
+    A link leaves it up from its last place along the link's dimension, or down from its first place.
+    """
     crosses = np.zeros(len(links), np.bool_)
     for axis, size in enumerate(sizes):
         rows = np.flatnonzero(links.dimension == axis)
@@ -126,23 +129,23 @@ def _assumptions(planes: int, bandwidth: float, latency: int, optical: int) -> t
 
 
 def _cube(sizes: tuple[int, ...], side: int) -> I64:
-    """[N] the cube of each chip."""
+    """Return [N] the cube of each chip."""
     digits = np.unravel_index(np.arange(prod(sizes)), sizes)
     return column(np.ravel_multi_index([d // side for d in digits], [s // side for s in sizes]), np.int64)
 
 
 def _place(sizes: tuple[int, ...], side: int, n_ranks: int, faulty: I64) -> I64:
-    """The chips of cubes without a fault: a switch takes whole cubes in and out (InfiniteHBD 2.2)."""
+    """Return the chips of cubes without a fault, because a switch takes whole cubes in and out (InfiniteHBD 2.2)."""
     cube = _cube(sizes, side)
     return column(np.flatnonzero(~np.isin(cube, cube[faulty])), np.int64)
 
 
 def _usable(sizes: tuple[int, ...], side: int, group: int, faulty: Bool) -> I64:
-    """Groups stay within a cube, or take whole cubes without a fault (InfiniteHBD 2.2)."""
+    """Return the usable chips: groups stay within a cube, or take whole cubes without a fault (InfiniteHBD 2.2)."""
     return in_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
 
 
 def _draw(sizes: tuple[int, ...], side: int) -> Drawing:
-    """Cubes in perspective: Z to the right, Y upwards, X to the back."""
+    """Return a drawing of cubes in perspective: Z to the right, Y upwards, X to the back."""
     x, y, z = (d + d // side * 0.9 for d in np.unravel_index(np.arange(prod(sizes)), sizes))
     return Drawing(np.stack((z * 1.3 + x * 0.37, y * 1.3 + x * 0.46), axis=-1))

@@ -17,10 +17,10 @@ from benchmarks.fidelity.cases import FAIR, QUEUED, Traffic
 from benchmarks.fidelity.row import Row, farthest
 from emu.arrays import F64
 from emu.errors import RunError
-from emu.fabric.lower import Piece, lower
+from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.run import run
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, ticks
 
@@ -30,7 +30,7 @@ BOUND = 0.015
 _FIFO = "not judged: first in, first out, where TCP does not share max-min fairly"
 
 
-def lowered(traffic: Traffic) -> Piece:
+def lowered(traffic: Traffic) -> LoweredSchedule:
     """The messages on Emu's fabric."""
     a, b = zip(*traffic.cables, strict=True)
     cables = Cables("cable", a, b, RATE_BPS / 8 * PAYLOAD, ticks(DELAY_S))
@@ -40,7 +40,7 @@ def lowered(traffic: Traffic) -> Piece:
     return lower(traffic.plan, traffic.slot_bytes, topology, np.arange(traffic.n_hosts, dtype=np.int32))
 
 
-def request(traffic: Traffic, piece: Piece, fair: bool) -> dict[str, Any]:
+def request(traffic: Traffic, piece: LoweredSchedule, fair: bool) -> dict[str, Any]:
     """The same messages, and what each waits for, as packets.py takes them.
 
     A connection sends in order by itself; what waits until another's bytes have left waits here until they have come.

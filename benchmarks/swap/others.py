@@ -6,7 +6,7 @@ from functools import cache
 from math import log
 
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.read.file import is_file
+from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 
 

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
-Rates = tuple[float, float, float]  # of one, two, and four or more servers
+Rates = tuple[float, float, float]  # rates with one, two, and more servers
 
 
 class Generation(NamedTuple):
-    """What NCCL knows of the GPUs of one generation."""
+    """The numbers that NCCL has for the GPUs of one generation."""
 
     name: str
-    nvlink: float  # what data reach of all NVLinks of a GPU
-    most_nvlink: float  # the fastest NVLink, one way, as vendors state it, that a GPU of it has
+    nvlink: float  # rate that data reach over all NVLinks of a GPU
+    most_nvlink: float  # the vendor's rate, one way, of all NVLinks of the generation's fastest GPU
     within: tuple[float, ...]  # speeds of a channel that are tried in one server, the highest first
-    between: tuple[float, ...]  # ... and over NICs
-    ll: float  # the most that LL reaches in one server, of all channels
-    ring_ll128: float  # the most of a channel
+    between: tuple[float, ...]  # speeds of a channel that are tried over NICs
+    ll: float  # the largest rate of LL in one server, all channels together
+    ring_ll128: float  # the largest rate of a channel; likewise the next three fields
     tree_ll128: Rates
     tree: Rates
     nvls_tree: Rates
@@ -44,9 +44,9 @@ GENERATIONS = (
         "Blackwell", 18 * 40.1, 900, _BLACKWELL, _BLACKWELL_NICS, 282, 40, (55.6, 31.67, 20), (70, 42.8, 24), (0, 96, 80), 0.74
     ),
 )
-LL_BETWEEN: Rates = (39.0, 39.0, 20.4)  # the most that LL reaches over NICs, of all channels, with Intel's hosts
+LL_BETWEEN: Rates = (39.0, 39.0, 20.4)  # the largest rate of LL over NICs, all channels together, with Intel's hosts
 
-# [algorithm][protocol] microseconds: before anything is sent, and of a step over NVLink and over NICs.
+# [algorithm][protocol] microseconds: before anything is sent, for a step over NVLink, and for a step over NICs.
 BASE = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4), "pat": (8.0, 8.0, 8.0)}
 OVER_NVLINK = {
     "tree": (0.6, 1.25, 4.0),
@@ -65,24 +65,24 @@ OVER_NICS = {
     "nvls-tree": (0.0, 0.0, 20.9),
     "pat": (0.0, 0.0, 14.0),
 }
-POST = (1.0, 1.0, 3.0)  # microseconds that a host takes to post a message of a ring, at least, with Intel's hosts
+POST = (1.0, 1.0, 3.0)  # least microseconds that a host takes to post a message of a ring, with Intel's hosts
 
-# [protocol][log2(bytes / 64)]: what trees of medium sizes reach of the model.
+# [protocol][log2(bytes / 64)]: share of the model's rate that trees reach at medium sizes.
 TREES_REACH = (
     (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0),
     (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 )
-TREES_TO = {"tree": 23, "nvls-tree": 24}  # how many of them are used; for NVLSTree with Blackwells alone
-# By which Simple's latency grows on rings over NICs, from 64 bytes a rank and channel on; the second with Volta.
+TREES_TO = {"tree": 23, "nvls-tree": 24}  # number of entries that are used; for NVLSTree with Blackwells only
+# Factor of Simple's latency on rings over NICs, from 64 bytes a rank and channel on; the second is for Volta.
 RING_PLATEAU = (1.4, 1.9)
 
 MOST_CHANNELS = 64
-MOST_SEARCHED = 32  # before they are doubled
-NVLS_CHANNELS = {"Hopper": (16, 16), "Blackwell": (24, 32)}  # in one server, and over several
-THREADS = (512, 640, 512)  # of a channel
-SLOW_THREADS = 256  # ... with Simple, on rings no faster than PCIe's third generation
+MOST_SEARCHED = 32  # largest number of channels before they are doubled
+NVLS_CHANNELS = {"Hopper": (16, 16), "Blackwell": (24, 32)}  # channels in one server, and over several
+THREADS = (512, 640, 512)  # threads of a channel, by protocol
+SLOW_THREADS = 256  # threads of a channel with Simple, on rings no faster than PCIe's third generation
 PCIE = 12.0
-BYTES_A_THREAD = (8, 8, 64)  # below which channels are left out; LL's on a ring for each rank
-MOST_HEADS = 32  # ranks of a server that NVLS serves, but for an all_reduce
-MOST_DIRECT = 8  # ranks of a server that CollNet serves
+BYTES_A_THREAD = (8, 8, 64)  # least bytes for each thread of a channel; with LL on a ring, for each rank too
+MOST_HEADS = 32  # largest number of ranks of a server that NVLS serves, but for an all_reduce
+MOST_DIRECT = 8  # largest number of ranks of a server that CollNet serves

@@ -1,7 +1,7 @@
-"""The channels that NCCL lays over a server's NVLinks and NICs: how many, and how fast each is, for each of its patterns.
+"""The channels that NCCL lays over a server's NVLinks and NICs: the number and the speed of those of each pattern.
 
-Its search tries speeds from the highest down and keeps the first that carries the most; what is below is what it finds on
-servers whose GPUs are all alike, each with all its NVLinks to one switch, and each NIC beside its GPU. Source: NVIDIA/nccl
+Its search tries speeds from the highest down and keeps the first that carries the most. This file has what the search finds on
+servers with equal GPUs, each with all its NVLinks to one switch, and each NIC beside its GPU. Source: NVIDIA/nccl
 v2.30.7-1, src/graph/search.cc lines 410-458 (NVLS), 1036-1049 (doubled channels), 1074-1275 (the search), and
 src/graph/connect.cc lines 460-483 (channels of the communicator). Bandwidths in GB/s.
 """
@@ -9,50 +9,53 @@ src/graph/connect.cc lines 460-483 (channels of the communicator). Bandwidths in
 from dataclasses import dataclass, replace
 
 from collectives.nccl.constants import GENERATIONS, MOST_CHANNELS, MOST_SEARCHED, Generation
-from emu.collective.library import Around
+from emu.collective.libraries import GroupNetwork
 
-_PCIE_REACHES = 0.96  # of a NIC's rate, its PCIe lanes carry: 24 of 25 GB/s, 48 of 50
+_PCIE_REACHES = 0.96  # share of a NIC's rate that its PCIe lanes carry: 24 of 25 GB/s, 48 of 50
 _FAST, _MANY = 50.0, 4  # a Hopper doubles channels from that speed on, or up to that many
-_SLOW = 25.0  # below which no channel is doubled
-_ENOUGH = 0.49  # of the best speed, below which no lower one is tried
+_SLOW = 25.0  # slower channels are not doubled
+_ENOUGH = 0.49  # lower shares of the best speed are not tried
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """Channels of one pattern, all alike."""
+class ChannelGraph:
+    """The channels of one pattern, which are all equal."""
 
     channels: int
-    within: float  # of a channel, in a server
-    between: float  # ... and over its NIC
+    within: float  # speed of a channel in a server
+    between: float  # speed of a channel over its NIC
 
 
 @dataclass(frozen=True, slots=True)
-class Graphs:
-    """What the search finds for one group of ranks."""
+class ChannelGraphs:
+    """The channels of all patterns that the search finds for one group of ranks."""
 
     generation: Generation
     servers: int
     per_server: int
-    ring: Graph
-    tree: Graph
-    nvls: Graph | None  # None: no switch of a server adds
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None  # None: no switch of a server adds
     nics_add: bool  # whether switches between servers add
 
     @property
     def ranks(self) -> int:
-        """Of the group."""
+        """The number of ranks of the group."""
         return self.servers * self.per_server
 
     @property
     def channels(self) -> int:
-        """Of rings and trees: twice as many as were searched, and again where few fast ones cross servers."""
+        """The number of channels of rings and trees.
+
+        It is twice the number that was searched, and twice that again where few fast channels cross servers.
+        """
         doubled = min(MOST_CHANNELS, 2 * self.ring.channels)
         few = self.servers > 1 and self.generation.nvls and self.ring.within > 45 and doubled < 16
         return 2 * doubled if few else doubled
 
 
-def graphs_of(around: Around) -> Graphs:
-    """What the search finds around a group; ranks of a domain that is no faster than NICs are servers of their own."""
+def graphs_of(around: GroupNetwork) -> ChannelGraphs:
+    """Return what the search finds for a group; ranks of a domain that is no faster than NICs count as servers of their own."""
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
     nic = (around.within_Bps if apart else around.between_Bps) / 1e9
@@ -61,54 +64,60 @@ def graphs_of(around: Around) -> Graphs:
     tree = ring if servers == 1 else _wider(ring, known, each, _nvlink(known, around))
     adds = around.adds_within and not apart and known.nvls > 0 and each > 1
     nvls = _nvls(known, servers, each, ring, _nvlink(known, around)) if adds else None
-    return Graphs(known, servers, each, ring, tree, nvls, around.adds_between and servers > 1)
+    return ChannelGraphs(known, servers, each, ring, tree, nvls, around.adds_between and servers > 1)
 
 
-FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a port that is faster is taken for NVLinks
+FASTEST_NIC = 100e9  # bytes per second, one way: 800 Gb/s; a faster port counts as NVLink
 
 
 def generation_of(nvlink: float) -> Generation:
-    """By the GB/s of all NVLinks of a GPU, one way: the first whose GPUs have so many."""
+    """Return the first generation whose GPUs have `nvlink` GB/s over all their NVLinks, one way."""
     return next((each for each in GENERATIONS if nvlink <= each.most_nvlink), GENERATIONS[-1])
 
 
-def _nvlink(known: Generation, around: Around) -> float:
-    """Of all NVLinks of a GPU, what NCCL takes them to carry; a GPU with fewer links than its generation has, in proportion."""
+def _nvlink(known: Generation, around: GroupNetwork) -> float:
+    """Return the rate that NCCL gives all NVLinks of a GPU.
+
+    A GPU with fewer links than its generation has less, in proportion.
+    """
     return known.nvlink * min(1.0, around.within_Bps / 1e9 / known.most_nvlink)
 
 
-def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> Graph:
+def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> ChannelGraph:
     if servers == 1:
         return _doubled(_most(known.within, MOST_SEARCHED, nvlink, nvlink), known)
     reach = _PCIE_REACHES * nic
     speed = next((s for s in known.between if s <= reach), known.between[-1])
-    return _doubled(Graph(each, speed, speed), known)
+    return _doubled(ChannelGraph(each, speed, speed), known)
 
 
-def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> Graph:
-    """The first speed at which channels carry the most of `total` together."""
-    best = Graph(0, 0.0, 0.0)
+def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
+    """Return the channels at the first speed at which they carry the most of `total` together."""
+    best = ChannelGraph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):
         if best.channels and (speed / best.within <= _ENOUGH or best.channels * best.within >= total):
             break
         channels = min(most, int(total / speed))
         if channels * speed > best.channels * best.within:
-            best = Graph(channels, speed, speed)
+            best = ChannelGraph(channels, speed, speed)
     return best
 
 
-def _doubled(found: Graph, known: Generation) -> Graph:
-    """Twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
+def _doubled(found: ChannelGraph, known: Generation) -> ChannelGraph:
+    """Return twice as many channels, each half as fast, where that lets a GPU's cores carry more."""
     many = known.nvls and found.within < _FAST and found.channels > _MANY
     if found.within < _SLOW or many:
         return found
     channels = min(2 * found.channels, MOST_SEARCHED)
     parts = -(-channels // found.channels)
-    return Graph(channels, found.within / parts, found.between / parts)
+    return ChannelGraph(channels, found.within / parts, found.between / parts)
 
 
-def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
-    """A tree's channels: within a server, where its chain leaves out one hop of a ring's, up to twice as fast as over NICs."""
+def _wider(ring: ChannelGraph, known: Generation, each: int, nvlink: float) -> ChannelGraph:
+    """Return a tree's channels.
+
+    Within a server, where its chain has one hop less than a ring, they are up to twice as fast as over NICs.
+    """
     best = ring
     for speed in sorted(s for s in known.between if s > ring.within):
         if best.within >= 2 * best.between or each == 1 or ring.channels * speed * (each - 1) > nvlink * each:
@@ -117,12 +126,15 @@ def _wider(ring: Graph, known: Generation, each: int, nvlink: float) -> Graph:
     return best
 
 
-def _nvls(known: Generation, servers: int, each: int, ring: Graph, nvlink: float) -> Graph:
-    """A head for each GPU; through a head's NVLinks pass its own channel twice and every other one once."""
+def _nvls(known: Generation, servers: int, each: int, ring: ChannelGraph, nvlink: float) -> ChannelGraph:
+    """Return the channels of NVLS, a head for each GPU.
+
+    A head's NVLinks carry its own channel twice and every other one once.
+    """
     speeds = known.within if servers == 1 else known.between
     fastest = nvlink if servers == 1 else ring.between * -(-ring.channels // each)
     within = next((s for s in speeds if s <= fastest and s * (each + 1) <= nvlink), speeds[-1])
     between = within
     for speed in sorted(s for s in speeds if within < s and (servers == 1 or s <= fastest)):  # in one server nothing limits it
         between = speed if between < 2 * within else between
-    return Graph(each, within, between)
+    return ChannelGraph(each, within, between)

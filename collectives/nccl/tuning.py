@@ -1,7 +1,7 @@
-"""What NCCL expects of each algorithm and protocol: a latency and a bandwidth, and from them the time of a size.
+"""NCCL's tuning model: the latency and the bandwidth that it expects of each algorithm and protocol, and the time of a size.
 
-Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). With
-Intel's hosts and no NIC of its own latency, as NCCL takes InfiniBand's; no setting of its environment is set.
+Source: NVIDIA/nccl v2.30.7-1, src/graph/tuning.cc, ncclTopoTuneModel (lines 243-560) and ncclTopoGetAlgoTime (630-660). Hosts
+are Intel's and NICs add no latency of their own, as NCCL takes InfiniBand's. No variable of NCCL's environment is set.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collectives.nccl import constants as known
 from collectives.nccl.constants import LL, LL128, SIMPLE, Rates
-from collectives.nccl.graphs import Graph, Graphs
+from collectives.nccl.graphs import ChannelGraph, ChannelGraphs
 
 ALL_REDUCE = "all_reduce"
 HALVES = ("all_gather", "reduce_scatter")
@@ -18,41 +18,41 @@ ROOTED = ("broadcast", "reduce")
 TUNED = (ALL_REDUCE, *HALVES, *ROOTED)
 
 
-class Way(NamedTuple):
+class AlgorithmVariant(NamedTuple):
     """An algorithm with a protocol."""
 
     algorithm: str
     protocol: int
 
 
-class Expected(NamedTuple):
-    """What is expected of a way: so long before the first byte, then so many bytes of the operation's size a second."""
+class ExpectedTime(NamedTuple):
+    """The latency before the first byte, and the bandwidth for the operation's size, that NCCL expects."""
 
     latency_us: float
     bandwidth: float  # GB/s
 
 
-def expected(operation: str, on: Graphs) -> dict[Way, Expected]:
-    """Of each way to serve an operation, in the order in which NCCL tries them."""
-    ways = (Way(name, protocol) for name in _serving(operation, on) for protocol in range(len(known.PROTOCOLS)))
-    found = ((way, Expected(_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
+def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, ExpectedTime]:
+    """Return the expectation of each algorithm and protocol that can serve an operation, in NCCL's order."""
+    ways = (AlgorithmVariant(name, protocol) for name in _serving(operation, on) for protocol in range(len(known.PROTOCOLS)))
+    found = ((way, ExpectedTime(_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
     return {way: each for way, each in found if each.bandwidth > 0}
 
 
-def time_us(operation: str, way: Way, of: Expected, on: Graphs, size: int) -> float:
-    """Of a size in bytes."""
+def time_us(operation: str, way: AlgorithmVariant, of: ExpectedTime, on: ChannelGraphs, size: int) -> float:
+    """Return the microseconds that NCCL expects for a size in bytes."""
     latency, bandwidth, step = of.latency_us, of.bandwidth, int(log2(size // 64)) if size >= 64 else -1
     corrected = way.algorithm == "tree" or on.generation is known.GENERATIONS[-1]
     if operation == ALL_REDUCE and corrected and 0 <= step < known.TREES_TO.get(way.algorithm, 0):
         bandwidth *= known.TREES_REACH[way.protocol][step]
     of_each = size // (on.channels * on.ranks)
-    if way == Way("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
+    if way == AlgorithmVariant("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
         latency *= known.RING_PLATEAU[on.generation.name == "Volta"]
     return latency + size / (1000 * bandwidth)
 
 
-def _serving(operation: str, on: Graphs) -> Iterator[str]:
-    """The algorithms that there are for an operation of a group."""
+def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
+    """Yield the algorithms that can serve an operation of a group."""
     whole, half = operation == ALL_REDUCE, operation in HALVES
     direct = on.nics_add and on.per_server <= known.MOST_DIRECT
     if whole:
@@ -71,12 +71,12 @@ def _serving(operation: str, on: Graphs) -> Iterator[str]:
         yield "pat"
 
 
-def _rate(rates: Rates, on: Graphs) -> float:
+def _rate(rates: Rates, on: ChannelGraphs) -> float:
     return rates[min(on.servers - 1, 2)]
 
 
-def _bandwidth(operation: str, way: Way, on: Graphs) -> float:
-    """Of the operation's size; 0 where the way does not exist."""
+def _bandwidth(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
+    """Return the bandwidth for the operation's size; 0 where the algorithm does not exist with that protocol."""
     name, protocol = way
     if name == "ring":
         return _ring_bandwidth(protocol, on) * on.ranks / _steps(operation, on)
@@ -91,26 +91,26 @@ def _bandwidth(operation: str, way: Way, on: Graphs) -> float:
     return _collnet_bandwidth(operation, name, on)
 
 
-def _steps(operation: str, on: Graphs) -> int:
+def _steps(operation: str, on: ChannelGraphs) -> int:
     return {ALL_REDUCE: 2 * (on.ranks - 1), **dict.fromkeys(HALVES, on.ranks - 1)}.get(operation, on.ranks)
 
 
-def _speed(graph: Graph, on: Graphs) -> float:
+def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
     return graph.within if on.servers <= 2 else graph.between
 
 
-def _most_ll(on: Graphs) -> float:
+def _most_ll(on: ChannelGraphs) -> float:
     return on.generation.ll if on.servers == 1 else _rate(known.LL_BETWEEN, on)
 
 
-def _ring_bandwidth(protocol: int, on: Graphs) -> float:
+def _ring_bandwidth(protocol: int, on: ChannelGraphs) -> float:
     bus = on.ring.channels * _speed(on.ring, on)
     if protocol == LL:
         return min(_most_ll(on), bus / 2)
     return min(0.92 * bus, on.ring.channels * on.generation.ring_ll128) if protocol == LL128 else bus
 
 
-def _tree_bandwidth(protocol: int, on: Graphs) -> float:
+def _tree_bandwidth(protocol: int, on: ChannelGraphs) -> float:
     channels, full = on.tree.channels, on.tree.channels * _speed(on.tree, on)
     bus = min(0.92 * full, channels * _rate(on.generation.tree, on))
     if protocol == LL:
@@ -120,7 +120,7 @@ def _tree_bandwidth(protocol: int, on: Graphs) -> float:
     return 0.85 * bus if on.per_server == 1 else bus
 
 
-def _nvls_bandwidth(operation: str, name: str, on: Graphs, graph: Graph) -> float:
+def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: ChannelGraph) -> float:
     within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
     within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
     between = graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
@@ -128,7 +128,7 @@ def _nvls_bandwidth(operation: str, name: str, on: Graphs, graph: Graph) -> floa
     return bus * on.ranks / _steps(operation, on) if operation == ALL_REDUCE else bus
 
 
-def _collnet_bandwidth(operation: str, name: str, on: Graphs) -> float:
+def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
     graph, each = on.nvls or on.ring, on.per_server
     bus = graph.channels * graph.within
     if name == "collnet-chain":
@@ -139,7 +139,7 @@ def _collnet_bandwidth(operation: str, name: str, on: Graphs) -> float:
     return bus / (per_nic - (per_nic - 1) / 2) * (0.85 if on.generation.nvls else 1) / 2
 
 
-def _latency(operation: str, way: Way, on: Graphs) -> float:
+def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
     name, p = way
     base, near = known.BASE.get(name, (0.0,) * 3)[p], known.OVER_NVLINK.get(name, (0.0,) * 3)[p]
     far, each, deep = known.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
@@ -156,7 +156,7 @@ def _latency(operation: str, way: Way, on: Graphs) -> float:
     return of[name]
 
 
-def _ring_latency(operation: str, protocol: int, on: Graphs, near: float, far: float) -> float:
+def _ring_latency(operation: str, protocol: int, on: ChannelGraphs, near: float, far: float) -> float:
     if operation in ROOTED:  # the channels of a search are all alike here
         return near if on.servers == 1 else known.OVER_NICS["ring"][protocol]
     between = 0 if on.servers == 1 else (2 if operation == ALL_REDUCE else 1) * (on.servers - 1)

@@ -1,9 +1,9 @@
-"""The cuts that limit a collective, by maximum flows: the least between two nodes, and the set that has most to send.
+"""The cuts that limit a collective, found by maximum flows: the least between two nodes, and the set with most to send.
 
-The second is max over S of |S ∩ ranks| / capacity out of S, S without one of the sinks: Newton's method on the ratio
-(Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967)), a maximum flow a step.
+The set with most to send has the largest |S ∩ ranks| / capacity out of S, over all S without some sink. It is found by Newton's
+method on the ratio (Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967)), one maximum flow a step.
 Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, 2024,
-arXiv 2402.06787. V nodes, A arcs.
+arXiv 2402.06787. Letters: V nodes, A arcs.
 """
 
 from dataclasses import dataclass
@@ -18,42 +18,45 @@ from emu.topology.facts.flow import Arcs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Cut:
-    """A set of nodes, and what it has to send against what leaves it."""
+class NetworkCut:
+    """A set of nodes, with the ratio of what it has to send to the capacity that leaves it."""
 
-    inside: Bool  # [V]
+    inside: Bool  # [V] whether each node is in the set
     ratio: Fraction  # blocks per unit of capacity
 
 
-def best_of(cuts: list[Cut]) -> Cut:
-    """The first of those that have most to send."""
+def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
+    """Return the first of the cuts that have the largest ratio."""
     return max(cuts, key=lambda cut: cut.ratio)
 
 
-def least_cut(net: Network, source: int, sink: int) -> Cut:
-    """The set with the source and without the sink that least capacity leaves; it has one block to send."""
+def least_cut(net: Network, source: int, sink: int) -> NetworkCut:
+    """Return the set with the source and without the sink that the least capacity leaves; it has one block to send."""
     nodes = np.arange(net.n_nodes)
     return _between(net, nodes == source, nodes == sink)
 
 
-def parting(net: Network, ranks: Bool) -> Cut:
-    """The set with some nodes [V] that hold ranks, without the other ranks, that least capacity leaves; one block to send."""
+def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
+    """Return the set with some ranks, given by their nodes [V], and no other ranks, that the least capacity leaves.
+
+    It has one block to send.
+    """
     return _between(net, ranks, net.has_rank & ~ranks)
 
 
-def _between(net: Network, source: Bool, sink: Bool) -> Cut:
+def _between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
-    return Cut(inside, Fraction(1, net.out_of(inside)))
+    return NetworkCut(inside, Fraction(1, net.out_of(inside)))
 
 
-def densest(net: Network, sinks: I64) -> Cut:
-    """The set, without some sink, whose ranks have most blocks to send, one each, for the capacity that leaves it.
+def densest_cut(net: Network, sinks: I64) -> NetworkCut:
+    """Return the set, without some sink, with the largest ratio, where each of its ranks has one block to send.
 
     Args:
-        net: At least two ranks in it.
-        sinks: Nodes that hold a rank.
+        net: A network with at least two ranks.
+        sinks: Nodes with a rank.
     """
-    best = best_of([_all_but(net, int(sink)) for sink in sinks])
+    best = largest_cut([_all_but(net, int(sink)) for sink in sinks])
     for sink in sinks:
         denser = _denser(net, int(sink), best.ratio)
         while denser is not None and denser.ratio > best.ratio:
@@ -62,20 +65,20 @@ def densest(net: Network, sinks: I64) -> Cut:
     return best
 
 
-def sending(net: Network, inside: Bool) -> Cut:
-    """A set of nodes, with a block of each of its ranks to send."""
-    return Cut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
+def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
+    """Return a set of nodes as a cut in which each of its ranks has one block to send."""
+    return NetworkCut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
 
 
-def _all_but(net: Network, sink: int) -> Cut:
-    return sending(net, np.arange(net.n_nodes) != sink)
+def _all_but(net: Network, sink: int) -> NetworkCut:
+    return cut_of_nodes(net, np.arange(net.n_nodes) != sink)
 
 
-def _denser(net: Network, sink: int, ratio: Fraction) -> Cut | None:
-    """A set without the sink that has more to send than `ratio`, if there is one.
+def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
+    """Return a set without the sink whose ratio is above `ratio`; None: there is none.
 
-    Every rank is given what one block needs of capacity, `1 / ratio`; where not all of it can flow to the sink, the set
-    that holds it back is denser. Both are multiplied by the ratio's numerator, so that they are whole.
+    Every rank is given the capacity that one block needs, `1 / ratio`. Where not all of it can flow to the sink, the set that
+    holds it back has a larger ratio. Both are multiplied by the ratio's numerator, so that they are whole numbers.
     """
     source, wanted = net.n_nodes, len(net.ranks) * ratio.denominator
     given = np.full(len(net.ranks), ratio.denominator)
@@ -86,4 +89,4 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> Cut | None:
     inside = flow.least_cut(arcs, nodes == source, nodes == sink)
     if arcs.leaving(inside) >= wanted or not inside[:source].any():
         return None
-    return sending(net, inside[:source])
+    return cut_of_nodes(net, inside[:source])

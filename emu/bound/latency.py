@@ -1,6 +1,6 @@
-"""What latency a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest path.
+"""The latency that a collective cannot avoid: from a rank that has a block to one that wants it, over the quickest path.
 
-N ranks, V nodes, D searches, S sources.
+Letters: N ranks, V nodes, D searches, S sources.
 """
 
 import numpy as np
@@ -10,14 +10,17 @@ from emu.bound.network import Network
 from emu.bound.sets import ALL_PAIRS
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
-from emu.topology.path.quickest import quickest
+from emu.topology.paths.bellman_ford import least_weights
 
-_WORK = 2**18  # arcs that all searches together may pass, about
+_WORK = 2**18  # arcs that all searches together may visit, about
 _ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})  # each rank has something for each other
 
 
 def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
-    """The longest of the quickest paths that data must take, in ticks: of all, or of a sample where there are many."""
+    """Return the longest of the quickest paths that data must take, in ticks.
+
+    Where there are many paths, of a sample of them.
+    """
     most = max(1, _WORK // max(1, len(net.src)))
     if op.name in _ALL_TO_ALL:
         return int(_quickest_fs(net, alike.ranks[_sample(len(alike.ranks), most)][:, None])[:, net.ranks].max())
@@ -36,7 +39,7 @@ def _sample(n: int, most: int) -> I64:
 
 
 def _pairs(have: I32, want: I32) -> tuple[I64, I64]:
-    """Who has a block, and who wants it: a pair for each of both."""
+    """Return a pair of ranks for each block and two ranks of which one has it and the other wants it."""
     want = want[np.argsort(want[:, 1], kind="stable")]
     first, last = (np.searchsorted(want[:, 1], have[:, 1], side) for side in ("left", "right"))
     counts = last - first
@@ -46,11 +49,11 @@ def _pairs(have: I32, want: I32) -> tuple[I64, I64]:
 
 
 def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:
-    """The least latency of a message from a set of nodes [V] to a rank that is not in it, in ticks.
+    """Return the least latency of a message from a set of nodes [V] to a rank outside it, in ticks.
 
     Args:
-        net: Its arcs.
-        inside: A rank in it, and one not.
+        net: The network.
+        inside: A set with at least one rank, and not with all.
         helpers: Whether switches send what they have added or copied; else only ranks send.
     """
     has_rank = net.has_rank
@@ -60,7 +63,7 @@ def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:
 
 
 def message_fs(net: Network, *, helpers: bool) -> int:
-    """What the latency of any message to a rank is at least, in ticks; `helpers` as of `crossing_fs`."""
+    """Return the least latency of any message to a rank, in ticks; `helpers` is that of `crossing_fs`."""
     has_rank = net.has_rank
     away, here = has_rank[net.src], has_rank[net.dst]
     if helpers:
@@ -71,8 +74,8 @@ def message_fs(net: Network, *, helpers: bool) -> int:
 
 
 def _quickest_fs(net: Network, sources: I64) -> I64:
-    """[D, V] ticks of the quickest path from the nearest of the sources [D, S] of each search."""
-    found = quickest((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
+    """Return [D, V] the ticks of the quickest path to each node from the nearest of the sources [D, S] of each search."""
+    found = least_weights((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
     reached, ticks = np.isfinite(found), np.full(found.shape, np.iinfo(np.int64).max)
     ticks[reached] = found[reached]
     return ticks

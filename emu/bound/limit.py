@@ -1,7 +1,7 @@
-"""How long a collective must take on a topology at least, whatever its schedule: the limit that a time is held against.
+"""The limit of a collective on a topology: the least time that any schedule can take.
 
-An operation moves blocks; a limit is so many seconds for each byte of a block, and a latency that comes on top. Some bounds
-are of every schedule; fewer are possible where switches add or copy, so that schedules without helpers have their own.
+An operation moves blocks. A bound is a number of seconds for each byte of a block, plus a latency. Some bounds hold for every
+schedule. Where switches add or copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
 """
 
 import importlib
@@ -14,29 +14,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.bound.crossed import count, crossed
-from emu.bound.cuts import Cut, best_of, densest, least_cut, parting
+from emu.bound.cuts import NetworkCut, densest_cut, largest_cut, least_cut, separating_cut
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
+from emu.bound.link_prices import best_simple_price, count_price_lists
 from emu.bound.network import Network, network
-from emu.bound.sets import ALL_PAIRS, Groups, groups, tried
+from emu.bound.sets import ALL_PAIRS, RankGroups, groups, sampled_cut
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.collective.operation import Operation
 from emu.topology.topology import Topology
 from emu.units import seconds
 
-_MOST_PATHS = 2**14  # variables of the linear program of an exchange; a second
-_MOST_PRICED = 2**20  # arcs that searches from a rank of each kind pass, for one price list; two seconds for all
-_MOST_TREES = 2**13  # of that of trees
+_MOST_PATHS = 2**14  # largest number of variables of an exchange's linear program, which then takes a second
+_MOST_PRICED = 2**20  # largest number of arcs visited for one price list; all lists then take two seconds
+_MOST_TREES = 2**13  # largest number of variables of the linear program of trees
 
-# How a bound was found, and what limits.
-CUT = "cut"  # some set of nodes cannot send what the others need any faster: the worst of all sets
-TRIED = "tried cuts"  # the same, the worst of some sets: the least time may be more
-MESSAGES = "messages"  # a byte is not summed up and spread among n ranks, or groups of them, by fewer than 2 (n - 1) messages
-CROSSED = "crossed links"  # what all pairs exchange crosses so many links, or links of a dimension, along the shortest paths
-PATHS = "paths"  # what all pairs exchange does not fit the links any faster, along any paths
-LATENCY = "latency"  # of the quickest path between two ranks
+# Names of bounds: what limits the time.
+CUT = "cut"  # the capacity out of a set of nodes, the worst of all sets
+TRIED = "tried cuts"  # the capacity out of a set of nodes, the worst of the sets that were tried
+MESSAGES = "messages"  # to sum up a byte and spread it among n ranks, or n groups, takes 2 (n - 1) messages or more
+CROSSED = "crossed links"  # the links, or links of a dimension, that an exchange crosses even on the shortest paths
+PATHS = "paths"  # the capacity of links for an exchange on any paths
+LATENCY = "latency"  # the latency of the quickest path between two ranks
 
-# What may be left out.
+# Searches that a smaller effort leaves out.
 ALL_SETS = "cuts around all sets of nodes"
 ALL_PATHS = "all paths of an exchange"
 TREES = "the best trees"
@@ -44,10 +44,10 @@ TREES = "the best trees"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much the search of a bound may take."""
+    """The work that the search for bounds may take."""
 
-    flows: int  # maximum flows
-    arcs: int  # of all of them together, or blocks looked at
+    flows: int  # number of maximum flows
+    arcs: int  # arcs of all these flows together, or blocks that are counted
     programs: bool  # whether linear programs may run
 
 
@@ -57,32 +57,32 @@ ALL = Effort(2**16, 2**22, programs=True)  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One bound: so much for each byte of a block, and a latency on top."""
+    """One bound: seconds for each byte of a block, plus a latency."""
 
     s_per_byte: float
     latency_fs: int
-    by: str
+    by: str  # name of the bound
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What no schedule can beat; and what trees reach in an all_reduce, which is no bound."""
+    """The bounds that no schedule can beat; for an all_reduce also the times that trees reach, which are no bounds."""
 
-    terms: tuple[Term, ...]  # each holds; () = nothing has to be sent
-    trees_s_per_byte: float | None = None  # of the best in-trees and out-trees at once; None: not looked for
-    in_a_row_s_per_byte: float | None = None  # of the best reduce_scatter, then the best all_gather
-    left_out: tuple[str, ...] = ()  # what more effort would look at
+    terms: tuple[Term, ...]  # all of them hold; (): nothing has to be sent
+    trees_s_per_byte: float | None = None  # time of the best in-trees and out-trees at once; None: not searched
+    in_a_row_s_per_byte: float | None = None  # time of the best reduce_scatter, then the best all_gather
+    left_out: tuple[str, ...] = ()  # searches that more effort would add
 
     def least_s(self, block_bytes: int) -> tuple[float, str]:
-        """The least time where no block is smaller than `block_bytes`, and by which bound."""
+        """Return the least time in seconds where no block is smaller than `block_bytes`, and the name of its bound."""
         if not block_bytes or not self.terms:
             return 0.0, ""
         times = [(block_bytes * term.s_per_byte + seconds(term.latency_fs), term.by) for term in self.terms]
         return max(times, key=lambda found: found[0])
 
 
-class _Asked(NamedTuple):
-    """Of what the limit is asked, and how hard to look for it."""
+class _LimitSearch(NamedTuple):
+    """One search for a limit: the network, the operation and the effort."""
 
     net: Network
     alike: Symmetry
@@ -92,25 +92,25 @@ class _Asked(NamedTuple):
     effort: Effort
 
     def affords(self, flows: int) -> bool:
-        """Whether so many maximum flows are within the effort."""
+        """Return whether so many maximum flows are within the effort."""
         return flows <= self.effort.flows and flows * len(self.net.src) <= self.effort.arcs
 
 
 @lru_cache(maxsize=256)
 def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helpers: bool, effort: Effort = QUICK) -> Limit:
-    """The limit of an operation.
+    """Return the limit of an operation.
 
     Args:
-        topology: Where no needed pair is unjoined.
-        op: What is done.
-        npus: [N] of each rank.
+        topology: A topology in which a route joins every pair that the operation needs.
+        op: The operation.
+        npus: [N] the NPU of each rank.
         helpers: Whether switches may add and copy; else only ranks do.
-        effort: What the search may take; each bound holds whatever it is, more of them may say more.
+        effort: The work that the search may take. Every bound holds whatever the effort; more effort may find a higher one.
     """
     if op.n_ranks < 2:
         return Limit(())
     net, alike = _network_of(topology, npus)
-    asked = _Asked(net, alike, op, topology.dims, helpers, effort)
+    asked = _LimitSearch(net, alike, op, topology.dims, helpers, effort)
     terms = (Term(0.0, least_latency_fs(net, asked.alike, op), LATENCY), *_terms(asked))
     in_a_row, trees = (_in_a_row(asked), _trees(asked)) if op.name == "all_reduce" else (None, None)
     return Limit(terms, trees, in_a_row, tuple(_left_out(asked)))
@@ -118,12 +118,12 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
 
 @lru_cache(maxsize=16)
 def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Symmetry]:
-    """The same for every operation."""
+    """Return the network and its symmetry, which are the same for every operation."""
     net = network(topology, npus)
     return net, symmetry(net, topology)
 
 
-def _terms(asked: _Asked) -> Iterator[Term]:
+def _terms(asked: _LimitSearch) -> Iterator[Term]:
     net, op, helpers = asked.net, asked.op, asked.helpers
     cut, by = _cut(asked)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
@@ -133,11 +133,11 @@ def _terms(asked: _Asked) -> Iterator[Term]:
         yield Term(net.seconds(_messages(asked)), message_fs(net, helpers=False), MESSAGES)
 
 
-def _exchange(asked: _Asked) -> Iterator[Term]:
-    """What limits all paths at once."""
+def _exchange(asked: _LimitSearch) -> Iterator[Term]:
+    """Yield the bounds of an exchange over all paths at once."""
     net, alike, least_fs = asked.net, asked.alike, message_fs(asked.net, helpers=asked.helpers)
-    if _searched(asked) * count(net) <= asked.effort.arcs:
-        yield Term(net.seconds(crossed(net, alike)), least_fs, CROSSED)
+    if _searched(asked) * count_price_lists(net) <= asked.effort.arcs:
+        yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
     if asked.effort.programs and _searched(asked) <= _MOST_PATHS:
         yield Term(net.seconds(_program("flows").exchange(net, alike)), least_fs, PATHS)
     elif asked.effort.programs and _searched(asked) <= _MOST_PRICED:
@@ -145,63 +145,63 @@ def _exchange(asked: _Asked) -> Iterator[Term]:
 
 
 def _program(name: str) -> ModuleType:
-    """A file of linear programs; not imported above, because it loads scipy."""
+    """Return a module of linear programs; it is not imported above, because it loads scipy."""
     return importlib.import_module(f"emu.bound.programs.{name}")
 
 
-def _searched(asked: _Asked) -> int:
-    """Arcs that searches from a rank of each kind pass."""
+def _searched(asked: _LimitSearch) -> int:
+    """Return the number of arcs that searches from one rank of each kind visit."""
     return len(asked.alike.ranks) * len(asked.net.src)
 
 
-def _cut(asked: _Asked) -> tuple[Cut, str]:
-    """The cut that limits most, and whether it is the worst of all."""
+def _cut(asked: _LimitSearch) -> tuple[NetworkCut, str]:
+    """Return the cut that limits most, and the name that says whether all sets were searched."""
     net, alike, op, effort = asked.net, asked.alike, asked.op, asked.effort
     if not asked.affords(_flows(asked)):
         most_sets = min(effort.flows, effort.arcs // (len(net.src) + _held(op)))
-        return tried(net, alike, op, asked.dims, most_sets=most_sets), TRIED
+        return sampled_cut(net, alike, op, asked.dims, most_sets=most_sets), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
-        "all_gather": lambda: densest(net, alike.ranks),
-        "reduce_scatter": lambda: _turned(densest(back, alike.ranks)),
-        "gather": lambda: densest(net, np.array([root])),
-        "scatter": lambda: _turned(densest(back, np.array([root]))),
+        "all_gather": lambda: densest_cut(net, alike.ranks),
+        "reduce_scatter": lambda: _turned(densest_cut(back, alike.ranks)),
+        "gather": lambda: densest_cut(net, np.array([root])),
+        "scatter": lambda: _turned(densest_cut(back, np.array([root]))),
         "broadcast": lambda: _least(net, root),
         "reduce": lambda: _turned(_least(back, root)),
-        "all_reduce": lambda: best_of([_least(net, root), _turned(_least(back, root))]),
+        "all_reduce": lambda: largest_cut([_least(net, root), _turned(_least(back, root))]),
     }
     return found[op.name](), CUT
 
 
 def _held(op: Operation) -> int:
-    """What one set takes to look at, but for its flow."""
+    """Return the work to count what one set has to send, without its flow."""
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 
-def _flows(asked: _Asked) -> int:
-    """How many maximum flows search all cuts; more than any effort affords where that cannot be done."""
+def _flows(asked: _LimitSearch) -> int:
+    """Return the number of maximum flows that search all cuts; a number above every effort where they cannot be searched."""
     n, kinds = asked.op.n_ranks, len(asked.alike.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
     known |= {"broadcast": n, "reduce": n, "all_reduce": 2 * n}
     return known.get(asked.op.name, ALL.flows + 1)
 
 
-def _least(net: Network, source: int) -> Cut:
-    """The cut that least capacity leaves, between the source and any other rank."""
-    return best_of([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
+def _least(net: Network, source: int) -> NetworkCut:
+    """Return the cut with the least capacity between the source and any other rank."""
+    return largest_cut([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
 
 
-def _turned(cut: Cut) -> Cut:
-    """A cut of the network turned round, as one of the network itself."""
-    return Cut(~cut.inside, cut.ratio)
+def _turned(cut: NetworkCut) -> NetworkCut:
+    """Return a cut of the network turned round as a cut of the network itself."""
+    return NetworkCut(~cut.inside, cut.ratio)
 
 
-def _messages(asked: _Asked) -> Fraction:
-    """Blocks per unit of capacity that an all_reduce takes, because of how many messages it needs.
+def _messages(asked: _LimitSearch) -> Fraction:
+    """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
-    Until one of k participants has the sum of a byte, k - 1 messages with it were received; then each other lacks one more.
-    They leave a participant, and come to one, where the participants are the ranks or any groups of them.
-    Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
+    Until one of k participants has the sum of a byte, k - 1 messages with that byte were received. Then each of the others
+    lacks one more message. Every message leaves a participant and reaches one, where participants are the ranks or any groups
+    of them. Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
     """
     net = asked.net
     n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())
@@ -212,40 +212,40 @@ def _messages(asked: _Asked) -> Fraction:
     return max(found)
 
 
-def _leaving(net: Network, each: Groups) -> int:
-    """The capacity out of all groups together."""
+def _leaving(net: Network, each: RankGroups) -> int:
+    """Return the capacity out of all groups together."""
     nodes = np.full(net.n_nodes, -1)
     nodes[net.ranks] = each.of
-    cuts = [parting(net, nodes == one) for one in each.first]
+    cuts = [separating_cut(net, nodes == one) for one in each.first]
     return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, each.alike, strict=True))
 
 
-def _in_a_row(asked: _Asked) -> float | None:
-    """What the best reduce_scatter and the best all_gather take one after the other, a byte."""
+def _in_a_row(asked: _LimitSearch) -> float | None:
+    """Return the time for each byte of the best reduce_scatter and then the best all_gather; None: beyond the effort."""
     net, alike = asked.net, asked.alike
     if not asked.affords(len(alike.ranks)):
         return None
-    gather = densest(net, alike.ranks).ratio
-    both = gather + (gather if net.both_ways else densest(net.back(), alike.ranks).ratio)
+    gather = densest_cut(net, alike.ranks).ratio
+    both = gather + (gather if net.both_ways else densest_cut(net.back(), alike.ranks).ratio)
     return net.seconds(both / len(net.ranks))
 
 
-def _trees(asked: _Asked) -> float | None:
-    """What the best trees take, a byte."""
+def _trees(asked: _LimitSearch) -> float | None:
+    """Return the time for each byte of the best trees; None: beyond the effort."""
     if not asked.effort.programs or _size_of_trees(asked) > _MOST_TREES:
         return None
     return asked.net.seconds(_program("trees").all_reduce_by_trees(asked.net, asked.alike))
 
 
-def _size_of_trees(asked: _Asked) -> int:
-    """How many variables the linear program of trees has, about."""
+def _size_of_trees(asked: _LimitSearch) -> int:
+    """Return about how many variables the linear program of trees has."""
     net = asked.net
     n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
     return len(asked.alike.ranks) * (2 * n_hops + len(net.src))
 
 
-def _left_out(asked: _Asked) -> Iterator[str]:
-    """What was not looked at, and would be with all effort."""
+def _left_out(asked: _LimitSearch) -> Iterator[str]:
+    """Yield the names of the searches that were left out and that full effort would make."""
     if asked.effort == ALL:
         return
     every = asked._replace(effort=ALL)

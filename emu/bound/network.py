@@ -1,6 +1,7 @@
-"""A topology as the bounds see it: arcs of whole capacities between nodes, and which nodes hold ranks.
+"""The network of a topology for bounds: arcs of whole capacities between nodes, and the nodes of ranks.
 
-A arcs, V nodes, N ranks. Every bound here is on how much a set of nodes can send to the others, whatever the routes are.
+Every bound here is on the amount that a set of nodes can send to the others, whatever the routes are. Letters: A arcs, V nodes,
+N ranks.
 """
 
 from dataclasses import dataclass, replace
@@ -15,54 +16,54 @@ from emu.topology.topology import Topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Network:
-    """Links with those from one node to another made one arc: their bandwidths added, the least of their latencies."""
+    """A topology in which all links from one node to another are one arc, with the sum of bandwidths and the least latency."""
 
     n_nodes: int
     n_npus: int
     src: I64  # [A]
     dst: I64  # [A]
     capacity: I64  # [A] in units of `unit_Bps`
-    latency_fs: I64  # [A]
-    dimension: I64  # [A] the least of its links', a dimension, tier or plane
-    unit_Bps: int
+    latency_fs: I64  # [A] ticks
+    dimension: I64  # [A] the least dimension, tier or plane of its links
+    unit_Bps: int  # bytes per second of one unit of capacity
     ranks: I64  # [N] the node of each rank
 
     @property
     def has_rank(self) -> Bool:
-        """[V] whether a node holds a rank."""
+        """Truth, for each node [V], of: it has a rank."""
         found = np.zeros(self.n_nodes, np.bool_)
         found[self.ranks] = True
         return found
 
     @property
     def leaving(self) -> I64:
-        """[V] capacity out of each node."""
+        """The capacity out of each node, [V]."""
         return sums(self.src, self.capacity, self.n_nodes)
 
     @property
     def both_ways(self) -> bool:
-        """Whether every arc has one back of its capacity."""
+        """True where every arc has an arc of its capacity in the other direction."""
         back = np.lexsort((self.src, self.dst))  # the arcs stand in the order of (src, dst)
         columns = (self.src[back], self.dst), (self.dst[back], self.src), (self.capacity[back], self.capacity)
         return all(np.array_equal(a, b) for a, b in columns)
 
     def out_of(self, inside: Bool) -> int:
-        """Capacity from the nodes of a set [V] to the others."""
+        """Return the capacity from the nodes of a set [V] to the others."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
     def seconds(self, amount_per_capacity: Fraction | float) -> float:
-        """What `amount_per_capacity` bytes per unit of capacity take."""
+        """Return the seconds that `amount_per_capacity` bytes per unit of capacity take."""
         return float(amount_per_capacity / self.unit_Bps)
 
     def back(self) -> "Network":
-        """The same with every arc turned round."""
+        """Return the network with every arc turned round."""
         return replace(self, src=self.dst, dst=self.src)
 
 
 def network(topology: Topology, placement: ArrayLike) -> Network:
-    """The arcs of a topology with ranks on the nodes [N] of `placement`.
+    """Return the network of a topology with ranks on the nodes [N] of `placement`.
 
-    A bandwidth that is no whole number of bytes per second counts as the next one, so that a bound stays one.
+    A bandwidth that is no whole number of bytes per second is rounded up, so that a bound stays a bound.
     """
     links, nodes = topology.links, topology.n_nodes
     pair, arc = np.unique(links.src.astype(np.int64) * nodes + links.dst, return_inverse=True)
@@ -79,7 +80,7 @@ def network(topology: Topology, placement: ArrayLike) -> Network:
 
 
 def sums(index: I64, values: I64, size: int) -> I64:
-    """[size] the sum of the values at each index, exact where `np.bincount` would add floats."""
+    """Return [size] the sum of the values at each index; it is exact, where `np.bincount` would add floats."""
     found = np.zeros(size, np.int64)
     np.add.at(found, index, values)
     return found

@@ -1,7 +1,8 @@
-"""Bounds from some sets of ranks only: every rank, all but it, and the groups and halves that the numbering makes.
+"""Bounds from some sets of ranks: one rank, all but one, and the groups and halves that the numbering gives.
 
-What a set has to send is read off the operation, so that this serves any; of an exchange among all it is known without looking
-at the N² blocks, which may be billions. Of groups that are alike one is looked at. N ranks, V nodes, B blocks, G groups.
+The blocks that a set has to send are counted from the operation, so that any operation is served. For an exchange among all
+ranks the number is known without its N² blocks, which may be billions. Of equivalent groups one is computed. Letters: N ranks,
+V nodes, B blocks, G groups.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.bound.cuts import Cut, best_of, parting
+from emu.bound.cuts import NetworkCut, largest_cut, separating_cut
 from emu.bound.network import Network, sums
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
@@ -20,11 +21,11 @@ ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for eac
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Groups:
-    """Ranks parted by a number of leading dims."""
+class RankGroups:
+    """The groups of ranks that have equal leading digits."""
 
-    of: I64  # [N]
-    kind: I64  # [G] of those that are alike one number
+    of: I64  # [N] group of each rank
+    kind: I64  # [G] kind of each group; equivalent groups have one kind
 
     @property
     def first(self) -> I64:
@@ -33,35 +34,35 @@ class Groups:
 
     @property
     def alike(self) -> I64:
-        """How many groups there are of each kind."""
+        """The number of groups of each kind."""
         return np.bincount(self.kind)
 
 
-def tried(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> Cut:
-    """The set, of those tried, that has most blocks to send for the capacity that leaves it.
+def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
+    """Return the cut with the largest ratio of blocks to send to capacity, of those that are tried.
 
     Args:
-        net: At least two ranks in it.
-        alike: In it.
-        op: Whose blocks.
-        dims: Of the numbering of the NPUs.
-        most_sets: To take maximum flows for, beside single ranks.
+        net: A network with at least two ranks.
+        alike: Its symmetry.
+        op: The operation whose blocks are sent.
+        dims: Shape of the numbering of the NPUs.
+        most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
     """
-    best, both_ways = best_of([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
+    best, both_ways = largest_cut([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
     for ranks in _sets(net, alike, op.root, dims, most_sets):
         others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
         there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
-        cut = parting(net, ranks) if there or (back and both_ways) else None
+        cut = separating_cut(net, ranks) if there or (back and both_ways) else None
         if cut and there:
-            best = best_of([best, Cut(cut.inside, there * cut.ratio)])
+            best = largest_cut([best, NetworkCut(cut.inside, there * cut.ratio)])
         if back:
-            turned = Cut(~cut.inside, cut.ratio) if cut and both_ways else parting(net, others)
-            best = best_of([best, Cut(turned.inside, back * turned.ratio)])
+            turned = NetworkCut(~cut.inside, cut.ratio) if cut and both_ways else separating_cut(net, others)
+            best = largest_cut([best, NetworkCut(turned.inside, back * turned.ratio)])
     return best
 
 
 def _to_send(op: Operation, inside: Bool) -> int:
-    """How many blocks a rank of the set [N] has and one outside wants."""
+    """Return the number of blocks that a rank of the set [N] has and a rank outside wants."""
     if op.name == ALL_PAIRS:
         return int(inside.sum()) * int((~inside).sum())
     held, wanted = np.zeros((2, op.n_blocks), np.bool_)
@@ -70,16 +71,19 @@ def _to_send(op: Operation, inside: Bool) -> int:
     return int((held & wanted).sum())
 
 
-def _alone(net: Network, op: Operation, *, back: bool) -> Cut:
-    """The rank that has most to send (to get, of a network turned round), by itself."""
+def _alone(net: Network, op: Operation, *, back: bool) -> NetworkCut:
+    """Return the single rank with the largest ratio of blocks to send to capacity.
+
+    In a network turned round (`back`), the blocks are those that the rank gets.
+    """
     amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _sent(op, back=back)
     leaving = np.maximum(net.leaving[net.ranks], 1)  # a rank that nothing leaves has nothing to send
     rank = int(np.argmax(amount / leaving))
-    return Cut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
+    return NetworkCut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
 
 
 def _sent(op: Operation, *, back: bool) -> I64:
-    """[N] blocks that each rank has and another wants; the other way round."""
+    """Return [N] the number of blocks that each rank has and another wants; with `back`, that it wants and another has."""
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
     wanters = np.bincount(want[:, 1], minlength=n_blocks)
@@ -89,24 +93,24 @@ def _sent(op: Operation, *, back: bool) -> I64:
     return sums(have[sent, 0].astype(np.int64), np.ones(int(sent.sum()), np.int64), op.n_ranks)
 
 
-def _but_one(net: Network, op: Operation) -> Cut:
-    """The set without the rank that has most to get."""
+def _but_one(net: Network, op: Operation) -> NetworkCut:
+    """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
     cut = _alone(net.back(), op, back=True)
-    return Cut(~cut.inside, cut.ratio)
+    return NetworkCut(~cut.inside, cut.ratio)
 
 
-def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[Groups]:
-    """The groups of each number of leading dims that parts the ranks in fewer groups than ranks."""
+def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[RankGroups]:
+    """Yield the groups of each number of leading dims that gives more than one group and fewer groups than ranks."""
     for axis in range(1, len(dims)):
         group = np.unique(net.ranks // int(np.prod(dims[axis:])), return_inverse=True)[1].astype(np.int64)
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
             of_node = np.full(net.n_nodes, -1)
             of_node[net.ranks] = group
-            yield Groups(group, alike.group_kind(of_node))
+            yield RankGroups(group, alike.group_kind(of_node))
 
 
 def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
-    """[V] for each set that is tried with what is left of it, which nodes hold its ranks: groups, and halves along a dim."""
+    """Yield the nodes [V] of the ranks of each set that is tried: groups first, then halves along a dim."""
     found = list[Bool]()
     for each in groups(net, alike, dims):
         chosen = np.union1d(each.first, each.of[root])

@@ -1,8 +1,8 @@
-"""Which ranks and arcs of a network are alike, so that a bound need look at only one of each.
+"""The symmetry of a network: which ranks and arcs are equivalent, so that a bound needs only one of each kind.
 
-Tried is what the topology declares and, if that leaves ranks unlike, the steps of the numbering of the NPUs along its dims;
-what maps every arc on one like it is kept. The mean of an optimal flow over all that they map on one another is optimal too,
-and alike for what is alike. R kinds of ranks, A arcs, V nodes, P pairs, G groups.
+The maps that are tried are those that the topology declares and, if that leaves several kinds of ranks, steps of the numbering
+of the NPUs along its dims. A map is used if it maps every arc onto one of equal capacity and latency. The mean of an optimal
+flow over all maps is optimal too, and equal for equivalent arcs. Letters: R kinds of ranks, A arcs, V nodes, P pairs, G groups.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,52 +12,55 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.bound.network import Network, sums
+from emu.topology.builders.route_parts import mix
 from emu.topology.orbits import orbits
-from emu.topology.parts.routing import mix
 from emu.topology.topology import Topology
 
-_TIERS = 8  # of switches above one another, the more distant of which are not told apart
+_TIERS = 8  # tiers of switches that a hash reaches; switches that differ only further away get one hash
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symmetry:
-    """What is alike; without maps, everything is alike to itself only."""
+    """The kinds of ranks and arcs of a network; without maps, each is a kind of its own."""
 
-    maps: tuple[I64, ...]  # [V] the node that each is mapped on
+    maps: tuple[I64, ...]  # [V] each: the image of every node
     ranks: I64  # [R] the node of the first rank of each kind
-    rank_kind: I64  # [V] of the rank that a node holds; -1: it holds none
-    arc_kind: I64  # [A]
+    rank_kind: I64  # [V] kind of the rank on each node; -1: there is none
+    arc_kind: I64  # [A] kind of each arc
 
     @property
     def ranks_alike(self) -> I64:
-        """[R] how many ranks of each kind there are."""
+        """The number of ranks of each kind, [R]."""
         return np.bincount(self.rank_kind[self.rank_kind >= 0])
 
     def pair_kind(self, src: I64, dst: I64) -> I64:
-        """[P] the number of the kind of each pair of nodes, of which all that are alike must be there."""
+        """Return [P] the kind of each pair of nodes; all pairs of a kind must be among them."""
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
 
     def group_kind(self, group: I64) -> I64:
-        """[G] the number of the kind of each group, of nodes [V] that are in a group or in none (-1)."""
+        """Return [G] the kind of each group; `group` is the group of each node [V], or -1."""
         here = np.flatnonzero(group >= 0)
         images = [_image_of(group[here], group[image[here]]) for image in self.maps]
         return _kinds(np.arange(group.max() + 1), [image for image in images if image is not None])
 
 
 def _image_of(groups: I64, mapped: I64) -> I64 | None:
-    """[G] the group that each is mapped on, from those of its members and of their images; None where one is torn apart."""
+    """Return [G] the image of each group, from the groups of its members and of their images.
+
+    None where a group is torn apart.
+    """
     image = np.empty(groups.max() + 1, np.int64)
     image[groups] = mapped
     return image if np.array_equal(image[groups], mapped) else None
 
 
 def symmetry(net: Network, topology: Topology) -> Symmetry:
-    """What is alike by what a topology declares and by steps along its dims.
+    """Return the symmetry of a network.
 
     Args:
-        net: Of the topology.
-        topology: Whose symmetries, and numbering.
+        net: The network of the topology.
+        topology: The topology with its declared symmetries and its numbering.
     """
     nodes = np.arange(net.n_nodes)
     maps = _kept(net, (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ())
@@ -76,7 +79,7 @@ def _keys(net: Network, src: I64, dst: I64) -> I64:
 
 
 def _kinds(keys: I64, mapped: list[I64]) -> I64:
-    """The number of the kind of each key, where each of `mapped` holds the keys that they are mapped on."""
+    """Return the kind of each key; each array of `mapped` has the images of all keys."""
     order = np.argsort(keys)
     return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
 
@@ -86,7 +89,7 @@ def _kept(net: Network, images: Iterable[I64]) -> list[I64]:
 
 
 def _maps_arcs(net: Network, image: I64) -> bool:
-    """Whether all ranks are mapped on ranks and every arc on one of its capacity and latency."""
+    """Return whether a map brings ranks onto ranks, and every arc onto one of its capacity and latency."""
     keys, there = _keys(net, net.src, net.dst), _keys(net, image[net.src], image[net.dst])
     here, order = np.argsort(keys), np.argsort(there)
     columns = (keys[here], there[order]), *((of[here], of[order]) for of in (net.capacity, net.latency_fs))
@@ -95,9 +98,10 @@ def _maps_arcs(net: Network, image: I64) -> bool:
 
 
 def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
-    """[V] the node that each is mapped on by a step along each axis: a switch on one that stands to the images as it stood.
+    """Yield, for each axis, the image of every node [V] under a step along that axis.
 
-    Switches are known by a hash of what they are linked to; those with one hash are taken in order.
+    A switch goes to the switch that is linked to the images as it was linked to the originals. Switches are found by a hash of
+    what they are linked to; those with equal hashes are taken in order.
     """
     nodes, switches = np.arange(net.n_nodes), np.arange(net.n_npus, net.n_nodes)
     after = np.argsort(_hashes(net, nodes)[switches], kind="stable")
@@ -110,7 +114,7 @@ def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
 
 
 def _hashes(net: Network, label: I64) -> I64:
-    """[V] a hash of the labels of NPUs and of how a switch is linked to them, directly and over other switches."""
+    """Return [V] a hash of the labels of NPUs, and of how a switch is linked to them, directly and over other switches."""
     switch = np.arange(net.n_nodes) >= net.n_npus
     found = np.where(switch, 0, label)
     for _ in range(_TIERS if switch.any() else 0):

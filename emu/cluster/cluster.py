@@ -13,7 +13,7 @@ from emu.backend.rank.count import paused
 from emu.backend.rank.notes import Notes
 from emu.cluster.ends import RankExit
 from emu.cluster.own.own import Own
-from emu.collective.algorithm import Choice, Request, Served, schedule
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, schedule
 from emu.collective.operation import Operation, operation
 from emu.errors import RunError
 from emu.trace.trace import Trace
@@ -73,7 +73,7 @@ class Agreed(NamedTuple):
 
     size: int  # elements of the largest buffer of any member
     counts: I64  # [B] elements of each block of a collective
-    served: Served | None  # by which algorithm; None: a message
+    served: AlgorithmOnDims | None  # by which algorithm; None: a message
     source: int = ANY  # of a message: the group rank that sends it
     instance: int = 0  # of a message: which one of that rank's to this one, under its tag
 
@@ -127,7 +127,7 @@ def _pass_on(calls: Sequence[Call], wire: GlooWire | None, source: int) -> None:
         wire.receive(source, call.rank, 0, call.output).wait()
 
 
-def _execute(agreed: Agreed, served: Served, calls: Sequence[Call], wire: GlooWire | None) -> None:
+def _execute(agreed: Agreed, served: AlgorithmOnDims, calls: Sequence[Call], wire: GlooWire | None) -> None:
     first, n = calls[0], len(calls[0].group.ranks)
     what = operation(first.operation, n, first.root)
     chosen = schedule(what.name, served.algorithm, n, what.root, served.dims)

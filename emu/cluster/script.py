@@ -38,7 +38,7 @@ from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
-from emu.topology.live.change import Loss
+from emu.topology.fault_injection.repair_action import RankLoss
 from emu.trace.trace import COMMAND, Trace
 
 _log = logging.getLogger("emu")
@@ -64,7 +64,7 @@ class Script:
     hidden: tuple[str, ...]
     npu: Npu | None = UNNAMED
     heard: frozenset[int] | None = None
-    lost: tuple[Loss, ...] = ()
+    lost: tuple[RankLoss, ...] = ()
 
     @staticmethod
     def of(

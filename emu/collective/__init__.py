@@ -1,4 +1,7 @@
-"""What is sent. Called, it is the decorator of the same name: `from emu import collective`, then `@collective(...)`."""
+"""The room of schedules: which rank sends which slot to which rank, in which round.
+
+The package can be called, so that `from emu import collective` gives the decorator `@collective(...)`.
+"""
 
 import importlib
 import sys
@@ -7,10 +10,10 @@ from typing import Any
 
 
 class _Room(ModuleType):
-    """A package that can be called, as a name cannot be both a package and a function in it."""
+    """A package that can also be called, because one name cannot be both a package and a function in it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """File a builder: see `emu.collective.algorithm.collective`."""
+        """Return the decorator that files a builder: see `emu.collective.algorithm.collective`."""
         return importlib.import_module("emu.collective.algorithm").collective(*args, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""The registry of collectives, and which of them serves which request."""
+"""The registry of algorithms, and the choice of an algorithm for each request."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -13,44 +13,47 @@ from cachetools import LRUCache, cached
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Grid, Part, Shape, Shapes, dims_of, every, parse_grid, ranks_of, show_shape
+from emu.collective.shape import Grid, PartialGrid, Shape, Shapes, any_rank_count, dims_of, parse_grid, ranks_of, show_shape
 from emu.collective.transform import on_channels, rotate
 from emu.errors import EmuError, InputError, must_be
 from emu.registry import Registry, line_of, unknown
 from emu.sources import of_edition
 
-Build = Callable[[Any], Schedule]  # of one kind of shape
+Build = Callable[[Any], Schedule]  # takes one kind of shape: a number of ranks, a grid or a partial grid
 Takes = Callable[[Shape], bool]
 B = TypeVar("B", bound=Build)
-_FAR = 64  # how far from n a number of ranks that works is looked for at least: else to 0 and to 2 n
+_FAR = 64  # an error names numbers of ranks that work up to this distance from n, or from 0 to 2 n where n is larger
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to do an operation: `build(shape)` gives its schedule (root 0 where there is a root)."""
+    """One way to do an operation.
+
+    `build(shape)` returns its schedule. The schedule of a rooted operation has root 0.
+    """
 
     operation: str
     name: str
     build: Build
-    claim: Claim | None  # None: nothing is claimed of it
+    claim: Claim | None  # the time that its paper promises; None: no promise
     summary: str  # the first line of the builder's docstring
-    shapes: Shapes = every  # those of n ranks that it takes, the best first
-    default: bool = False  # serves the operation where no choice names another
-    any_of: Takes | None = None  # which shapes it takes; None: those that `shapes` lists
-    needs_adding: bool = False  # whether switches must add for it: where none does, it is not built to see that
+    shapes: Shapes = any_rank_count  # yields the shapes of n ranks that the builder takes, the best first
+    default: bool = False  # whether it serves the operation where no choice names another algorithm
+    any_of: Takes | None = None  # says whether the builder takes a shape; None: it takes the shapes that `shapes` lists
+    needs_adding: bool = False  # whether it needs switches that add; it is not built for a topology without them
 
     @property
     def key(self) -> str:
-        """`operation/name`, as it is filed."""
+        """The name under which the registry files the algorithm: `operation/name`."""
         return f"{self.operation}/{self.name}"
 
     def fit(self, n: int, dims: Grid = ()) -> Shape:
-        """The shape of n ranks that it is built for: `dims` if it takes them, else its best.
+        """Return the shape of n ranks that the algorithm is built for: `dims` if it takes them, else its best shape.
 
         Raises:
-            InputError: it takes no shape of n ranks; the message names the nearest numbers that work.
+            InputError: The algorithm takes no shape of n ranks. The message names the nearest numbers of ranks that work.
         """
-        if isinstance(dims, Part) and ranks_of(dims) == n and self.takes(dims):
+        if isinstance(dims, PartialGrid) and ranks_of(dims) == n and self.takes(dims):
             return dims
         shapes = list(self.shapes(n))
         if shapes:
@@ -61,32 +64,38 @@ class Algorithm:
         raise InputError(f"{self.operation} {self.name}: takes no {n} ranks; {mend}")
 
     def takes(self, shape: Shape) -> bool:
-        """Whether it can be built for a shape."""
+        """Return whether the algorithm can be built for a shape."""
         return self.any_of(shape) if self.any_of else shape in self.shapes(ranks_of(shape))
 
     def check(self, shape: Shape) -> None:
-        """Refuse a shape that it does not take.
+        """Check that the algorithm can be built for a shape.
 
         Raises:
-            InputError: the message names one that works.
+            InputError: It cannot. The message names a shape that works.
         """
         if not self.takes(shape):
             best = show_shape(self.fit(ranks_of(shape)))
             raise InputError(f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works")
 
     def schedule(self, shape: Shape, root: int = 0) -> Schedule:
-        """The schedule on a shape, every row stored.
+        """Return the schedule on a shape, with every row stored.
+
+        Args:
+            shape: A number of ranks, the dims of a grid, or a partial grid.
+            root: The root of a rooted operation.
 
         Raises:
-            InputError: a shape or a root that cannot be, or that the algorithm does not take.
+            InputError: The shape or the root is invalid, or the algorithm does not take it.
         """
         return self.stored(shape, root).expand()
 
     def stored(self, shape: Shape, root: int = 0) -> Schedule:
-        """The schedule on a shape as it is built: only the rows of rank 0 where translations give the others.
+        """Return the schedule on a shape as its builder stores it.
+
+        Where the builder declares translations, only the rows of rank 0 are stored.
 
         Raises:
-            InputError: as `schedule`.
+            InputError: See `schedule`.
         """
         check_root(self.operation, ranks_of(shape), root)
         self.check(shape)
@@ -96,12 +105,20 @@ class Algorithm:
         return rotate(built, root, slots_are_ranks=self.operation in SLOTS_ARE_RANKS)
 
     def on_channels(self, k: int) -> "Algorithm":
-        """The same with each of its channels parted in k; of their ports nothing is claimed, of what shares one the same."""
+        """Return the algorithm with each of its channels split into k.
+
+        The claim is kept where it counts the ports of a rank or of a pair. It is dropped where it counts ports or links by
+        channel.
+        """
         claim = None if self.claim is None or self.claim.fabric in ("channel", "link") else self.claim
         build = partial(_parted, self.build, k)
         return replace(self, name=f"{self.name}@{k}", build=build, claim=claim, default=False)
 
     def _built(self, shape: Shape) -> Schedule:
+        """Return the schedule that the builder returns for a shape.
+
+        The message of an error names the algorithm and the builder's line.
+        """
         where = f"{self.operation} {self.name} on {show_shape(shape)} ranks"
         try:
             built = self.build(shape)
@@ -115,6 +132,7 @@ class Algorithm:
 
 
 def _parted(build: Build, k: int, shape: Shape) -> Schedule:
+    """Return the schedule that `build` returns, with each channel split into k."""
     return on_channels(build(shape), k)
 
 
@@ -126,24 +144,24 @@ def collective(
     name: str,
     *,
     claim: Claim | None = None,
-    shapes: Shapes = every,
+    shapes: Shapes = any_rank_count,
     takes: Takes | None = None,
     default: bool = False,
     needs_adding: bool = False,
 ) -> Callable[[B], B]:
-    """File a builder as an algorithm of `operation`, with what its paper claims of it.
+    """Return a decorator that files a builder as an algorithm of `operation`.
 
     Args:
         operation: One of `OPERATIONS`.
-        name: Kebab-case, as it is asked for.
-        claim: Held by `verify` on every shape; None: nothing is claimed.
-        shapes: From n, the shapes of n ranks that the builder takes, the best first.
-        takes: Which shapes it takes, where `shapes` lists only some of them; None: those listed.
-        default: Whether it serves the operation where nothing else is named.
-        needs_adding: Whether its helpers are switches that add; said here, it is not built where none does.
+        name: The name of the algorithm, in kebab-case.
+        claim: The time that its paper promises; `verify` checks it on every shape. None: no promise.
+        shapes: Yields, for n, the shapes of n ranks that the builder takes, the best first.
+        takes: Says whether the builder takes a shape, where `shapes` lists only some. None: it takes the listed ones.
+        default: Whether the algorithm serves the operation where no other is named.
+        needs_adding: Whether its helpers are switches that add. It is not built for a topology that has none.
 
     Raises:
-        InputError: no such operation, or the name is taken.
+        InputError: There is no such operation, or the name is taken.
     """
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
@@ -158,23 +176,27 @@ def collective(
 
 
 def file_missing(algorithms: Iterable[Algorithm]) -> None:
-    """File those that are not there: a user's own, in a process that has not read the user's file."""
+    """File the algorithms that the registry lacks, such as a user's own in a process that has not read the user's file."""
     there = dict(ALGORITHMS)
     for each in algorithms:
         if each.key not in there:
             ALGORITHMS.file(each.key, each)
 
 
-def _last_asked() -> LRUCache[Hashable, Schedule]:
-    """Room for the schedules that were asked for last, with 2**24 rows together: of large ones few."""
+def _schedule_cache() -> LRUCache[Hashable, Schedule]:
+    """Return a cache for the most recent schedules, which together have at most 2**24 rows."""
     return LRUCache(2**24, getsizeof=lambda found: found.n_rows + 1)
 
 
 def algorithm(operation: str, name: str) -> Algorithm:
-    """The algorithm filed under that operation and name; `NAME@K` is it on K channels for each of its own.
+    """Return the algorithm with that name for an operation.
+
+    Args:
+        operation: One of `OPERATIONS`.
+        name: `NAME`, or `NAME@K` for the algorithm with each of its channels split into K.
 
     Raises:
-        InputError: no such operation or algorithm; the message names the nearest. Or no number of channels after the @.
+        InputError: There is no such operation or algorithm (the message names the nearest), or K is no number of channels.
     """
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
@@ -189,22 +211,31 @@ def algorithm(operation: str, name: str) -> Algorithm:
     return of_operation[filed].on_channels(int(channels))
 
 
-@cached(_last_asked(), key=of_edition, lock=Lock())
+@cached(_schedule_cache(), key=of_edition, lock=Lock())
 def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
-    """The schedule of the algorithm of that name among n ranks, on `dims` where it takes them; built once.
+    """Return the schedule of an algorithm among n ranks, with every row stored. It is built once and then cached.
+
+    Args:
+        operation: One of `OPERATIONS`.
+        name: The name of the algorithm.
+        n: The number of ranks.
+        root: The root of a rooted operation.
+        dims: The grid to build it on, where the algorithm takes that grid; else it is built on its best shape.
 
     Raises:
-        InputError: as `algorithm`, `Algorithm.fit` and `Algorithm.schedule`.
+        InputError: See `algorithm`, `Algorithm.fit` and `Algorithm.schedule`.
     """
     return stored(operation, name, n, root, dims).expand()
 
 
-@cached(_last_asked(), key=of_edition, lock=Lock())
+@cached(_schedule_cache(), key=of_edition, lock=Lock())
 def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
-    """The same as it is built: only the rows of rank 0 where translations give the others'.
+    """Return the schedule of an algorithm among n ranks as its builder stores it. It is built once and then cached.
+
+    Where the builder declares translations, only the rows of rank 0 are stored. The arguments are those of `schedule`.
 
     Raises:
-        InputError: as `schedule`.
+        InputError: See `schedule`.
     """
     found = algorithm(operation, name)
     check_root(operation, n, root)
@@ -212,65 +243,66 @@ def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) ->
 
 
 class Request(NamedTuple):
-    """What is asked of an algorithm: one operation of a group."""
+    """One call of a collective by a process group: what a choice has to find an algorithm for."""
 
     operation: str
     ranks: tuple[int, ...]  # global, in group-rank order
-    root: int = 0  # of a rooted operation; a group rank
-    elements: int = 0  # of the largest buffer of any member
+    root: int = 0  # the group rank that is the root of a rooted operation
+    elements: int = 0  # number of elements in the largest buffer of any member
     dtype: str = "float32"
-    groups: int = 1  # of one axis, that ask at once and are served alike
-    axis: str = ""  # of its group, as a trace names it: a plan's word, "world", or "" where it is not known
+    groups: int = 1  # number of groups of the axis that make the same request at the same time
+    axis: str = ""  # axis of the group, as a trace names it: an axis of the plan, "world", or "" where it is unknown
 
     @property
     def word(self) -> str:
-        """`AXIS.OPERATION`, as a choice names it that is for one axis."""
+        """The name of the request's axis and operation in a choice: `AXIS.OPERATION`."""
         return f"{self.axis}.{self.operation}"
 
 
-class Served(NamedTuple):
-    """An algorithm by its name, and the dims that it is built on where it takes them."""
+class AlgorithmOnDims(NamedTuple):
+    """An algorithm by its name, with the dims on which it is built where it takes them."""
 
     algorithm: str
     dims: Grid = ()
 
     def __str__(self) -> str:
-        """`NAME`, or `NAME:4x4`, as `Served.parse` reads it."""
+        """Return `NAME`, or `NAME:4x4`, as `AlgorithmOnDims.parse` reads it."""
         return f"{self.algorithm}:{show_shape(self.dims)}" if self.dims else self.algorithm
 
     @staticmethod
-    def parse(operation: str, word: str) -> "Served":
-        """From `NAME` or `NAME:4x4`.
+    def parse(operation: str, word: str) -> "AlgorithmOnDims":
+        """Return the algorithm and the dims that `NAME` or `NAME:4x4` names.
 
         Raises:
-            InputError: `operation` has no such algorithm, or no dims after the colon.
+            InputError: `operation` has no such algorithm, or the text after the colon is no grid.
         """
         name, colon, grid = word.partition(":")
-        return Served(algorithm(operation, name).name, parse_grid(grid) if colon else ())
+        return AlgorithmOnDims(algorithm(operation, name).name, parse_grid(grid) if colon else ())
 
 
-Chooser = Callable[[Request], Served | None]
-AUTO = "auto"  # in place of an algorithm: what the chooser says
+Chooser = Callable[[Request], AlgorithmOnDims | None]
+AUTO = "auto"  # stands for the algorithm that the chooser picks
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which algorithm serves each request, on which dims: what is named, else what the chooser says, else the default.
+    """The rule that says which algorithm serves each request, and on which dims.
 
-    What is named for one axis (`dp.all_gather`) counts more than what is named for all (`all_gather`). The chooser is a pure
-    function of the request, so that every rank and every engine is served alike.
+    An algorithm that is named wins, else the chooser picks one, else the default of the operation serves. A name for one axis
+    (`dp.all_gather`) wins over a name for all axes (`all_gather`). The chooser is a pure function of the request, so that every
+    rank and every engine picks the same algorithm.
     """
 
-    by_operation: Mapping[str, str] = field(default_factory=dict)  # by OPERATION or AXIS.OPERATION; AUTO: the chooser's
-    dims: Mapping[str, Grid] = field(default_factory=dict)  # of groups of that size, by the same; others take the best
+    by_operation: Mapping[str, str] = field(default_factory=dict)  # algorithm or AUTO, by OPERATION or AXIS.OPERATION
+    dims: Mapping[str, Grid] = field(default_factory=dict)  # grid by the same keys; a group of another size takes its best
     chooser: Chooser | None = None
 
     @staticmethod
     def parse(words: tuple[str, ...]) -> "Choice":
-        """From words such as `all_reduce=direct`, `dp.all_reduce=direct`, or `OPERATION=ALGORITHM:4x4` for one on a grid.
+        """Return the choice that words such as `all_reduce=direct`, `dp.all_reduce=direct` or `all_reduce=torus:4x4` name.
 
         Raises:
-            InputError: not [AXIS.]OPERATION=ALGORITHM[:DIMS], or an unknown operation or algorithm.
+            InputError: A word is not `[AXIS.]OPERATION=ALGORITHM[:DIMS]`, or it has an unknown operation or algorithm.
         """
         named, dims = {}, {}
         for word in words:
@@ -278,45 +310,46 @@ class Choice:
             if not equals:
                 mend = "e.g. all_reduce=direct, or for one axis dp.all_reduce=direct"
                 raise must_be("--algorithm", "a choice", "auto or OPERATION=ALGORITHM", word, mend)
-            named[asked], grid = Served.parse(operation_of(asked), served)
+            named[asked], grid = AlgorithmOnDims.parse(operation_of(asked), served)
             if grid:
                 dims[asked] = grid
         return Choice(named, dims)
 
     def name(self, operation: str) -> str:
-        """The algorithm that serves `operation` where no chooser is asked.
+        """Return the name of the algorithm that serves `operation` where there is no chooser.
 
         Raises:
-            InputError: no such operation.
+            InputError: There is no such operation.
         """
         if operation not in OPERATIONS:
             raise unknown("operation", operation, OPERATIONS)
         return self.by_operation.get(operation) or _default(operation)
 
-    def named(self, request: Request) -> Served | None:
-        """What is named for a request; None: the chooser is asked, or the default serves."""
+    def named(self, request: Request) -> AlgorithmOnDims | None:
+        """Return the algorithm that is named for a request; None where the chooser or the default decides."""
         word = request.word if request.word in self.by_operation else request.operation
         named = self.by_operation.get(word, AUTO)
-        return None if named == AUTO else Served(named, self.dims.get(word, ()))
+        return None if named == AUTO else AlgorithmOnDims(named, self.dims.get(word, ()))
 
-    def served(self, request: Request) -> Served:
-        """What serves a request."""
+    def served(self, request: Request) -> AlgorithmOnDims:
+        """Return the algorithm that serves a request, with its dims."""
         named = self.named(request)
         if named is not None:
             return named
         chosen = self.chooser(request) if self.chooser is not None else None
-        return chosen or Served(self.name(request.operation), self.dims.get(request.operation, ()))
+        return chosen or AlgorithmOnDims(self.name(request.operation), self.dims.get(request.operation, ()))
 
     def schedule(self, request: Request) -> Schedule:
-        """The schedule that serves a request."""
+        """Return the schedule that serves a request, with every row stored."""
         name, dims = self.served(request)
         return schedule(request.operation, name, len(request.ranks), request.root, dims)
 
 
 def operation_of(asked: str) -> str:
-    """The operation of `OPERATION` or `AXIS.OPERATION`."""
+    """Return the operation in `OPERATION` or `AXIS.OPERATION`."""
     return asked.rpartition(".")[2]
 
 
 def _default(operation: str) -> str:
+    """Return the name of the default algorithm of an operation."""
     return next(a.name for _, a in ALGORITHMS if a.operation == operation and a.default)

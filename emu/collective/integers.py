@@ -1,7 +1,7 @@
-"""Run a schedule on random integers: a second proof, which shares nothing with the first but the rules.
+"""A second proof: run a schedule on random integers. It shares no code with the first proof, only the rules of a schedule.
 
-64-bit integers that wrap around, so that a sum is right only by chance if a value is missing or there twice. A cell that
-holds nothing holds noise until it is first written, but for a helper's, which holds 0 when it is first added to.
+The integers have 64 bits and wrap around, so that a sum with a missing or repeated value is right only by chance. An empty cell
+of a rank holds noise until it is first written. An empty cell of a helper holds 0 when it is first added to.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,19 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.collective.operation import Operation
-from emu.collective.proof import ProofError, check_shapes, last_touch
+from emu.collective.proof import ProofError, check_shapes, final_fault
 from emu.collective.schedule import Schedule
 
-_CELLS = 2**22  # of a state; slots that nothing renames are taken some at a time
+_CELLS = 2**22  # cells held at one time; where no row renames slots, they are checked in batches
 
 
 def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> None:
-    """Run `schedule` on one random integer a (rank, slot) and compare what every rank wants with the sum of what was had.
+    """Run a schedule on one random integer for each (rank, slot), and check what every rank ends with.
+
+    A wanted slot must hold the sum of the values that its holders had.
 
     Raises:
-        ProofError: the first wrong value.
+        ProofError: A value is wrong; the message names the first.
     """
     full = schedule.expand()
     check_shapes(full, operation)
@@ -31,17 +33,24 @@ def check_integers(schedule: Schedule, operation: Operation, seed: int = 0) -> N
 
 
 class _Memory(NamedTuple):
+    """The values in some slots of all participants, P participants and k slots."""
+
     value: I64  # [P, k]
     filled: Bool  # [P, k]
 
 
 def _some_slots(schedule: Schedule) -> Iterator[range]:
+    """Yield ranges of slots that are checked together, so that memory stays small; all slots at once where some are renamed."""
     names = schedule.n_slots + len(schedule.temps)
     step = names if schedule.dst_slot is not None else max(1, _CELLS // schedule.n_participants)
     return (range(low, min(low + step, names)) for low in range(0, names, step))
 
 
 def _check_slots(schedule: Schedule, operation: Operation, slots: range, generator: np.random.Generator) -> None:
+    """Run a schedule on random numbers in some slots, and check the results.
+
+    Every wanted slot must end with the sum of the numbers that its holders had.
+    """
     shape = (schedule.n_participants, len(slots))
     limits = np.iinfo(np.int64)
     noise = generator.integers(limits.min, limits.max, shape, endpoint=True)
@@ -59,12 +68,15 @@ def _check_slots(schedule: Schedule, operation: Operation, slots: range, generat
         raise ProofError(
             f"proof: on integers: rank {rank}, slot {slot + slots.start} holds {memory.value[rank, slot]}, it must be the "
             f"sum {whole[slot]}",
-            last_touch(schedule, rank, slot + slots.start),
+            final_fault(schedule, rank, slot + slots.start),
         )
 
 
 def _run_round(schedule: Schedule, memory: _Memory, rows: I64, first: int) -> None:
-    """Reads, overwrites, adds; the first add to an empty cell finds 0 there on a helper, and noise on a rank."""
+    """Do one round in place: first all reads, then overwrites, then adds.
+
+    The first add to an empty cell finds 0 there on a helper, and noise on a rank.
+    """
     adds = schedule.reduce[rows]
     read = memory.value[schedule.src[rows], schedule.slot[rows] - first]
     cell = schedule.dst[rows], schedule.written_slot[rows] - first
@@ -76,7 +88,7 @@ def _run_round(schedule: Schedule, memory: _Memory, rows: I64, first: int) -> No
 
 
 def _per_slot(pairs: I32, schedule: Schedule, operation: Operation, slots: range) -> tuple[I64, I64]:
-    """Rank and slot (less the first) of each (rank, block), for the slots asked."""
+    """Return the rank and the slot (less the first of `slots`) of each (rank, block) pair, for the slots in `slots`."""
     parts = schedule.n_slots // operation.n_blocks
     slot = (pairs[:, 1, None].astype(np.int64) * parts + np.arange(parts)).ravel()
     asked = (slot >= slots.start) & (slot < slots.stop)

@@ -1,6 +1,6 @@
-"""What a collective is for: which rank has which blocks, and which blocks each wants.
+"""The tasks that collectives do: which rank has which blocks at the start, and which blocks each rank wants at the end.
 
-N ranks, B blocks. A block that one rank has is copied; one that several have is summed.
+Letters: N ranks, B blocks. A block that one rank has is copied; a block that several ranks have is summed.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,52 +12,52 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, column, digest
-from emu.collective.routing import check_routing, standard_routing
+from emu.collective.expert_routing import check_routing, standard_routing
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
 _MOST_PAIRS = 2**29
-_FEW = 1024  # ranks, of which the blocks of each are kept
-Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or what makes them, where they are many and seldom asked for
+_FEW = 1024  # up to this many ranks, the blocks of each rank are cached
+Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or a function that makes them, where they are many
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operation:
-    """Have and want; nothing else.
+    """The task of a collective: the blocks that each rank has, and those that it wants.
 
-    Every wanted block must end as the sum of the values of those that had it, each exactly once. A rank's input is its
-    have-blocks in ascending order, its output its want-blocks; the operation's size is the larger of the two, over ranks.
+    Every wanted block must end as the sum of the values of the ranks that had it, each exactly once. A rank's input is its
+    have-blocks in ascending order, its output its want-blocks. The operation's size is the larger of the two, over all ranks.
     """
 
     name: str
     n_ranks: int
     n_blocks: int
-    having: Pairs  # who has which block
-    wanting: Pairs
+    having: Pairs  # which rank has which block
+    wanting: Pairs  # which rank wants which block
     root: int = 0  # of a rooted operation
-    _known: dict[tuple[int, bool], I32] = field(default_factory=dict, init=False, repr=False)  # blocks of few ranks, by side
-    _most: list[int] = field(default_factory=list, init=False, repr=False)  # blocks of the largest buffer, once it is asked for
+    _known: dict[tuple[int, bool], I32] = field(default_factory=dict, init=False, repr=False)  # cache, by (rank, wants)
+    _most: list[int] = field(default_factory=list, init=False, repr=False)  # cache of `blocks_in_size`
 
     @property
     def have(self) -> I32:
-        """[H, 2] (rank, block), sorted."""
+        """The pairs (rank, block) of what ranks have at the start, [H, 2], sorted."""
         return self.having() if callable(self.having) else self.having
 
     @property
     def want(self) -> I32:
-        """[W, 2] (rank, block), sorted."""
+        """The pairs (rank, block) of what ranks want at the end, [W, 2], sorted."""
         return self.wanting() if callable(self.wanting) else self.wanting
 
     def input_blocks(self, rank: int) -> I32:
-        """The blocks that `rank` has, ascending."""
+        """Return the blocks that `rank` has, ascending."""
         return self._blocks(rank, wants=False)
 
     def output_blocks(self, rank: int) -> I32:
-        """The blocks that `rank` wants, ascending."""
+        """Return the blocks that `rank` wants, ascending."""
         return self._blocks(rank, wants=True)
 
     def _blocks(self, rank: int, *, wants: bool) -> I32:
-        """Ranks that run ask for theirs with every call."""
+        """Return the blocks that `rank` has or wants, from a cache, because a running rank needs them in every call."""
         known = self._known.get((rank, wants))
         if known is None:
             known = _blocks_of(self.want if wants else self.have, rank)
@@ -68,13 +68,13 @@ class Operation:
         return known
 
     def block_counts(self, count: int) -> I64:
-        """[B] elements of each block where the whole size is `count` elements, as even as can be.
+        """Return the elements of each block [B] where the size is `count` elements, as even as possible.
 
-        A whole that does not divide is cut at `count * b // blocks`, so that some blocks are one element larger; an
-        all_to_all, whose size is a rank's own buffer, cuts every rank's in the same way. Tokens are all of one size.
+        A count that does not divide is cut at `count * b // blocks`, so that some blocks are one element larger. The size of an
+        all_to_all is one rank's buffer, and every rank's buffer is cut in the same way. Tokens all have one size.
 
         Raises:
-            InputError: as `check_count`.
+            InputError: See `check_count`.
         """
         self.check_count(count)
         largest = self.blocks_in_size
@@ -87,12 +87,13 @@ class Operation:
 
     @property
     def blocks_in_size(self) -> int:
-        """How many blocks the largest buffer of a rank holds (1 for a job of no ranks' blocks)."""
+        """The number of blocks in the largest buffer of a rank; at least 1."""
         if not self._most:
             self._most.append(self._blocks_of_largest())
         return self._most[0]
 
     def _blocks_of_largest(self) -> int:
+        """Return the number of blocks in the largest buffer of a rank, before or after the operation."""
         if callable(self.having):  # of so many blocks every rank has and wants as many
             return self.n_blocks // self.n_ranks
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
@@ -100,14 +101,14 @@ class Operation:
 
     @property
     def count_step(self) -> int:
-        """What a whole size in elements must be a multiple of."""
+        """The number of elements of which every size must be a multiple."""
         return self.blocks_in_size if self.name in ROUTED else 1
 
     def check_count(self, count: int) -> None:
-        """Refuse a whole size of so many elements, where it does not divide and must.
+        """Check that a size of `count` elements can be cut into blocks.
 
         Raises:
-            InputError: the message names what it must be a multiple of.
+            InputError: It cannot. The message names the number of which it must be a multiple.
         """
         step = self.count_step
         if count % step:
@@ -115,21 +116,22 @@ class Operation:
 
     @property
     def holders(self) -> int:
-        """How many ranks have each block."""
+        """The number of ranks that have each block."""
         return len(self.have) // max(1, self.n_blocks)
 
     def digest(self) -> str:
-        """Equal operations have equal digests."""
+        """Return a digest; equal operations have equal digests."""
         return digest((self.name, self.n_ranks, self.n_blocks, self.have, self.want, self.root))
 
 
 def _blocks_of(rows: I32, rank: int) -> I32:
+    """Return the blocks of one rank, from pairs (rank, block) sorted by rank."""
     low, high = np.searchsorted(rows[:, 0], (rank, rank + 1))
     return rows[low:high, 1]
 
 
 def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
-    """[rows, 2] rank and block, in the order given."""
+    """Return a table [rows, 2] of rank and block, in the given order."""
     ranks, blocks = np.asarray(ranks), np.asarray(blocks)
     shape = np.broadcast_shapes(ranks.shape, blocks.shape)
     if prod(shape) > _MOST_PAIRS:
@@ -143,6 +145,7 @@ def _table(ranks: ArrayLike, blocks: ArrayLike) -> I32:
 
 
 def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
+    """Return the pairs (rank, block) [K, 2] as a table that cannot be written to, sorted by rank and then by block."""
     table = _table(ranks, blocks)
     sorted_rows = np.ascontiguousarray(table[np.lexsort((table[:, 1], table[:, 0]))])
     sorted_rows.setflags(write=False)
@@ -150,61 +153,69 @@ def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
 
 
 def _all_reduce(n: int, root: int) -> Operation:
+    """Return the operation all_reduce: every rank has one block and wants the sum."""
     ranks = np.arange(n)
     return Operation("all_reduce", n, 1, _pairs(ranks, 0), _pairs(ranks, 0))
 
 
 def _reduce_scatter(n: int, root: int) -> Operation:
+    """Return the operation reduce_scatter: every rank has n blocks, and rank r wants the sum of block r."""
     ranks = np.arange(n)
     return Operation("reduce_scatter", n, n, _table(ranks[:, None], ranks), _pairs(ranks, ranks))
 
 
 def _all_gather(n: int, root: int) -> Operation:
+    """Return the operation all_gather: rank r has block r, and every rank wants all blocks."""
     ranks = np.arange(n)
     return Operation("all_gather", n, n, _pairs(ranks, ranks), _table(ranks[:, None], ranks))
 
 
 def _all_to_all(n: int, root: int) -> Operation:
+    """Return the operation all_to_all: every rank has a block for every rank."""
     return Operation("all_to_all", n, n * n, partial(_items, n, of_source=True), partial(_items, n, of_source=False))
 
 
 @lru_cache(maxsize=16)
 def _items(n: int, *, of_source: bool) -> I32:
-    """Block s * n + d, what s has for d, at its source or at its sink."""
+    """Return a table of the blocks at their source or at their sink; block s * n + d is what rank s has for rank d."""
     rank, other = np.arange(n, dtype=np.int32)[:, None], np.arange(n, dtype=np.int32)
     return _table(rank, rank * n + other if of_source else other * n + rank)
 
 
 def _broadcast(n: int, root: int) -> Operation:
+    """Return the operation broadcast: the root has one block, and every rank wants it."""
     return Operation("broadcast", n, 1, _pairs([root], 0), _pairs(np.arange(n), 0), root)
 
 
 def _reduce(n: int, root: int) -> Operation:
+    """Return the operation reduce: every rank has one block, and the root wants the sum."""
     return Operation("reduce", n, 1, _pairs(np.arange(n), 0), _pairs([root], 0), root)
 
 
 def _scatter(n: int, root: int) -> Operation:
+    """Return the operation scatter: the root has n blocks, and rank r wants block r."""
     ranks = np.arange(n)
     return Operation("scatter", n, n, _pairs(root, ranks), _pairs(ranks, ranks), root)
 
 
 def _gather(n: int, root: int) -> Operation:
+    """Return the operation gather: rank r has block r, and the root wants all blocks."""
     ranks = np.arange(n)
     return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
 
 
-def routed(name: str, experts: ArrayLike) -> Operation:
-    """The dispatch or the combine of a mixture of experts, for a routing of one's own.
+def routed_operation(name: str, experts: ArrayLike) -> Operation:
+    """Return the dispatch or the combine of a mixture of experts for a given routing.
 
-    Block s*T + t is token t of rank s. A dispatch copies it to the ranks of its experts; a combine gives rank s the sum of
-    what they have made of it.
+    Block s*T + t is token t of rank s. A dispatch copies it to the ranks of its experts. A combine gives rank s the sum of the
+    values that those ranks made of it.
 
     Args:
         name: dispatch or combine.
-        experts: [N, T, k] the k ranks that each token of each rank goes to, all different.
+        experts: [N, T, k] the k ranks to which each token of each rank goes, all different.
 
     Raises:
-        InputError: another name, or what is no routing.
+        InputError: The name is another, or `experts` is no routing.
     """
     if name not in ROUTED:
         raise unknown("routed operation", name, ROUTED)
@@ -217,11 +228,13 @@ def routed(name: str, experts: ArrayLike) -> Operation:
 
 
 def _dispatch(n: int, root: int) -> Operation:
-    return routed("dispatch", standard_routing(n))
+    """Return the operation dispatch by the standard routing: tokens go to their experts."""
+    return routed_operation("dispatch", standard_routing(n))
 
 
 def _combine(n: int, root: int) -> Operation:
-    return routed("combine", standard_routing(n))
+    """Return the operation combine by the standard routing: the values of experts return to the ranks of their tokens."""
+    return routed_operation("combine", standard_routing(n))
 
 
 OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
@@ -238,16 +251,16 @@ OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
 }
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "combine"})
-ROUTED = frozenset({"dispatch", "combine"})  # whose blocks are tokens, all of one size
-SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted ones whose blocks are named by rank, so that they rotate too
+ROUTED = frozenset({"dispatch", "combine"})  # operations whose blocks are tokens, all of one size
+SLOTS_ARE_RANKS = frozenset({"scatter", "gather"})  # rooted operations whose blocks are numbered by rank: blocks rotate too
 
 
 @lru_cache(maxsize=256)  # the executor knows a program again by its operation
 def operation(name: str, n: int, root: int = 0) -> Operation:
-    """The operation `name` among `n` ranks.
+    """Return the operation `name` among `n` ranks.
 
     Raises:
-        InputError: an unknown name, fewer than one rank, or a root that is not one of them.
+        InputError: The name is unknown, there is no rank, or the root is none of the ranks.
     """
     if name not in OPERATIONS:
         raise unknown("operation", name, OPERATIONS)
@@ -256,10 +269,10 @@ def operation(name: str, n: int, root: int = 0) -> Operation:
 
 
 def check_root(name: str, n: int, root: int) -> None:
-    """Refuse fewer than one rank, and a root that is not one of them.
+    """Check that an operation has a rank or more, and that its root is one of them (0 where it has no root).
 
     Raises:
-        InputError: as it says.
+        InputError: There is no rank, or the root is invalid.
     """
     if n < 1:
         raise must_be(name, "ranks", "1 or more", n)
@@ -269,33 +282,33 @@ def check_root(name: str, n: int, root: int) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slots:
-    """How many elements each slot of a schedule holds, and where in its block they begin.
+    """The size of each slot of a schedule in elements, and its place in its block.
 
-    A block's count is cut at `count * W[j] // W[-1]`, W the running sum of the shares: one formula for equal, unequal,
+    A block is cut at `count * W[j] // W[-1]`, where W is the running sum of the shares. This one formula covers equal, unequal,
     ragged and empty parts.
     """
 
-    block: I32  # [K] the block a slot is a part of
-    start: I64  # [K] its first element within that block
-    count: I64  # [K] its elements
+    block: I32  # [K] the block of which the slot is a part
+    start: I64  # [K] index of its first element within that block
+    count: I64  # [K] number of its elements
 
 
 def _shares(count: I64 | np.int64, running: I64) -> I64:
-    """`count * running // running[-1]`, in two halves that do not overflow."""
+    """Return `count * running // running[-1]`, computed in two halves that do not overflow."""
     whole, rest = np.divmod(count, running[-1])
     return np.asarray(whole * running + rest * running // running[-1])
 
 
 def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
-    """Cut blocks into the slots of a schedule.
+    """Return the slots into which a schedule cuts the blocks.
 
     Args:
         block_counts: [B] elements of each block.
         n_slots: K, a multiple of B; slot = block * parts + part.
-        shares: Of the parts of a block; () is equal.
+        shares: Relative sizes of the parts of a block; () means equal parts.
 
     Raises:
-        InputError: K is no multiple of B, or the shares are not one a part.
+        InputError: K is no multiple of B, or there is not one share for each part.
     """
     parts = n_slots // max(1, len(block_counts))
     if parts < 1 or parts * len(block_counts) != n_slots or (shares and len(shares) != parts):

@@ -1,8 +1,9 @@
-"""A part of a schedule that its translations carry to all the rest: to prove it there is to prove it everywhere.
+"""The part of a schedule that its translations carry to all the rest: a proof of that part is a proof of the whole.
 
-N ranks; S stored rows, of N times as many. The schedule is by construction what its translations make of the rows of rank 0.
-Where they also map the operation on itself, what is right of one slot is right of every translation of it; each slot is a
-translation of one whose first rank digit is 0, and slots are independent. Left over is the proof of those, S rows of all ranks.
+Letters: N ranks; S stored rows, of N times as many. A schedule with translations is defined as what they make of the rows of
+rank 0. Where they also map the operation onto itself, a result for one slot holds for every translation of that slot. Each slot
+is a translation of a slot whose first rank digit is 0, and slots do not depend on one another. So it is enough to prove the
+slots whose first digit is 0, which takes S rows of all ranks.
 """
 
 import numpy as np
@@ -14,18 +15,18 @@ from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.collective.translation import Translations
 
 
-def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
-    """The slots whose first rank digit is 0, with all their rows, and what the operation says of them.
+def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
+    """Return the schedule of the slots whose first rank digit is 0, with all their rows, and the operation on those slots.
 
     Raises:
-        ProofError: a schedule of other ranks or blocks than the operation's.
-        RowsError: nothing is declared, or it does not map the operation on itself, so that every row would be needed.
+        ProofError: The schedule has other ranks or blocks than the operation.
+        RowsError: No translations are declared, or they do not map the operation onto itself, so that every row is needed.
     """
     check_shapes(schedule, operation)
     rows = f"{schedule.n_rows * schedule.n_ranks} rows"
     if not schedule.translate or schedule.slot_digits < 1:
         raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
-    blocks = blocks_of(schedule, operation)
+    blocks = block_translations(schedule, operation)
     if blocks is None:
         raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
     moves, n = schedule.translations, schedule.n_ranks
@@ -34,10 +35,10 @@ def one_of_each(schedule: Schedule, operation: Operation) -> tuple[Schedule, Ope
     return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
 
 
-def blocks_of(schedule: Schedule, operation: Operation) -> Translations | None:
-    """What the declared translations of a schedule do to blocks; nothing unless they map the operation on itself.
+def block_translations(schedule: Schedule, operation: Operation) -> Translations | None:
+    """Return the translations of blocks that belong to a schedule's declared translations.
 
-    They do not where a block would be torn apart.
+    None: they do not map the operation onto itself, or they would tear a block apart.
     """
     n, count = schedule.n_ranks, operation.n_blocks
     digits = max(d for d in range(schedule.slot_digits + 1) if count % n**d == 0)
@@ -47,10 +48,11 @@ def blocks_of(schedule: Schedule, operation: Operation) -> Translations | None:
     return blocks if all(_maps(blocks, pairs) for pairs in (operation.have, operation.want)) else None
 
 
-def folds_alike(schedule: Schedule) -> bool:
-    """Whether no round adds twice to one (rank, slot).
+def adds_once_per_round(schedule: Schedule) -> bool:
+    """Return whether every round adds at most once to each (rank, slot).
 
-    Such adds fold in ascending rank, which a translation does not keep: bits that are equal here need not be elsewhere.
+    Several adds fold in ascending rank, and a translation does not keep that order. Then bits that are equal here need not be
+    equal elsewhere.
     """
     for rows in schedule.rounds():
         adds = schedule.reduce[rows]
@@ -61,7 +63,10 @@ def folds_alike(schedule: Schedule) -> bool:
 
 
 def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
-    """Each row translated so that its slot's first digit is 0; of all translations of a row, exactly that one is."""
+    """Return each row translated so that the first digit of its slot is 0.
+
+    Exactly one translation of a row has that property.
+    """
     slot = schedule.slot[rows]
     back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
     dst = moves.rank(schedule.dst[rows], back)
@@ -69,7 +74,10 @@ def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
 
 
 def _maps(blocks: Translations, pairs: I32) -> bool:
-    """Whether translations bring (rank, block) pairs to (rank, block) pairs of the same set: one of N brings each to rank 0."""
+    """Return whether translations map a set of (rank, block) pairs onto itself.
+
+    Each pair is brought to rank 0; there every block must occur N times or never.
+    """
     if len(pairs) == blocks.n_ranks * blocks.n_slots:
         return True
     rank, block = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
@@ -78,5 +86,6 @@ def _maps(blocks: Translations, pairs: I32) -> bool:
 
 
 def _first_blocks(operation: Operation, count: int) -> Operation:
+    """Return the operation without the blocks from `count` on."""
     have, want = (pairs[pairs[:, 1] < count] for pairs in (operation.have, operation.want))
     return Operation(operation.name, operation.n_ranks, count, have, want, operation.root)

@@ -1,7 +1,8 @@
-"""Prove that a schedule does its operation: exact multisets, and the same bits on every rank.
+"""The proof that a schedule does its operation: exact sums, and the same bits on every rank.
 
-Every wanted value must end as the sum of all holders' values, each exactly once. What a cell holds is a bit set of
-contributions, and a hash of the tree of additions that made it: equal hashes, equal bits in floating point.
+Every wanted value must end as the sum of all holders' values, each exactly once. A cell (one slot at one participant) holds a
+set of bits, one for each contribution, and a hash of the tree of additions that made it. Equal hashes mean equal bits in
+floating point.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from emu.arrays import I64, Bool
-from emu.collective.cells import Piece, count_within, pieces
 from emu.collective.operation import Operation
+from emu.collective.proof_cells import SlotBatch, count_within, slot_batches
 from emu.collective.schedule import Schedule
 from emu.errors import RunError
 
@@ -20,49 +21,52 @@ U64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Where a schedule goes wrong."""
+class ScheduleFault:
+    """The place where a schedule goes wrong."""
 
-    round: int  # of a value that is wrong at the end: the last to write it, else to carry its slot; -1: none does
+    round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
 
 
 class ProofError(RunError):
-    """A schedule that does not do its operation: at which round, rank and slot, what is there and what should be."""
+    """The error of a schedule that does not do its operation.
 
-    def __init__(self, message: str, fault: Fault | None = None) -> None:
+    Its message names round, rank and slot, the value that is there and the value that must be there.
+    """
+
+    def __init__(self, message: str, fault: ScheduleFault | None = None) -> None:
         super().__init__(message)
         self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved, and of how much."""
+    """The result of a proof, and the size of the schedule that was proved."""
 
     n_rows: int
     n_rounds: int
-    uniform: bool  # every rank that wants a block gets the same bits, in floating point too
+    uniform: bool  # whether every rank that wants a block gets the same bits, in floating point too
 
 
 def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
-    """Prove that `schedule` does `operation`.
+    """Prove that `schedule` does `operation`, and return the size of what was proved.
 
-    Conservative: a read of nothing, an add to nothing on a rank (the first write to a slot must be a copy; helpers begin at
-    zero) and a value added twice are refused even where no wanted value comes of it.
+    The proof is conservative. It refuses a read of an empty slot, an add to an empty slot of a rank (the first write must be a
+    copy; helpers begin at zero), and a value that is added twice, even where no wanted value depends on them.
 
     Args:
-        schedule: With any of what a schedule may have; translations are expanded.
-        operation: What every rank has and wants.
-        same_bits: Refuse sums that some ranks fold in another order than others; else the Proof only says so.
+        schedule: Any schedule; its translations are expanded.
+        operation: The blocks that every rank has and wants.
+        same_bits: Whether sums that ranks add in different orders are refused. If not, `Proof.uniform` is false for them.
 
     Raises:
-        ProofError: the first fault found.
+        ProofError: The schedule does not do the operation; the message names the first fault.
     """
     full = schedule.expand()
     check_shapes(full, operation)
     uniform = True
-    for piece in pieces(full, operation):
+    for piece in slot_batches(full, operation):
         state = _State.start(full, piece)
         for rows in piece.rounds():
             state.advance(rows)
@@ -71,13 +75,13 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     return Proof(full.n_rows, full.n_rounds, uniform)
 
 
-def sent_of_nothing(where: str, fault: Fault, dst: int, n_ranks: int) -> ProofError:
-    """The refusal of a send from a slot that holds nothing; `where` names what refuses it."""
+def empty_send_error(where: str, fault: ScheduleFault, dst: int, n_ranks: int) -> ProofError:
+    """Return the error for a send from an empty slot to participant `dst`; `where` names the check that refuses it."""
     return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
 
 
-def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError:
-    """The refusal of an add to a slot of a rank that holds nothing; `where` names what refuses it."""
+def empty_add_error(where: str, fault: ScheduleFault, senders: ArrayLike) -> ProofError:
+    """Return the error for an add to an empty slot of a rank; `where` names the check that refuses it."""
     came = np.asarray(senders, np.int64)
     sent, earlier = (f"ranks {_spans(came)} send", " of an earlier round") if len(came) > 1 else (f"rank {came[0]} sends", "")
     there = f"round {fault.round}: rank {fault.rank}, slot {fault.slot} holds nothing"
@@ -85,20 +89,20 @@ def added_to_nothing(where: str, fault: Fault, senders: ArrayLike) -> ProofError
     return ProofError(f"{where}: {there}, and what {sent} is added to it; {mend}", fault)
 
 
-def last_touch(schedule: Schedule, rank: int, slot: int) -> Fault:
-    """The fault of a value that is wrong at the end."""
+def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
+    """Return the fault of a value that is wrong at the end, with the last round that wrote it or carried its slot."""
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
     at = -1 if row is None else int(np.searchsorted(schedule.round_end, row, "right"))
-    return Fault(at, rank, slot)
+    return ScheduleFault(at, rank, slot)
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
-    """Refuse a schedule of other ranks or blocks than the operation's.
+    """Check that a schedule has the ranks of an operation, and slots that are parts of its blocks.
 
     Raises:
-        ProofError: as it says.
+        ProofError: The ranks differ, or the slots are no multiple of the blocks.
     """
     if schedule.n_ranks != operation.n_ranks:
         raise ProofError(f"proof: {schedule.n_ranks} ranks must be the {operation.n_ranks} of {operation.name}")
@@ -110,16 +114,16 @@ def check_shapes(schedule: Schedule, operation: Operation) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _State:
-    """What each cell of a piece holds: words of bits, then the hash of how it was summed (0: empty)."""
+    """The contents of each cell of a batch: words of bits, then the hash of how the value was summed (0: empty)."""
 
     schedule: Schedule
-    piece: Piece
-    held: U64  # [cells, words + 1]
-    writer: I64  # [cells] scratch: the last of a round's rows to write there
+    piece: SlotBatch
+    held: U64  # [cells, words + 1] bits of contributions, then the hash
+    writer: I64  # [cells] scratch: the last row of a round that writes the cell
 
     @staticmethod
-    def start(schedule: Schedule, piece: Piece) -> "_State":
-        """Every contribution in its cell, all else empty."""
+    def start(schedule: Schedule, piece: SlotBatch) -> "_State":
+        """Return the state at the start: every contribution is in its cell, and all other cells are empty."""
         given, bit = piece.given, piece.bit
         held = np.zeros((piece.n_cells, 2 + int(bit.max(initial=0)) // 64), np.uint64)
         held[given.cell, bit // 64] = _one_bit(bit)
@@ -128,7 +132,7 @@ class _State:
         return _State(schedule, piece, held, np.empty(piece.n_cells, np.int64))
 
     def advance(self, rows: slice) -> None:
-        """One round: all reads, then all writes."""
+        """Do one round: first all reads, then all writes."""
         row, target = self.piece.rows[rows], self.piece.target[rows]
         value, adds = self.held[self.piece.source[rows]], self.schedule.reduce[row]
         if not value[:, -1].all():
@@ -147,7 +151,7 @@ class _State:
             self.held[target] = self._sum(self.held[target], value, row)
 
     def _fold(self, row: I64, target: I64, value: U64) -> None:
-        """Add in ascending rank of where each value is from, a cell's own value at its own rank's place."""
+        """Add in ascending rank of the sender; a cell's own value takes the place of its own rank."""
         cell, first = np.unique(target, return_index=True)
         own = self.held[cell, -1] != 0
         cell, first = cell[own], row[first[own]]
@@ -163,6 +167,10 @@ class _State:
             self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if low else value[now]
 
     def _sum(self, a: U64, b: U64, row: I64) -> U64:
+        """Return the contributions of sums a + b of some rows, with the order of adding.
+
+        A contribution that both have is refused.
+        """
         twice = (a[:, :-1] & b[:, :-1]).any(axis=1)
         if twice.any():
             at = int(np.argmax(twice))
@@ -172,10 +180,10 @@ class _State:
         return total
 
     def check_sums(self) -> None:
-        """Refuse a wanted value that is not the sum of all holders' values.
+        """Check that every wanted value is the sum of all holders' values.
 
         Raises:
-            ProofError: the first such.
+            ProofError: A value is not; the message names the first.
         """
         given, wanted = self.piece.given, self.piece.wanted
         whole = np.zeros((len(self.piece.slots), self.held.shape[1] - 1), np.uint64)
@@ -188,14 +196,14 @@ class _State:
             raise ProofError(
                 f"proof: at the end: {self._place(rank, name)} holds {self._named(slot, there)}, it must be "
                 f"{self._named(slot, whole[slot])}",
-                last_touch(self.schedule, rank, name),
+                final_fault(self.schedule, rank, name),
             )
 
     def is_uniform(self, *, refuse: bool) -> bool:
-        """Whether all ranks that want a slot hold sums that were folded in the same order.
+        """Return whether all ranks that want a slot hold sums that were folded in the same order.
 
         Raises:
-            ProofError: they do not, and that is to be refused.
+            ProofError: They do not, and `refuse` is true.
         """
         wanted = self.piece.wanted
         made = self.held[wanted.cell, -1]
@@ -207,11 +215,12 @@ class _State:
             raise ProofError(
                 f"proof: at the end: {self._place(rank, name)} was summed in another order than on rank "
                 f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
-                last_touch(self.schedule, rank, name),
+                final_fault(self.schedule, rank, name),
             )
         return not len(other)
 
     def _refuse_second_write(self, row: I64, target: I64, adds: Bool) -> None:
+        """Check that each cell is written once in a round, or only by rows that add."""
         written = np.zeros(self.piece.n_cells, np.int64)
         np.add.at(written, target, 1)
         clash = np.flatnonzero((written[target] > 1) & ~adds)
@@ -226,19 +235,23 @@ class _State:
             )
 
     def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
-        """A rank's memory begins with whatever was there before; a helper's begins at zero."""
+        """Refuse an add to an empty cell of a rank, whose memory begins with noise; a helper's memory begins at zero."""
         on_nothing = adds & (self.held[target, -1] == 0)
         if self.schedule.helpers:
             on_nothing &= self.schedule.dst[row] < self.schedule.n_ranks
         if on_nothing.any():
             cell = target == target[np.argmax(on_nothing)]
-            raise added_to_nothing("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
+            raise empty_add_error("proof", self._written(int(row[np.argmax(cell)])), self.schedule.src[row[cell]])
 
     def _empty(self, row: int) -> ProofError:
+        """Return the error for a row that sends an empty slot."""
         s = self.schedule
-        return sent_of_nothing("proof", Fault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks)
+        return empty_send_error(
+            "proof", ScheduleFault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks
+        )
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
+        """Return the error for a row whose sum has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
         return ProofError(
@@ -247,20 +260,24 @@ class _State:
             fault,
         )
 
-    def _moment(self, fault: Fault) -> str:
+    def _moment(self, fault: ScheduleFault) -> str:
+        """Return the round and the place of a fault in words."""
         return _moment(fault, self.schedule.n_ranks)
 
-    def _written(self, row: int) -> Fault:
-        return Fault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
+    def _written(self, row: int) -> ScheduleFault:
+        """Return the fault at the cell that a row writes."""
+        return ScheduleFault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _round(self, row: int) -> int:
+        """Return the round of a row."""
         return int(np.searchsorted(self.schedule.round_end, row, "right"))
 
     def _place(self, rank: int, slot: int) -> str:
+        """Return a participant and a slot in words."""
         return _place(rank, slot, self.schedule.n_ranks)
 
     def _named(self, slot: int, held: U64) -> str:
-        """The contributions that a cell of a slot (within the piece) holds, in words."""
+        """Return the contributions that a cell of a slot (an index within the batch) holds, in words."""
         piece, given = self.piece, self.piece.given
         near = np.flatnonzero(piece.group[given.slot] == piece.group[slot])
         has = near[(held[piece.bit[near] // 64] & _one_bit(piece.bit[near])) != 0]
@@ -272,27 +289,30 @@ class _State:
         return " and ".join(words)
 
 
-def _moment(fault: Fault, n_ranks: int) -> str:
+def _moment(fault: ScheduleFault, n_ranks: int) -> str:
+    """Return the round and the place of a fault in words."""
     return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
 
 
 def _place(rank: int, slot: int, n_ranks: int) -> str:
+    """Return a participant and a slot in words; participants from `n_ranks` on are helpers."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 
 def _spans(ranks: I64) -> str:
-    """`0-3, 7` of 0, 1, 2, 3, 7."""
+    """Return ranks as text: `0-3, 7` for 0, 1, 2, 3, 7."""
     ranks = np.sort(ranks)
     runs = np.split(ranks, np.flatnonzero(np.diff(ranks) != 1) + 1)
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def _one_bit(bit: I64) -> U64:
+    """Return words of 64 bits with one bit set each, at `bit` modulo 64."""
     return np.uint64(1) << (bit % 64).astype(np.uint64)
 
 
 def _leaf(name: U64) -> U64:
-    """A hash of a contribution, never 0 (splitmix64: Steele, Lea and Flood 2014)."""
+    """Return a hash of a contribution, never 0 (splitmix64: Steele, Lea and Flood 2014)."""
     mixed = (name + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -300,7 +320,10 @@ def _leaf(name: U64) -> U64:
 
 
 def _branch(a: U64, b: U64) -> U64:
-    """A hash of a + b, never 0: the same as of b + a, as of floats, and unlike for another bracketing."""
+    """Return a hash of a + b, never 0.
+
+    It equals the hash of b + a, as in floating point, and differs for another bracketing.
+    """
     mixed: U64 = (a * b) ^ (a + b)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return mixed | np.uint64(1)

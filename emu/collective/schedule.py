@@ -1,6 +1,6 @@
-"""Who sends which slot to whom, in which round: no bytes, no times, no tensors.
+"""The schedule: which rank sends which slot to which rank, in which round. It has no bytes, no times and no tensors.
 
-S rows, N ranks, K slots, T rounds.
+Letters: S rows, N ranks, K slots, T rounds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,16 +17,16 @@ from emu.errors import InputError
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31
-_TRANSLATED = 2**18  # rows that are translated at a time
+_TRANSLATED = 2**18  # rows that are translated at one time
 
 
 class RowsError(InputError):
-    """A schedule that memory should not hold."""
+    """The error of a schedule that has more rows than memory should hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sends:
-    """Some rows of one round; every column is broadcast against the others."""
+    """Some rows of one round; its columns are broadcast against one another."""
 
     src: ArrayLike
     dst: ArrayLike
@@ -36,10 +36,10 @@ class Sends:
     dst_slot: ArrayLike | None = None
 
     def table(self) -> I64:
-        """[6, rows] src, dst, slot, reduce, channel, dst_slot.
+        """Return the columns src, dst, slot, reduce, channel and dst_slot as one table [6, rows].
 
         Raises:
-            InputError: a column of other than whole numbers.
+            InputError: A column has values that are no whole numbers.
         """
         renamed = self.slot if self.dst_slot is None else self.dst_slot
         given = (self.src, self.dst, self.slot, self.reduce, self.channel, renamed)
@@ -53,21 +53,22 @@ class Sends:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schedule:
-    """A collective, written once.
+    """A collective on a given number of ranks: rows, each of which sends one slot from one participant to another in one round.
 
-    Slot: a global name; the same data under the same name on every rank. Slots are independent of one another.
+    Slot: a global number; one number means the same data on every rank. Slots do not depend on one another.
     Round: an order, not a barrier. All reads of a round come before all its writes.
     Write: reduce=False overwrites. reduce=True adds; the adds of one round to one slot fold in ascending rank, the
         receiver's own value at its own rank's place, so that every rank gets the same bits. Two writes to one (rank, slot)
         in one round are an error unless all add.
-    Empty slot: one that its participant neither has at the start nor was sent. Reading it is an error, and so is adding to
-        it on a rank, whose memory holds whatever was there: the first write is a copy. A helper's slots begin at zero.
+    Empty slot: one that its participant neither has at the start nor was sent. Reading it is an error. Adding to it is an error
+        on a rank, whose memory holds noise: the first write is a copy. A helper's slots begin at zero.
     Message: the rows of one (round, src, dst, channel). It waits for all its slots and arrives whole, in ascending slot
-        order. Slots of zero bytes are dropped first; an empty message does not exist.
-    Waits for: delivery of every earlier-round write of its slots at src; at dst, bodies of earlier-round reads left and
-        earlier overwrites delivered (an overwrite: all earlier writes); bodies of all messages of the same (src, channel)
-        in earlier rounds left. Nothing of its own round: so the graph is acyclic.
-    Local row (src == dst, dst_slot != slot): a copy or add inside a rank; no message.
+        order. Slots of zero bytes are dropped first; there is no empty message.
+    Waits: a message waits at src for the delivery of every write of an earlier round to its slots. It waits at dst until the
+        bodies of earlier reads have left and earlier overwrites are delivered (an overwrite waits for all earlier writes). It
+        waits until the bodies of all messages of the same (src, channel) in earlier rounds have left. No message waits
+        for one of its own round, so the graph has no cycle.
+    Local row (src == dst, dst_slot != slot): a copy or an add inside a rank; no message.
 
     Rows are ordered by (round, src, dst, channel, slot), so that messages are one `diff`.
     """
@@ -76,16 +77,16 @@ class Schedule:
     n_slots: int  # K = blocks of the operation x parts; slot = block * parts + part
     round_end: I64  # [T] the row index at which each round ends
     src: I32  # [S] participants; those >= n_ranks are helpers
-    dst: I32  # [S]
-    slot: I32  # [S]
-    reduce: Bool  # [S]
-    channel: I16  # [S] an in-order queue of src, independent of its others; also the hint for the route
-    dst_slot: I32 | None = None  # [S] where the receiver files it; None: under the same name (only imports differ)
-    shares: tuple[int, ...] = ()  # of the parts of a block; () = equal
-    helpers: int = 0  # participants that have nothing and may add to it, such as a switch that adds
-    temps: tuple[int, ...] = ()  # slot K + i is a spare one of the size of slot temps[i], empty at the start
-    translate: tuple[int, ...] = ()  # dims whose translations map it on itself: only the rows of src 0 are stored
-    slot_digits: int = 1  # with translate: how many leading base-N digits of a slot are ranks (2 for all_to_all)
+    dst: I32  # [S] participants that receive
+    slot: I32  # [S] the slot that is sent
+    reduce: Bool  # [S] whether the receiver adds
+    channel: I16  # [S] an in-order queue of src, independent of its other queues; also a hint for the route
+    dst_slot: I32 | None = None  # [S] the slot that the receiver writes; None: the sent slot (only imports rename slots)
+    shares: tuple[int, ...] = ()  # relative sizes of the parts of a block; () means equal parts
+    helpers: int = 0  # participants that start empty and may add, such as a switch that adds
+    temps: tuple[int, ...] = ()  # spare slots: slot K + i has the size of slot temps[i] and is empty at the start
+    translate: tuple[int, ...] = ()  # dims whose translations map it onto itself: only the rows of src 0 are stored
+    slot_digits: int = 1  # with translate: number of leading base-N digits of a slot that are ranks (2 for all_to_all)
 
     @staticmethod
     def build(
@@ -99,12 +100,12 @@ class Schedule:
         translate: Sequence[int] = (),
         slot_digits: int = 1,
     ) -> "Schedule":
-        """A schedule from its rounds in order; each is one `Sends` or several, in any row order.
+        """Return a schedule from its rounds in order; each round is one `Sends` or several, with rows in any order.
 
         Raises:
-            InputError: a participant, slot or channel out of range, a rank that sends a slot to itself, shares or spare
-                slots that fit no slot, translations that do not map it on itself, or more than 2**24 rows (with
-                translations only those of rank 0 are stored).
+            InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots fit
+                no slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
+                only the rows of rank 0 are stored).
         """
         if n_slots + len(temps) > _INT32:
             raise InputError(f"schedule: {n_slots} slots and {len(temps)} spare ones, at most 2**31")
@@ -132,44 +133,44 @@ class Schedule:
 
     @property
     def n_rows(self) -> int:
-        """S; with `translate`, the stored rows only."""
+        """The number of stored rows, S; with `translate` these are the rows of rank 0."""
         return len(self.src)
 
     @property
     def n_rows_of_all(self) -> int:
-        """Rows of all ranks, as `expand` would store them."""
+        """The number of rows of all ranks, as `expand` would store them."""
         return self.n_rows * (self.n_ranks if self.translate else 1)
 
     @property
     def n_rounds(self) -> int:
-        """T."""
+        """The number of rounds, T."""
         return len(self.round_end)
 
     @property
     def n_participants(self) -> int:
-        """Ranks and helpers."""
+        """The number of ranks and helpers."""
         return self.n_ranks + self.helpers
 
     @property
     def written_slot(self) -> I32:
-        """[S] the slot that each row writes at its receiver."""
+        """The slot that each row writes at its receiver, [S]."""
         return self.slot if self.dst_slot is None else self.dst_slot
 
     def rounds(self) -> list[slice]:
-        """[T] the rows of each round."""
+        """Return the rows of each round [T] as slices."""
         ends = [0, *self.round_end.tolist()]
         return [slice(low, high) for low, high in pairwise(ends)]
 
     def round_column(self) -> I32:
-        """[S] the round of each row (not stored: it would cost 4 B a row)."""
+        """Return the round of each row [S]. It is not stored, because that would take 4 bytes a row."""
         sizes = np.diff(self.round_end, prepend=0)
         return np.repeat(np.arange(self.n_rounds, dtype=np.int32), sizes)
 
     def expand(self) -> "Schedule":
-        """The same schedule with every row stored; itself where nothing is declared.
+        """Return the schedule with every row stored; the schedule itself where no translations are declared.
 
         Raises:
-            RowsError: it would have more than 2**24.
+            RowsError: The result would have more than 2**24 rows.
         """
         if not self.translate:
             return self
@@ -180,11 +181,11 @@ class Schedule:
 
     @property
     def translations(self) -> Translations:
-        """Those that are declared."""
+        """The declared translations."""
         return Translations(self.translate, self.n_slots, self.slot_digits)
 
     def _everywhere(self) -> Iterator[Sends]:
-        """The rounds of all ranks; many small ones are translated together."""
+        """Yield the rounds of all ranks; several small rounds are translated together."""
         src, moves = np.arange(self.n_ranks)[:, None], self.translations
         low = high = 0
         for rows in self.rounds():
@@ -195,10 +196,10 @@ class Schedule:
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 
     def check(self) -> None:
-        """Refuse what is no schedule at all (whether it does its operation is for the proof to say).
+        """Check that the rows, shares and translations make a schedule; whether it does its operation is left to the proof.
 
         Raises:
-            InputError: see `build`.
+            InputError: See `build`.
         """
         check_rows(self.n_rows)
         names = self.n_slots + len(self.temps)
@@ -219,6 +220,7 @@ class Schedule:
         self._check_translation()
 
     def _check_parts(self) -> None:
+        """Check that the shares cut all slots into parts, and that spare slots are copies of existing slots."""
         parts = max(1, len(self.shares))
         if any(s < 0 for s in self.shares) or (self.shares and not sum(self.shares)) or self.n_slots % parts:
             raise InputError(f"schedule: shares {self.shares} do not cut {self.n_slots} slots into parts")
@@ -226,6 +228,7 @@ class Schedule:
             raise InputError(f"schedule: spare slots {self.temps} are copies of slots that must be 0..{self.n_slots - 1}")
 
     def _check_translation(self) -> None:
+        """Check that declared translations fit the ranks and the slots, and that only the rows of rank 0 are stored."""
         if not self.translate:
             return
         if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
@@ -236,12 +239,12 @@ class Schedule:
             raise InputError("schedule: with declared translations only the rows of rank 0 are stored")
 
     def digest(self) -> str:
-        """Equal schedules have equal digests."""
+        """Return a digest; equal schedules have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
 
 
 def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:
-    """The sorted table of each round that has rows."""
+    """Return the sorted table of each round that has rows."""
     tables, total = [], 0
     for sends in rounds:
         several = [s.table() for s in ((sends,) if isinstance(sends, Sends) else sends)]
@@ -254,12 +257,12 @@ def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:
 
 
 def _joined(tables: list[I32]) -> list[I32]:
-    """The six columns; one after another, so that only one of them is held twice."""
+    """Return the six columns of all tables, made one after another so that only one of them is held twice."""
     return [np.concatenate([np.empty(0, np.int32), *(t[i] for t in tables)]) for i in range(6)]
 
 
 def _narrowed(table: I64) -> I32:
-    """The same as int32: what does not fit would otherwise wrap into range unseen."""
+    """Return the table as int32, after a check that every value fits and none would wrap around."""
     if table.min() < 0 or table.max() >= _INT32 or table[4].max() >= _INT16:
         raise InputError(
             f"schedule: rows name numbers {table.min()}..{table.max()} and channels to {table[4].max()}; participants and "
@@ -269,7 +272,7 @@ def _narrowed(table: I64) -> I32:
 
 
 def _sorted(table: I32) -> I32:
-    """The columns of one round by (src, dst, channel, slot, dst_slot); most builders give them so already."""
+    """Return the columns of one round sorted by (src, dst, channel, slot, dst_slot); most builders give them sorted."""
     src, dst, slot, _, channel, dst_slot = table
     if (src[1:] > src[:-1]).all():
         return table
@@ -284,16 +287,17 @@ def _sorted(table: I32) -> I32:
 
 
 def _check_range(values: I32 | I16, end: int, what: str) -> None:
+    """Check that a column of rows is within 0..end-1."""
     if len(values) and not 0 <= values.min() <= values.max() < end:
         row = int(np.flatnonzero((values < 0) | (values >= end))[0])
         raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")
 
 
 def check_rows(rows: int) -> None:
-    """Refuse as many rows, before a builder makes arrays as long.
+    """Check that a schedule may have so many rows, before a builder makes arrays of that length.
 
     Raises:
-        RowsError: more than 2**24.
+        RowsError: There are more than 2**24.
     """
     if rows > MAX_ROWS:
         raise RowsError(f"schedule: {rows} rows or more, at most 2**24; declare translations and store the rows of rank 0")

@@ -1,7 +1,7 @@
-"""Schedules from schedules: the dual, another root, one after another, several side by side.
+"""Schedules made from schedules: the dual, another root, one after another, split over channels, some participants only.
 
-Each is a permutation of columns; none looks at what the schedule is for. Where translations are declared, only the rows of
-rank 0 are permuted.
+Each function permutes or copies columns; none needs to know the operation, unless it takes one. Where translations are
+declared, only the rows of rank 0 are changed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from emu.errors import InputError, must_be
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """The same ranks, helpers, slots, parts and translations, other rows."""
+    """Return a schedule with other rows, and the same ranks, helpers, slots, parts and translations."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -32,35 +32,35 @@ def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
 
 
 def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = None) -> Schedule:
-    """Time reversed, every send turned round, overwrite become add.
+    """Return the schedule with time reversed, every send turned round, and every overwrite made an add.
 
-    Turns an all_gather into a reduce_scatter and a broadcast into a reduce, provided that no (rank, slot) is written twice
-    or where it is already held (the proof of the result says whether that was so).
+    The dual of an all_gather is a reduce_scatter and that of a broadcast is a reduce, provided that no (rank, slot) is written
+    twice or already holds a value (the proof of the result checks that).
 
     Args:
         schedule: One that only copies.
-        reduce: False where each slot has one holder, so that nothing is to be added: a gather from a scatter.
-        wanted: What the dual is for, where ranks that have nothing of a slot there are sent it: see `landed`.
+        reduce: False where each slot has one holder, so that nothing is added: a gather from a scatter.
+        wanted: The operation of the dual, where ranks that have nothing of a slot are sent that slot: see `copy_first_values`.
 
     Raises:
-        InputError: the schedule adds, so that it has no dual.
+        InputError: The schedule adds, so that it has no dual.
     """
     if schedule.reduce.any():
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
     turned = (_turned(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
     found = _with_rounds(schedule, turned)
-    return found if wanted is None else landed(found, wanted)
+    return found if wanted is None else copy_first_values(found, wanted)
 
 
-def landed(schedule: Schedule, wanted: Operation) -> Schedule:
-    """The same messages and sums, where no rank adds to a slot that it has nothing of.
+def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
+    """Return a schedule with the same messages and sums in which no rank adds to a slot that is empty there.
 
-    Of the values that such a slot is sent, the first is copied into it. Each other one lands in a spare slot of its own, from
-    which the rank adds it: so no message waits for what it did not wait for before.
+    The first value that such a slot is sent is copied into it. Each other value lands in a spare slot of its own, and the rank
+    adds it from there. So no message waits for more than it waited for before.
 
     Args:
-        schedule: With sums that begin on ranks that have nothing of them.
-        wanted: What it is for, which says what every rank has.
+        schedule: One with sums that begin on ranks that have nothing of them.
+        wanted: Its operation, which says what every rank has.
     """
     full = schedule.expand()
     names = full.n_slots + len(full.temps)
@@ -78,7 +78,10 @@ def landed(schedule: Schedule, wanted: Operation) -> Schedule:
 
 
 def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
-    """[S] which of the adds to its (rank, slot) each row is, where that begins with one and on nothing; else -1."""
+    """Return [S] the number of each row among the adds to its (rank, slot), where the first of them adds to an empty slot.
+
+    A row whose (rank, slot) is not empty, or is first copied to, has -1.
+    """
     order = np.argsort(cell, kind="stable")  # of one round by rank, as rows are
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
     first, size = order[starts], np.diff(starts, append=len(order))
@@ -94,7 +97,7 @@ def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
 
 
 def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
-    """A round whose values land, then one for each time that a rank adds one of them."""
+    """Yield a round in which all values land, then one round for each later time that a rank adds one of them."""
     reduce = schedule.reduce[rows] & (turn[rows] < 0)
     src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
     yield Sends(src, dst, slot, reduce, channel, target[rows])
@@ -105,7 +108,10 @@ def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterat
 
 
 def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
-    """The sends of some rows, each turned round; where only rank 0's are stored, translated so that rank 0 sends them."""
+    """Return the sends of some rows, each turned round.
+
+    Where only the rows of rank 0 are stored, the turned sends are translated so that rank 0 sends them.
+    """
     src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
     if schedule.translate:
         moves = schedule.translations
@@ -114,11 +120,11 @@ def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
     return Sends(dst, src, schedule.written_slot[rows], reduce, channel, slot)
 
 
-def then(first: Schedule, second: Schedule) -> Schedule:
-    """The rounds of `first`, then those of `second`, on the same ranks and slots.
+def concatenate(first: Schedule, second: Schedule) -> Schedule:
+    """Return the schedule that does the rounds of `first` and then those of `second`, on the same ranks and slots.
 
     Raises:
-        InputError: their ranks, slots, helpers, shares or spare slots differ.
+        InputError: Their ranks, slots, helpers, shares or spare slots differ.
     """
     alike = (first.translate, first.slot_digits) == (second.translate, second.slot_digits)
     a, b = (first, second) if alike else (first.expand(), second.expand())
@@ -147,13 +153,13 @@ def then(first: Schedule, second: Schedule) -> Schedule:
 
 
 def on_channels(schedule: Schedule, k: int) -> Schedule:
-    """The same sends with every slot in k equal parts, each on a channel of its own: part i of channel c on c k + i.
+    """Return the schedule with every slot in k equal parts, each on a channel of its own: part i of channel c is on c k + i.
 
-    What NCCL calls channels. They fill what the channels of one pair share, such as parallel links, where routes tell channels
-    apart; rounds and proof stay.
+    NCCL calls these channels, too. They fill parallel links between one pair, where routes differ by channel. Rounds and proof
+    stay the same.
 
     Raises:
-        InputError: more channels, slots or rows than a schedule has.
+        InputError: The result would have more channels, slots or rows than a schedule may have.
     """
     if schedule.n_rows * k > MAX_ROWS or (schedule.n_slots + len(schedule.temps)) * k > 2**31:
         raise InputError(f"schedule: {schedule.n_rows} rows on {k} times as many channels are more than 2**24; take fewer")
@@ -183,7 +189,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
 
 
 def _places(schedule: Schedule, k: int) -> I64:
-    """[S k] where the k parts of each row come, in the order of rows: a message's part 0, then its part 1, and so on."""
+    """Return [S k] the row at which each of the k parts of each row comes: a message's part 0, then its part 1, and so on."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -194,14 +200,14 @@ def _places(schedule: Schedule, k: int) -> I64:
 
 
 def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
-    """A schedule of root 0 made one of `root`: rank r becomes r + root mod N, and so do slots that are named by rank.
+    """Return a schedule of root 0 as one of root `root`: rank r becomes (r + root) mod N, and so do slots numbered by rank.
 
     Raises:
-        InputError: slots that are named by rank and also renamed on their way.
+        InputError: The slots are numbered by rank and are also renamed by rows.
     """
     n = schedule.n_ranks
     if root == 0 or (schedule.translate == (n,) and schedule.slot_digits == slots_are_ranks):
-        return schedule  # to turn it is one of its translations
+        return schedule  # the rotation is one of its translations
     full = schedule.expand()
     if slots_are_ranks and full.dst_slot is not None:
         raise InputError("schedule: one that renames slots named by rank has no other root; write it for that root")
@@ -220,12 +226,12 @@ def rotate(schedule: Schedule, root: int, *, slots_are_ranks: bool) -> Schedule:
     return _with_rounds(full, (moved(rows) for rows in full.rounds()))
 
 
-def of_some(schedule: Schedule, here: Bool) -> Schedule:
-    """The rows that some participants send or receive, each in its round, whether they are stored or translations give them.
+def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
+    """Return the schedule of the rows that some participants send or receive, each in its round.
 
     Args:
-        schedule: Of P participants.
-        here: [P] which of them.
+        schedule: One of P participants; its rows are stored, or translations give them.
+        here: [P] whether each participant is one of them.
     """
     if here.all():
         return schedule.expand()
@@ -236,9 +242,9 @@ def of_some(schedule: Schedule, here: Bool) -> Schedule:
 
 
 def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
-    """Each stored row by the translations that bring its sender or its receiver here."""
+    """Return the schedule of each stored row under every translation that brings its sender or its receiver here."""
     moves, ranks = schedule.translations, np.flatnonzero(here)
-    sender = moves.rank(ranks, moves.opposite(schedule.dst)[:, None])  # of each receiver here
+    sender = moves.rank(ranks, moves.opposite(schedule.dst)[:, None])  # the sender to each receiver here
     every = np.concatenate((np.broadcast_to(ranks, sender.shape), np.where(here[sender], -1, sender)), axis=1)
     row, at = np.nonzero(every >= 0)
     src = every[row, at]
@@ -248,7 +254,7 @@ def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
 
 
 def _chosen(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
-    """Such rows as are stored there, in their order, with other ends and slots."""
+    """Return the schedule of some stored rows, in the given order, with other ends and slots."""
     return replace(
         schedule,
         round_end=column(np.cumsum(np.bincount(schedule.round_column()[row], minlength=schedule.n_rounds)), np.int64),
@@ -263,10 +269,10 @@ def _chosen(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: 
 
 
 def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """The same schedule by the translations of a grid, where it treats all the other ranks alike; else as it is.
+    """Return the schedule with the translations of a grid, where it treats all other ranks in the same way; else as it is.
 
-    If every permutation that leaves rank 0 in place maps the rows of rank 0 on themselves, then every permutation of ranks
-    maps all rows on themselves: it is a declared translation and one such permutation after the other.
+    If every permutation that leaves rank 0 in place maps the rows of rank 0 onto themselves, then every permutation of ranks
+    maps all rows onto themselves: each is a declared translation followed by one such permutation.
     """
     n = schedule.n_ranks
     if schedule.translate in {(), dims} or prod(dims) != n or not _treats_alike(schedule):
@@ -275,7 +281,10 @@ def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
 
 
 def _treats_alike(schedule: Schedule) -> bool:
-    """Whether a swap and a cycle, which make all permutations of the ranks but 0, map the rows of rank 0 on themselves."""
+    """Return whether every permutation of the ranks but 0 maps the rows of rank 0 onto themselves.
+
+    A swap and a cycle are enough to try, because they generate all these permutations.
+    """
     sent = np.bincount(schedule.dst, minlength=schedule.n_ranks)[1:]
     if len(sent) and sent.min() != sent.max():
         return False  # seen at once of most
@@ -287,7 +296,7 @@ def _treats_alike(schedule: Schedule) -> bool:
 
 
 def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
-    """[5, S] round, destination, channel, slot and reduce of the rows of rank 0 where the other ranks have moved, in order."""
+    """Return [5, S] round, destination, channel, slot and reduce of the rows of rank 0 with the other ranks moved, sorted."""
     n = schedule.n_ranks
     rest = schedule.n_slots // n**schedule.slot_digits
     slot = schedule.slot.astype(np.int64)

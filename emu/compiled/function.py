@@ -1,8 +1,8 @@
-"""Functions of numbers that become machine code when that is worth while: never at import, not for a few numbers.
+"""Numeric functions that are compiled to machine code when that pays: never at import, and not for a few numbers.
 
-A process first runs them as the Python that they are, which gives the same bits, until they have worked through as many numbers
-as the compiler takes time to get ready. Called from Python, one takes what its annotations say; called by another one it is a
-part of that, whatever it is passed.
+At first a process runs them as Python, which gives the same bits, until they have processed as many numbers as would pay for
+the start of the compiler. A call from Python takes arguments as its annotations say. A compiled function that another one calls
+is inlined, whatever its arguments.
 """
 
 import builtins
@@ -26,40 +26,40 @@ R = TypeVar("R")
 
 
 @dataclass
-class Interpreted:
-    """How many numbers this process has worked through without machine code."""
+class InterpreterBudget:
+    """The number of numbers that this process has processed without machine code."""
 
     elements: int = 0
 
     def take(self, elements: int) -> bool:
-        """Whether there may be so many more; then they count."""
+        """Return whether so many more may be processed without machine code, and if so count them."""
         if self.elements + elements > ENOUGH:
             return False
         self.elements += elements
         return True
 
 
-INTERPRETED = Interpreted()
+INTERPRETED = InterpreterBudget()
 
 
-class Compiled(Generic[P, R]):
-    """A function that is compiled, or loaded as it was compiled once, when it is worth while.
+class CompiledFunction(Generic[P, R]):
+    """A function that is compiled, or loaded from an earlier compilation, when that pays.
 
     Args:
-        function: whose parameters are annotated; the kind of its result follows from what it does.
-        makes_arrays: whether it makes any. Where none does, no array has its references counted.
+        function: A function with annotated parameters; the kind of its result follows from its code.
+        makes_arrays: Whether it makes arrays. If not, no array has its references counted.
     """
 
     def __init__(self, function: Callable[P, R], makes_arrays: bool) -> None:
         update_wrapper(self, function)
         self.function, self.makes_arrays = cast("FunctionType", function), makes_arrays
-        self._entries: dict[int, Callable[..., Any]] = {}  # machine code for each signature
+        self._entries: dict[int, Callable[..., Any]] = {}  # machine code of each signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it, as machine code if there is some already, or much to do.
+        """Run the function, as machine code if there is some already, or if there is much to do.
 
         Raises:
-            TypeError: an argument is not what its annotation says; machine code would take the one for the other.
+            TypeError: An argument is not what its annotation says; machine code would misread it.
         """
         chosen, much = self.match(args)
         if chosen not in self._entries and not self.has_records and INTERPRETED.take(much):
@@ -68,24 +68,24 @@ class Compiled(Generic[P, R]):
         return cast("R", self.machine_code(chosen)(*args))
 
     def machine_code(self, chosen: int) -> Callable[..., Any]:
-        """Its machine code for one of the signatures."""
+        """Return the function's machine code for one of the signatures."""
         if chosen not in self._entries:
             self._entries[chosen] = _machine().entry(self, chosen)
         return self._entries[chosen]
 
     @cached_property
     def python(self) -> FunctionType:
-        """The function, calling those that it calls as Python too."""
-        used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, Compiled)}
+        """The function as Python, which calls the compiled functions that it uses as Python too."""
+        used = {name: value.python for name, value in _globals_of(self.function).items() if isinstance(value, CompiledFunction)}
         return FunctionType(self.function.__code__, self.function.__globals__ | used, self.function.__name__)
 
     @cached_property
     def has_records(self) -> bool:
-        """Whether it takes any, and so cannot be run as Python."""
+        """True where a parameter is an array of records, so that the function cannot run as Python."""
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
-        """The first signature that takes these arguments, and how many numbers they are."""
+        """Return the first signature that fits these arguments, and the number of numbers in them."""
         for chosen, counters in enumerate(self._counters):
             counts = [count(value) for count, value in zip(counters, args, strict=True)]
             if -1 not in counts:
@@ -100,17 +100,17 @@ class Compiled(Generic[P, R]):
 
     @cached_property
     def signatures(self) -> list[dict[str, Kind]]:
-        """The kinds of its parameters, by their names."""
+        """The kinds of the parameters by their names, for each signature."""
         return signatures_of(self.function)
 
     @cached_property
     def content(self) -> str:
-        """A digest of all that decides what it does: of itself, of what it calls, and of the constants that they name.
+        """A digest of all that decides what the function does: its code, the functions it calls, and the constants they use.
 
-        Machine code that is kept under this name cannot be stale, whichever file was changed.
+        Machine code that is stored under this name cannot be stale, whichever file was changed.
 
         Raises:
-            TypeError: it uses something that could change unseen; an argument can stand for it.
+            TypeError: The function uses a global that could change unseen; pass it as an argument.
         """
         code, where = self.function.__code__, self.function.__qualname__
         constants = [c for c in code.co_consts if c != self.function.__doc__]
@@ -123,19 +123,19 @@ class Compiled(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        """How numba asks what this is, where compiled code calls it."""
+        """The type of the function for numba, where compiled code calls it."""
         return self._inlined._numba_type_
 
     @cached_property
     def _inlined(self) -> Any:
-        return _machine().inlined(self)
+        return _machine().inline_dispatcher(self)
 
 
 def _machine() -> Any:
-    """Numba's half; only who computes something pays for importing that.
+    """Return the module that uses numba, which is imported only when something is compiled.
 
-    It is imported with Python's own `print`: numba looks up what has that name in the module that it is from, and a program may
-    have put a function of its own there, as many do to let one rank speak.
+    It is imported with Python's own `print`. numba looks up the object of that name in its module, and a program may have
+    replaced it, as many do to let one rank print.
     """
     shown, builtins.print = builtins.print, _PRINT
     try:
@@ -145,13 +145,13 @@ def _machine() -> Any:
 
 
 def _globals_of(function: FunctionType) -> dict[str, object]:
-    """What a function uses of its module, by name."""
+    """Return the globals of its module that a function uses, by name."""
     loads = (at.argval for at in dis.get_instructions(function.__code__) if at.opname == "LOAD_GLOBAL")
     return {name: function.__globals__[name] for name in loads if name in function.__globals__}
 
 
 def _content_of(value: object, where: str) -> str:
-    if isinstance(value, Compiled):
+    if isinstance(value, CompiledFunction):
         return value.content
     if isinstance(value, int | float | np.generic):
         return repr(value)
@@ -163,11 +163,11 @@ def _content_of(value: object, where: str) -> str:
     return f"{home} {getattr(value, '__name__', '')}"
 
 
-def compiled(function: Callable[P, R]) -> Compiled[P, R]:
-    """Compile a function that makes no array."""
-    return Compiled(function, makes_arrays=False)
+def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
+    """Return a compiled form of a function that makes no array."""
+    return CompiledFunction(function, makes_arrays=False)
 
 
-def compiled_making_arrays(function: Callable[P, R]) -> Compiled[P, R]:
-    """Compile a function that makes arrays, of numpy's."""
-    return Compiled(function, makes_arrays=True)
+def compiled_making_arrays(function: Callable[P, R]) -> CompiledFunction[P, R]:
+    """Return a compiled form of a function that makes numpy arrays."""
+    return CompiledFunction(function, makes_arrays=True)

@@ -1,8 +1,8 @@
-"""What the annotations of a compiled function say: they are its signature.
+"""The kinds of parameters of compiled functions, read from their annotations.
 
-`int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or their own; `NDArray[...]` is one row of numbers, contiguous
-and not written, unless a `Layout` says otherwise; a tuple, or a class of `NamedTuple`, is its parts. Where some parameters
-have alternatives, a call takes the first of each, or the second of each, and so on.
+`int`, `float`, `bool` and numpy's numbers are scalars of 64 bits or of their own size. `NDArray[...]` is a contiguous row of
+numbers that is only read, unless an `ArrayLayout` says otherwise. A tuple, or a class of `NamedTuple`, is the kinds of its
+parts. Where some parameters have alternatives, a call takes the first of each, or the second of each, and so on.
 """
 
 from collections.abc import Callable
@@ -15,38 +15,38 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 
 
-class Layout(NamedTuple):
-    """How an array differs from one row of numbers that is only read."""
+class ArrayLayout(NamedTuple):
+    """The difference of an array from one row of numbers that is only read."""
 
-    written: bool = False
+    written: bool = False  # whether the function writes to the array
     n_dims: int = 1
-    record: np.dtype[np.void] | None = None  # of an array of records: what each is
+    record: np.dtype[np.void] | None = None  # type of the records, for an array of records
 
 
-OUT = Layout(written=True)
+OUT = ArrayLayout(written=True)
 I64_OUT = Annotated[I64, OUT]
 I32_OUT = Annotated[I32, OUT]
 F64_OUT = Annotated[F64, OUT]
 BOOL_OUT = Annotated[Bool, OUT]
-I32_2D = Annotated[I32, Layout(n_dims=2)]
-I64_2D = Annotated[I64, Layout(n_dims=2)]
+I32_2D = Annotated[I32, ArrayLayout(n_dims=2)]
+I64_2D = Annotated[I64, ArrayLayout(n_dims=2)]
 
 
 class Scalar(NamedTuple):
-    """A number."""
+    """The kind of a number."""
 
     dtype: np.dtype[Any]
 
 
 class Array(NamedTuple):
-    """Numbers, or records."""
+    """The kind of an array of numbers or records."""
 
     dtype: np.dtype[Any]
-    layout: Layout
+    layout: ArrayLayout
 
 
 class Parts(NamedTuple):
-    """A tuple, or a class of named ones."""
+    """The kind of a tuple, or of a class of `NamedTuple`."""
 
     parts: tuple["Kind", ...]
     made_by: type[tuple[Any, ...]]
@@ -57,7 +57,7 @@ _PLAIN = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
-    """The kinds of its parameters by their names, of each alternative."""
+    """Return the kinds of a function's parameters by their names, for each alternative."""
     hints = get_type_hints(function, include_extras=True)
     choices = {name: _alternatives(hint) for name, hint in hints.items() if name != "return"}
     many = max(map(len, choices.values()), default=1)
@@ -69,10 +69,10 @@ def _alternatives(hint: Any) -> list[Kind]:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """What an annotation stands for.
+    """Return the kind that an annotation stands for.
 
     Raises:
-        TypeError: nothing that compiled code takes.
+        TypeError: Compiled code takes no such argument.
     """
     if get_origin(annotation) is Annotated:
         array, layout = get_args(annotation)
@@ -80,7 +80,7 @@ def kind_of(annotation: Any) -> Kind:
     if get_origin(annotation) is tuple:
         return Parts(tuple(map(kind_of, get_args(annotation))), tuple)
     if get_args(annotation):
-        return Array(np.dtype(_number(annotation)), Layout())
+        return Array(np.dtype(_number(annotation)), ArrayLayout())
     if isinstance(annotation, type) and issubclass(annotation, tuple):
         hints = get_type_hints(annotation, include_extras=True)
         return Parts(tuple(map(kind_of, hints.values())), annotation)
@@ -88,7 +88,7 @@ def kind_of(annotation: Any) -> Kind:
 
 
 def _number(annotation: Any) -> type[np.generic]:
-    """The numpy number that an annotation ends in, as `NDArray[np.int64]` does."""
+    """Return the numpy number type in an annotation such as `NDArray[np.int64]`."""
     while get_args(annotation):
         annotation = get_args(annotation)[-1]
     number = _PLAIN.get(annotation, annotation)
@@ -98,7 +98,7 @@ def _number(annotation: Any) -> type[np.generic]:
 
 
 def text_of(kind: Kind) -> str:
-    """All that the compiler is told of a kind, in words that are the same in every process."""
+    """Return all that the compiler is told of a kind, as a text that is the same in every process."""
     if isinstance(kind, Parts):
         names = f"{kind.made_by.__qualname__}{getattr(kind.made_by, '_fields', '')}"
         return f"{names}({', '.join(map(text_of, kind.parts))})"
@@ -109,14 +109,14 @@ def text_of(kind: Kind) -> str:
 
 
 def has_records(kind: Kind) -> bool:
-    """Whether there are records in it; only compiled code has their fields as attributes."""
+    """Return whether a kind has records in it; only compiled code has their fields as attributes."""
     if isinstance(kind, Parts):
         return any(map(has_records, kind.parts))
     return kind.dtype.names is not None
 
 
 def counter_of(kind: Kind) -> Callable[[Any], int]:
-    """What counts the numbers in an argument; -1: compiled code would not take it for this kind."""
+    """Return a function that counts the numbers in an argument, or returns -1 where the argument is not of this kind."""
     if isinstance(kind, Scalar):
         return _one
     if isinstance(kind, Array):

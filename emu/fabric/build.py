@@ -1,6 +1,6 @@
-"""One graph from pieces and single tasks, which share the links of one topology.
+"""The builder of one graph from lowered schedules and single tasks that share the links of one topology.
 
-V tasks, P participants of a piece, k tasks added at once.
+Letters: V tasks, P participants of a lowered schedule, k tasks added at one time.
 """
 
 from dataclasses import replace
@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece
+from emu.fabric.lower import LoweredSchedule
+from emu.fabric.lowering.dependencies import EdgeSink, wait_for_columns
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.waits import Out, wait_for_columns
 
 _NONE = np.empty(0, np.int32)
 
 
 def _free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> Graph:
-    """Tasks without hops and predecessors."""
+    """Return tasks without hops and predecessors."""
     zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
     return Graph(capacity_Bps, zero, alpha_fs, zero, start, _NONE, _NONE, start, _NONE, _NONE != 0, owner, origin)
 
@@ -42,10 +42,10 @@ def _repeated(graph: Graph, times: int) -> Graph:
 
 
 class Builder:
-    """Append tasks, say what they wait for, take the graph.
+    """A graph that grows: tasks are appended, waits between them are added, and `graph` returns the whole.
 
     Args:
-        capacity_Bps: Of each link that the pieces were lowered on.
+        capacity_Bps: The capacity of each link of the topology on which the schedules were lowered.
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
@@ -56,61 +56,64 @@ class Builder:
         self._waits: list[Edges] = [Edges.of(_NONE, _NONE)]
 
     def tasks(self, alpha_fs: I64, owner: int = -1, origin: ArrayLike = -1) -> I64:
-        """Add tasks without hops (computations, delays, joins); their numbers.
+        """Add tasks without hops (computations, delays, joins), and return their numbers.
 
         Args:
             alpha_fs: [k] ticks that each takes.
-            owner: Who does them.
-            origin: Where each comes from.
+            owner: The participant that they are charged to; -1: nobody.
+            origin: The event or row that each comes from; -1: none.
         """
         who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
         return self._append(_free(self.capacity_Bps, alpha_fs, who, where), who, where)
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
-        """Add messages of nobody, columns as of a `Graph`; their numbers."""
+        """Add messages that nobody owns, and return their numbers; the columns are those of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
         free = _free(self.capacity_Bps, alpha_fs, nobody, nobody)
         graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
         return self._append(graph, nobody, nobody)
 
-    def piece(self, piece: Piece, owner: ArrayLike, origin: ArrayLike) -> int:
-        """Add a piece; the number of its first task.
+    def piece(self, piece: LoweredSchedule, owner: ArrayLike, origin: ArrayLike) -> int:
+        """Add a lowered schedule, and return the number of its first task.
 
         Args:
-            piece: The same one may be added many times.
-            owner: [P] who the participants are; -1 is nobody.
-            origin: [P] where what each sends comes from.
+            piece: The lowered schedule; it may be added several times.
+            owner: [P] the rank of each participant; -1 is nobody.
+            origin: [P] the event that the messages of each participant come from.
 
         Raises:
-            InputError: the piece was lowered on other links.
+            InputError: It was lowered on other links.
         """
         return int(self.pieces(piece, np.asarray(owner)[None], np.asarray(origin)[None])[0])
 
-    def pieces(self, piece: Piece, owners: I64 | I32, origins: I64 | I32) -> I64:
-        """Add a piece k times; the numbers [k] of the first task of each.
+    def pieces(self, piece: LoweredSchedule, owners: I64 | I32, origins: I64 | I32) -> I64:
+        """Add a lowered schedule k times, and return the numbers [k] of the first task of each.
 
         Args:
-            piece: On the links of the builder.
-            owners: [k, P] who the participants of each are; -1 is nobody.
-            origins: [k, P] where what each sends comes from.
+            piece: The lowered schedule, on the links of the builder.
+            owners: [k, P] the ranks of the participants of each copy; -1 is nobody.
+            origins: [k, P] the events that the messages of each participant come from.
 
         Raises:
-            InputError: the piece was lowered on other links.
+            InputError: It was lowered on other links.
         """
         graph, times = piece.graph, len(owners)
         if graph.n_links != len(self.capacity_Bps):
-            raise InputError(f"build: a piece on {graph.n_links} links cannot join a graph on {len(self.capacity_Bps)}")
+            raise InputError(
+                f"builder: a graph on {graph.n_links} links cannot be added to one on {len(self.capacity_Bps)}; "
+                "take equal links"
+            )
         nobody = np.full((times, 1), -1)  # a join's owner is -1: it takes the last entry
         columns = (np.hstack((who, nobody))[:, graph.owner].ravel() for who in (owners, origins))
         first = self._append(_repeated(graph, times), *(column(each, np.int32) for each in columns))
         return first[:: max(graph.n_tasks, 1)]
 
     def wait(self, task: I64, pred: I64) -> None:
-        """Let each task wait until the pred beside it has ended."""
+        """Let each task wait until the predecessor at the same index has ended."""
         self._waits.append(Edges.of(task, pred))
 
     def graph(self) -> Graph:
-        """All that was added."""
+        """Return the graph of all that was added."""
         pred = self._predecessors()
         hop_start, hop_link, weight = self._starts("hop_start"), self._joined("hop_link"), self._joined("hop_weight")
         size, alpha, ready = (self._joined(name) for name in ("size_bytes", "alpha_fs", "ready_fs"))
@@ -118,18 +121,20 @@ class Builder:
         return Graph(self.capacity_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
 
     def _predecessors(self) -> Predecessors:
+        """Return the predecessors of all tasks: those within each graph, and the waits that were added between graphs."""
         waits = Edges.joined(self._waits)
         first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])
         start, left = self._starts("pred_start"), self._joined("pred_left")
 
-        def write(out: Out) -> None:
+        def write(out: EdgeSink) -> None:
             wait_for_columns(column(start, np.int64), column(own, np.int32), column(left, np.bool_), out)
             waits.write(out)
 
         return columns_of(write, self.n_tasks)
 
     def _append(self, graph: Graph, owner: I32, origin: I32) -> I64:
+        """Append the tasks of a graph with their owners and origins, and return their numbers."""
         first = self.n_tasks
         self._graphs.append(graph)
         self._owners.append(owner)
@@ -138,8 +143,10 @@ class Builder:
         return np.arange(first, self.n_tasks)
 
     def _starts(self, name: str) -> I64:
+        """Return the offsets of the joined graph, from those of each graph in the column `name`."""
         sizes = [np.diff(getattr(g, name)) for g in self._graphs]
         return np.concatenate(([0], np.cumsum(np.concatenate(sizes)))).astype(np.int64)
 
     def _joined(self, name: str) -> Any:
+        """Return the columns `name` of all graphs, one after another."""
         return np.concatenate([getattr(g, name) for g in self._graphs])

@@ -12,9 +12,9 @@ import numpy as np
 
 from emu.arrays import F64, column
 from emu.fabric.graph import Graph
-from emu.fabric.lower import launched, lowered
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import ways_of
+from emu.fabric.lower import delay_entries, lower_placed
+from emu.fabric.lowering.message_routes import routes_of_pairs
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
 from emu.fabric.run import run
 from emu.units import TICKS_PER_S
@@ -22,21 +22,21 @@ from emu.units import TICKS_PER_S
 MOST = 2**15  # messages of all groups, up to which each is looked at; of more, what each participant sends and gets in all
 
 
-def least_fs(laid: Laid, launch_fs: int = 0) -> F64:
+def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
     """Return the ticks [G, P] from the moment that the first rank enters until each participant leaves, at least.
 
     Args:
-        laid: What is sent, with entries and exits.
+        placed: What is sent, with entries and exits.
         launch_fs: Ticks that each rank takes to enter.
 
     Raises:
-        InputError: as `lowered`.
+        InputError: as `lower_placed`.
     """
-    least = launch_fs + _own_fs(laid)
-    if message_count([laid]) <= MOST:
-        piece = launched(lowered(laid), launch_fs)
+    least = launch_fs + _own_fs(placed)
+    if message_count([placed]) <= MOST:
+        piece = delay_entries(lower_placed(placed), launch_fs)
         least = np.maximum(least, run(unshared(piece.graph)).end_fs[piece.exit])
-    return least.reshape(laid.nodes.shape)
+    return least.reshape(placed.nodes.shape)
 
 
 def unshared(graph: Graph) -> Graph:
@@ -56,15 +56,19 @@ def unshared(graph: Graph) -> Graph:
     )
 
 
-def _own_fs(laid: Laid) -> F64:
+def _own_fs(placed: PlacedSchedule) -> F64:
     """Return the ticks [G P] that the busiest link takes for what a participant sends, or for what it gets."""
-    copies = np.arange(len(laid.copies(None).first))
-    ways, (src, dst, _), queues = ways_of(laid.topology, laid.asked(copies)), laid.classes.pairs, laid.classes.queues
-    sent = np.bincount(queues.pair, laid.classes.messages.size_bytes[queues.message], len(queues.tail))
+    copies = np.arange(len(placed.copies(None).first))
+    ways, (src, dst, _), queues = (
+        routes_of_pairs(placed.topology, placed.asked(copies)),
+        placed.classes.pairs,
+        placed.classes.queues,
+    )
+    sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
     crossing = np.repeat(np.repeat(sent, len(copies)), np.diff(ways.start)) / ways.capacity_Bps[ways.link]
-    found = np.zeros(laid.nodes.size)
+    found = np.zeros(placed.nodes.size)
     for end, waits in ((src, 0), (dst, 1)):
-        who = laid.who(end, copies).ravel()
+        who = placed.who(end, copies).ravel()
         head = np.full(len(found), np.inf)
         np.minimum.at(head, who, waits * ways.head_fs.astype(np.float64))
         own = np.repeat(who, np.diff(ways.start)) * len(ways.capacity_Bps) + ways.link

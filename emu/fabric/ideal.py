@@ -1,6 +1,6 @@
-"""The ideal fabrics that claims are made on, from a schedule itself: ports or links of one rate and latency a class.
+"""The ideal fabrics on which claims are made: ports or links with one rate and one latency for each class of links.
 
-P pairs, C classes of links.
+They are made from the schedule itself. Letters: P pairs, C classes of links.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from emu.errors import must_be
 from emu.topology.topology import Links, Router, Routes, Topology
 
 _CHANNELS = 2**15
-LinkClass = Callable[[I64, I64], I64]  # of (src[P], dst[P]): the class of each pair of participants
+LinkClass = Callable[[I64, I64], I64]  # (src[P], dst[P]) -> the class of each pair of participants
 
 
 def ideal(
@@ -26,17 +26,17 @@ def ideal(
     latency_fs: int | Sequence[int],
     link_class: LinkClass | None = None,
 ) -> Topology:
-    """The fabric that a claim names; participant p is node p, and a route's key is its channel.
+    """Return the ideal fabric of a claim; participant p is node p, and a route's key is its channel.
 
     Args:
-        schedule: Whose participants and channels have the ports or links.
+        schedule: The schedule whose participants and channels get ports or links.
         fabric: See `Claim`.
-        bandwidth_Bps: [C] of each port or link of a class; one number is one class.
+        bandwidth_Bps: [C] of each port or link of a class; one number means one class.
         latency_fs: [C] ticks of each route.
-        link_class: 0..C-1 for each pair; None: all are of class 0.
+        link_class: The class of each pair, 0..C-1; None: all pairs are in class 0.
 
     Raises:
-        InputError: an unknown fabric, or a class without a rate or a latency.
+        InputError: The fabric is unknown, or a class has no rate or no latency.
     """
     if fabric not in ("rank", "channel", "link", "pair"):
         raise must_be("ideal", "fabric", "rank, channel, link or pair", fabric)
@@ -60,7 +60,10 @@ def ideal(
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Which of the ports of a participant, or of the links of a pair, a message takes: one a class, or a channel and class."""
+    """The rule that says which port of a participant, or which link of a pair, a message takes.
+
+    There is one port or link for each class, or for each channel and class.
+    """
 
     n_classes: int
     by_channel: bool
@@ -68,11 +71,11 @@ class _Keys:
 
     @property
     def span(self) -> int:
-        """More than any key."""
+        """A number above every key."""
         return _CHANNELS * self.n_classes
 
     def of(self, src: I64, dst: I64, channel: I64) -> I64:
-        """The key of each; its remainder by the classes is its class."""
+        """Return the key of each message; its remainder modulo the number of classes is its class."""
         kind = np.zeros_like(src) if self.link_class is None else np.asarray(self.link_class(src, dst), np.int64)
         if len(kind) and not 0 <= kind.min() <= kind.max() < self.n_classes:
             wrong = kind[(kind < 0) | (kind >= self.n_classes)][0]
@@ -81,7 +84,10 @@ class _Keys:
 
 
 def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I64, I64, Router]:
-    """One port out of, and one into, each (participant, key); node P joins them."""
+    """Return the links and the router of a fabric with one port out of and one port into each (participant, key).
+
+    Node P joins all ports.
+    """
     out, into = np.unique(src * keys.span + key), np.unique(dst * keys.span + key)
 
     def router(src: I64, dst: I64, channel: I64) -> Routes:
@@ -98,7 +104,7 @@ def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I6
 
 
 def _direct(src: I64, dst: I64, key: I64, n: int, keys: _Keys) -> tuple[I64, I64, I64, Router]:
-    """One link for each (src, dst, key)."""
+    """Return the links and the router of a fabric with one link for each (src, dst, key)."""
     known = np.unique((src * n + dst) * keys.span + key)
 
     def router(src: I64, dst: I64, channel: I64) -> Routes:
@@ -110,7 +116,7 @@ def _direct(src: I64, dst: I64, key: I64, n: int, keys: _Keys) -> tuple[I64, I64
 
 
 def _find(known: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Where each wanted number is among the known ones, and whether it is."""
+    """Return the index of each wanted number among the known ones, and whether it is there."""
     if len(known) == 0:
         return np.zeros_like(wanted), np.zeros(len(wanted), np.bool_)
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)

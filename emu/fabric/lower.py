@@ -1,9 +1,8 @@
-"""From a schedule on a placement to tasks: messages with routes, and what each waits for.
+"""Lowering: from a schedule on a placement to tasks, which are messages with routes and with the tasks that each waits for.
 
-One path for all: rows become classes of tasks; these are laid on the nodes of one group, or of several alike; and each class
-becomes a task of every copy that stands for others. Without a symmetry each copy stands for itself.
-
-K slots, G groups, P participants of each, M messages of a copy, D copies.
+Every schedule takes one path. Its rows become classes of tasks. The classes are placed on the nodes of one group, or of several
+equal groups. Each class then becomes one task in every copy that stands for others; without a symmetry each copy stands for
+itself. Letters: K slots, G groups, P participants of each, M messages of a copy, D copies.
 """
 
 from dataclasses import dataclass, replace
@@ -21,50 +20,50 @@ from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Joins, classes_of, invariant
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import graph_of
-from emu.fabric.lowering.ways import Ways, shared_ways, ways_of
 from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
 
 _KEPT = 2**21  # rows of all schedules that are kept
-_MOST_BYTES = 2**62  # of all slots, so that those of a message can be added
+_MOST_BYTES = 2**62  # bytes of all slots together, so that the slots of a message can be added
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """A schedule as tasks, its M D messages (and the joins that stand for local rows) first.
+class LoweredSchedule:
+    """A schedule as tasks: first its M D messages (and the joins that stand for local rows), then the other tasks.
 
-    Participants are counted group after group. The tasks of one that another stands for are those of the other.
+    Participants are counted group after group. The tasks of a participant that another stands for are the tasks of that other.
     """
 
-    laid: Laid
+    laid: PlacedSchedule
     copies: Orbits
     graph: Graph
     entry: I32  # [G P] the join that all messages of a participant wait for; or [0]
-    exit: I32  # [G P] ends when all that comes to the participant is delivered and all it sends has left; or [0]
-    alike: I64  # [G P] a number that those have in common who stand for one another
+    exit: I32  # [G P] the join that ends when a participant has received everything and all it sends has left; or [0]
+    alike: I64  # [G P] a number that participants share where one stands for the other
 
     @property
     def schedule(self) -> Schedule:
-        """Whose rows the tasks come from."""
+        """The schedule whose rows the tasks come from."""
         return self.laid.schedule
 
     @property
     def is_quotient(self) -> bool:
-        """Whether some participants stand for others."""
+        """True where some participants stand for others."""
         return len(self.copies.first) < len(self.copies.number)
 
     @cached_property
     def receiver(self) -> I32:
-        """[M D] the participant that each message goes to."""
+        """The participant that each message goes to, [M D]."""
         dst = column(self.laid.classes.messages.dst, np.int64)
         return column(self.laid.who(dst, self.copies.first), np.int32)
 
 
 class UnevenError(RowsError):
-    """Slots of different sizes make every row of a schedule needed, and these are too many."""
+    """The error of slots of different sizes, which make every row of a schedule necessary, where these are too many."""
 
     def __init__(self, name: str, needed: str) -> None:
         super().__init__(name, needed)
@@ -83,9 +82,12 @@ def lower(
     key: int = 0,
     send_overhead_fs: int = 0,
     joins: Joins = Joins.EXITS,
-) -> Piece:
-    """Turn a schedule on a placement into the tasks of every rank; arguments and errors are those of `lay` and `lowered`."""
-    return lowered(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
+) -> LoweredSchedule:
+    """Return a schedule on a placement as the tasks of every rank.
+
+    The arguments and errors are those of `lay` and `lower_placed`.
+    """
+    return lower_placed(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
 
 
 def lay(
@@ -98,24 +100,24 @@ def lay(
     send_overhead_fs: int = 0,
     joins: Joins = Joins.EXITS,
     name: str = "schedule",
-) -> Laid:
-    """Put a schedule on the nodes of one group, or of several alike.
+) -> PlacedSchedule:
+    """Return a schedule placed on the nodes of one group, or of several equal groups.
 
     Args:
-        schedule: Any; by the rows of rank 0 where these tell of all, else by every row.
+        schedule: Any schedule. Its rows of rank 0 are used where these tell everything, else every row.
         slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
-        topology: Its links are the graph's.
+        topology: The topology; its links are the links of the graph.
         placement: [P] or [G, P] the node of each participant, helpers after the ranks.
-        key: The number of the communicator, which tells it from others where a topology spreads routes; groups of one axis
-            have one, so that those which are translations of one another take like ways.
-        send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before it may leave, one
-            message after another in order of rows: the o of LogGP (Alexandrov et al. 1995).
-        joins: Which of a participant's there are; with entries a message waits until both its ends have entered.
-        name: What errors call the schedule.
+        key: The number of the communicator. A topology that spreads routes uses it; the groups of one axis share it, so that
+            groups that are translations of one another take corresponding routes.
+        send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before the message may leave, one
+            after another in the order of rows: the o of LogGP (Alexandrov et al. 1995).
+        joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
+        name: The name of the schedule in errors.
 
     Raises:
-        InputError: sizes or places that are not the schedule's, several groups where optical switches turn, a round that needs
-            such a switch in two states, or as `every_row`.
+        InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
+            needs such a switch in two states; or see `store_rows`.
     """
     nodes = np.atleast_2d(np.asarray(placement, np.int64))
     check_lowered(schedule, slot_bytes, nodes)
@@ -124,24 +126,24 @@ def lay(
     if needs and len(nodes) > 1:
         raise must_be("lower", "groups", f"one at a time where the optical switches of {topology.name} turn", len(nodes))
     classes = classes_of(plan, slot_bytes, joins=joins, delayed=send_overhead_fs > 0, needs=needs)
-    return Laid(plan, classes, topology, nodes, key, send_overhead_fs, name)
+    return PlacedSchedule(plan, classes, topology, nodes, key, send_overhead_fs, name)
 
 
 def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
-    """The optical switches that messages of the one group need, and their states."""
+    """Return the optical switches that messages of the only group need, and their states."""
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
-def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
-    """The tasks of the copies that stand for all.
+def lower_placed(laid: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
+    """Return the tasks of the copies that stand for all copies of a placed schedule.
 
     Args:
-        laid: The schedule.
-        domain: Of a job whose moves the schedule and its routes keep; without one each copy stands for itself.
+        laid: The placed schedule.
+        domain: The symmetry of the job, which the schedule and its routes keep. None: each copy stands for itself.
 
     Raises:
-        RowsError: more than 2**24 messages of copies that no symmetry makes equal.
-        InputError: a pair that no route joins.
+        RowsError: There are more than 2**24 messages of copies that no symmetry makes equal.
+        InputError: No route joins a pair.
     """
     copies = laid.copies(domain)
     size, classes = len(copies.first), laid.classes
@@ -150,11 +152,11 @@ def lowered(laid: Laid, domain: Domain | None = None) -> Piece:
     called, copy = laid.participants
     ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
-    return Piece(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+    return LoweredSchedule(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
 
 
-def launched(piece: Piece, launch_fs: int) -> Piece:
-    """The same, where each participant takes so many ticks to enter, once it may."""
+def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
+    """Return a lowered schedule in which each participant takes `launch_fs` ticks to enter, once it may."""
     if not launch_fs:
         return piece
     alpha = piece.graph.alpha_fs.copy()
@@ -162,8 +164,11 @@ def launched(piece: Piece, launch_fs: int) -> Piece:
     return replace(piece, graph=replace(piece.graph, alpha_fs=column(alpha, np.int64)))
 
 
-def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
-    """Ticks that the busiest link takes at full rate for what it carries: the least that a schedule takes; see `lowered`."""
+def busiest_fs(laid: PlacedSchedule, domain: Domain | None = None) -> float:
+    """Return the ticks that the busiest link takes at full rate for all it carries: a lower bound of the schedule's time.
+
+    The arguments are those of `lower_placed`.
+    """
     copies, queues = laid.copies(domain), laid.classes.queues
     ways = _ways(laid, copies, domain)
     sent = np.bincount(queues.pair, laid.classes.messages.size_bytes[queues.message], len(queues.tail))
@@ -172,20 +177,21 @@ def busiest_fs(laid: Laid, domain: Domain | None = None) -> float:
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _ways(laid: Laid, copies: Orbits, domain: Domain | None) -> Ways:
+def _ways(laid: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
+    """Return the routes of a placed schedule's pairs: over links, or over orbits of links where a symmetry is given."""
     if domain is None:
-        return ways_of(laid.topology, laid.asked(copies.first))
-    ways = domain.ways.get(laid) or shared_ways(laid.topology, laid.asked(copies.first), copies, domain.links)
+        return routes_of_pairs(laid.topology, laid.asked(copies.first))
+    ways = domain.ways.get(laid) or shared_routes(laid.topology, laid.asked(copies.first), copies, domain.links)
     if ways is None:
         raise InputError(f"{laid.name}: the routes of {laid.topology.name} do not keep the symmetry that it was to be timed by")
     return ways
 
 
 def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
-    """Refuse sizes and places that are not the schedule's.
+    """Check that sizes and places fit a schedule.
 
     Raises:
-        InputError: as it says.
+        InputError: There is not one size for each slot or one node for each participant, or a size is below 0 or too large.
     """
     if len(slot_bytes) != schedule.n_slots:
         raise must_be("lower", "slot_bytes", f"of {schedule.n_slots} slots", len(slot_bytes))
@@ -199,13 +205,16 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
         raise must_be("lower", "placement", what, nodes.shape[1])
 
 
-def every_row(
+def store_rows(
     schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
 ) -> Schedule:
-    """The same schedule with every row stored, where its symmetry alone does not tell its times; arguments as of `lay`.
+    """Return a schedule with every row stored, where its symmetry alone does not give its times.
+
+    The arguments are those of `lay`.
 
     Raises:
-        RowsError: they are more than 2**24; the message says why they are needed. An `UnevenError` if other sizes mend that.
+        RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` where a size
+            that cuts evenly would help.
     """
     rows = schedule.n_rows_of_all
     if not schedule.translate:
@@ -230,11 +239,14 @@ def _expanded(schedule: Schedule) -> Schedule:
 
 
 def _rows_needed(schedule: Schedule, slot_bytes: I64, topology: Topology, nodes: I64, overhead_fs: int, name: str) -> Schedule:
-    """The rows of rank 0 where these tell of all ranks, by the translations of the groups' grid if it has them; else all."""
+    """Return the rows of rank 0 where these give the times of all ranks, else all rows.
+
+    Where the groups are a grid, the result has the translations of that grid.
+    """
     if not schedule.translate:
         return schedule
     if overhead_fs or topology.circuits or not invariant(slot_bytes, schedule.translations):
-        return every_row(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
+        return store_rows(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
     return _on_grid(schedule, _extent(topology, nodes[0]))
 
 
@@ -245,13 +257,14 @@ def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
 
 
 def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
-    """How far a group reaches along each dim of the topology; on a grid of its own it fills these."""
+    """Return how many different coordinates a group has along each dim of the topology; a group that is a grid fills these."""
     if not topology.dims or npus.max() >= topology.n_npus:
         return ()
     return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))
 
 
-def _check_count(laid: Laid, copies: int) -> None:
+def _check_count(laid: PlacedSchedule, copies: int) -> None:
+    """Check that the copies of a placed schedule have at most 2**24 messages together."""
     messages = len(laid.classes.messages.src) * copies
     if messages > MAX_ROWS:
         standing = f"{copies} {'ranks' if laid.by_rank else 'groups'}"

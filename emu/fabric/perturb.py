@@ -1,6 +1,7 @@
-"""Is a result chaotic? Where sharing feeds back through dependencies, a tick more or less at a start moves the end by percents.
+"""The test for a chaotic result: time it several times with starts moved by a tick.
 
-Then one figure says little, and its spread over perturbed starts stands beside it.
+Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
+and its spread over perturbed starts is printed beside it.
 """
 
 from collections.abc import Callable
@@ -17,41 +18,43 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least and the most that a chaotic result came to."""
+    """The least and the largest value of a chaotic result over perturbed starts."""
 
     seeds: int
     least_s: float
     most_s: float
 
 
-def perturbed(graph: Graph, seed: int) -> Graph:
-    """The graph with each task held back by a tick or not, at random."""
+def perturb(graph: Graph, seed: int) -> Graph:
+    """Return the graph with each task delayed by one tick or not, at random."""
     late = np.random.default_rng(seed).integers(2, size=graph.n_tasks)
     return replace(graph, ready_fs=graph.ready_fs + late)
 
 
 def check_seeds(seeds: int) -> None:
-    """Refuse fewer than two: one has no spread.
+    """Check that there are two runs or more, because one run has no spread.
 
     Raises:
-        InputError: fewer.
+        InputError: There are fewer.
     """
     if seeds < 2:
         raise must_be("perturb", "runs", "2 or more, or none", seeds)
 
 
 def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lambda timeline: timeline.end_s) -> Spread | None:
-    """What a result comes to over perturbed starts; None: no more than a tick a task apart, so it is not chaotic.
+    """Return the spread of a result over perturbed starts.
+
+    None where the results differ by no more than one tick for each task.
 
     Args:
-        graph: What is timed.
-        seeds: How many times, each with its own perturbation.
-        result_s: What is read off a timeline: its end, unless given.
+        graph: The graph that is timed.
+        seeds: The number of runs, each with its own perturbation.
+        result_s: Reads the result off a timeline, in seconds; by default its end.
 
     Raises:
-        InputError: fewer seeds than two.
+        InputError: There are fewer than two runs.
     """
     check_seeds(seeds)
-    results = [result_s(run(perturbed(graph, seed))) for seed in range(seeds)]
+    results = [result_s(run(perturb(graph, seed))) for seed in range(seeds)]
     least, most = min(results), max(results)
     return Spread(seeds, least, most) if most - least > seconds(graph.n_tasks) else None

@@ -1,10 +1,10 @@
-"""Groups whose messages go in a few rounds: when all have arrived at least, and when with a barrier after each round.
+"""A quick estimate for groups whose messages go in a few rounds: the least time, and the time with a barrier after each round.
 
-In a round messages of one size start together, so that max-min fairness gives each, on every link that it crosses, no less than
-an equal share among all that cross it (Bertsekas, Gallager 1992, 6.5.2). Hence a message has left after what the busiest of its
-links takes for all of the round, and a link is not done before that: of one round the two times are one, but for the latency.
-A round that need not wait for the end of the one before may slow that down, so that of several the second time is no bound by
-proof: tests hold it to the solver. R pairs, D copies, L links, H hops.
+In a round, messages of one size start together. Max-min fairness then gives each message, on every link it crosses, at least an
+equal share among all messages that cross the link (Bertsekas, Gallager 1992, 6.5.2). So a message has left after the time that
+the busiest of its links takes for the whole round, and no link is done earlier: for one round the two times are equal, but for
+the latency. With several rounds, a round that does not wait for the one before may slow that one down. So the second time is
+not proved to be a bound; tests compare it with the solver. Letters: R pairs, D copies, L links, H hops.
 """
 
 from collections.abc import Sequence
@@ -14,56 +14,58 @@ import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.fabric.lowering.classes import Classes
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import Ways, ways_of
+from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.units import TICKS_PER_S
 
-_HEADS = 16  # different latencies that are told apart
-_MOST = 2**20  # messages of a group, times rounds, that are looked at
+_HEADS = 16  # number of different latencies for which a lower bound is tried
+_MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """What all groups take at once, in ticks from when they have entered."""
+    """The time of groups that start together, in ticks after all have entered."""
 
     least_fs: float
     most_fs: float
-    busy_s: F64  # [L] that each link takes at full rate
-    flows: float  # messages that cross the busiest of them at one time
+    busy_s: F64  # [L] seconds that each link takes at full rate
+    flows: float  # messages that cross the busiest link at one time
 
     @property
     def middle_fs(self) -> float:
-        """As far from the one as from the other."""
+        """The mean of the least and the largest time."""
         return (self.least_fs + self.most_fs) / 2
 
     @property
     def apart(self) -> float:
-        """How far the middle may be off, as a share of it."""
+        """The largest error of the mean, as a share of it."""
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 
-class _Sent(NamedTuple):
-    """A schedule on its groups."""
+class _MessageCounts(NamedTuple):
+    """The messages of one placed schedule, counted by round and pair."""
 
-    ways: Ways
+    ways: MessageRoutes
     number: I64  # [rounds, R] messages of each pair in each round, equal in all copies
-    copies: int  # D
-    size_bytes: list[int]  # [rounds]
+    copies: int  # number of copies, D
+    size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(laid: Sequence[Laid]) -> int:
-    """Messages of all groups, those inside a rank too."""
+def message_count(laid: Sequence[PlacedSchedule]) -> int:
+    """Return the number of messages of all groups; messages inside a rank count too."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in laid)
 
 
-def rounds_of(laid: Sequence[Laid], most: int) -> Rounds | None:
-    """The times of groups that start at once; nothing where they have more rounds than `most`, or one of several sizes.
+def rounds_of(laid: Sequence[PlacedSchedule], most: int) -> Rounds | None:
+    """Return the times of groups that start together.
+
+    None: they have more than `most` rounds, or messages of one round differ in size.
 
     Args:
-        laid: What is sent on one topology, where no optical switch turns, and sending takes no time.
-        most: Rounds.
+        laid: The placed schedules, on one topology without optical switches that turn, and without send overhead.
+        most: The largest number of rounds.
 
     Raises:
-        InputError: a pair that no route joins.
+        InputError: No route joins a pair.
     """
     rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in laid]
     if any(each.overhead_fs or len(each.classes.tasks.turns) for each in laid):
@@ -76,7 +78,10 @@ def rounds_of(laid: Sequence[Laid], most: int) -> Rounds | None:
 
 
 def _rounds(classes: Classes, most: int) -> I64 | None:
-    """[C] after how many messages, itself among them, each task comes; nothing where it may be more than `most`."""
+    """Return the round of each class of tasks [C]: the length of its longest chain of messages, itself included.
+
+    None: it may be more than `most`.
+    """
     n, own = len(classes.start) - 1, np.zeros(len(classes.start) - 1, np.int64)
     own[classes.queues.message] = 1
     task, after = np.repeat(np.arange(n), np.diff(classes.start)), own
@@ -92,22 +97,23 @@ def _rounds(classes: Classes, most: int) -> I64 | None:
 
 
 def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
-    """Of the messages of each round; nothing where they differ."""
+    """Return the size of the messages of each round; None where messages of one round differ."""
     message = classes.queues.message
     size, of = classes.messages.size_bytes[message], rounds[message]
     found = [np.unique(size[of == r]).tolist() for r in range(1, int(of.max(initial=0)) + 1)]
     return [each[0] for each in found] if all(len(each) == 1 for each in found) else None
 
 
-def _sent(laid: Laid, rounds: I64, sizes: list[int]) -> _Sent:
+def _sent(laid: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
+    """Return the messages of a placed schedule, counted by round and pair."""
     copies, queues = laid.copies(None).first, laid.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
-    return _Sent(ways_of(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
+    return _MessageCounts(routes_of_pairs(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
 
 
-def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
-    """What all take at once; `rate` [L] is in bytes a tick."""
+def _timed(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
+    """Return the times of all groups together; `rate` [L] is in bytes a tick."""
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
     alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
     first, times = np.unique(alike, axis=0, return_index=True, return_counts=True)[1:]
@@ -121,20 +127,24 @@ def _timed(sent: Sequence[_Sent], rate: F64) -> Rounds:
     return Rounds(min(_least(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
 
 
-def _crossing(sent: _Sent, amount: F64 | I64, n_links: int) -> F64:
-    """[L] of an amount of each pair, [R] or [R D], what crosses each link."""
+def _crossing(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
+    """Return the sum [L], for each link, of an amount [R] or [R D] of each pair that crosses it."""
     of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
     return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
 
 
-def _last(sent: _Sent, r: int, taken: F64) -> float:
-    """When the last message of a round arrives, if each waits for all that cross the busiest of its links."""
+def _last(sent: _MessageCounts, r: int, taken: F64) -> float:
+    """Return when the last message of a round arrives, if each waits for all that cross the busiest of its links."""
     waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
     return float(waits[np.repeat(sent.number[r], sent.copies) > 0].max(initial=0.0))
 
 
-def _least(sent: Sequence[_Sent], rate: F64) -> float:
-    """When all have arrived at least: what crosses a link and has so long a way, or a longer one, one after another, and it."""
+def _least(sent: Sequence[_MessageCounts], rate: F64) -> float:
+    """Return a lower bound of the time when all messages have arrived.
+
+    The bound is, for a latency, the largest time that a link takes for the messages that cross it on routes of that latency or
+    more, plus that latency; and the largest of these over several latencies.
+    """
     heads = np.unique(np.concatenate([each.ways.head_fs for each in sent]))
     least = 0.0
     for head in heads[:: -(-len(heads) // _HEADS)].tolist():

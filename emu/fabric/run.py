@@ -1,9 +1,9 @@
-"""The one entry to the engine: a graph in, a timeline out; nobody picks how."""
+"""The one entry to the engine: a graph in, a timeline out. The entry picks the method: sweep, quotient or solver."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from emu.fabric.engine.check import check, order
+from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
@@ -12,7 +12,7 @@ from emu.fabric.timeline import Timeline
 
 
 class CapacityEvent(NamedTuple):
-    """From `time_fs` on, `link` has `capacity_Bps`; 0: nothing flows."""
+    """A change of a link: from `time_fs` on, `link` has `capacity_Bps`; with 0 nothing flows."""
 
     link: int
     time_fs: int
@@ -20,14 +20,14 @@ class CapacityEvent(NamedTuple):
 
 
 def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline:
-    """Time every task of a graph.
+    """Return the timeline of a graph.
 
     Raises:
-        InputError: the graph, or an event, cannot be; or a task ends beyond the clock (9223 s).
-        RunError: a task never leaves, because a link lost its capacity for good.
+        InputError: The graph or an event is invalid, or a task ends beyond the clock (9223 s).
+        RunError: A task never leaves, because a link lost its capacity for good.
     """
-    check(graph)
-    in_order, events = order(graph), tuple(capacity_events)
+    check_graph(graph)
+    in_order, events = order_tasks(graph), tuple(capacity_events)
     shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
     if shorter is not None:
         return shorter

@@ -1,6 +1,6 @@
-"""Which symmetries of a topology are also those of what runs on it, and so which ranks stand for all.
+"""The symmetries of a topology that are also symmetries of a job on it, and the ranks that then stand for all ranks.
 
-N ranks of a job, L links.
+Letters: N ranks of a job, L links.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,106 +12,119 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
-from emu.fabric.lowering.domain import Domain, Move
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.ways import Asked, Ways, shared_ways
-from emu.topology.kept import kept
+from emu.fabric.lowering.domain import Domain, SymmetryMove
+from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology
+from emu.topology.topology_cache import cached_by_topology
 
-_PRODUCTS = 2  # of random powers of the moves, for which routes are tried too
-_PROVED = 2**21  # hops, up to which the routes of all copies are
-_MOST_WAYS = 64  # of what is laid on a topology, that are kept
+_PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
+_PROVED = 2**21  # up to this many hops, the routes of all copies are compared
+_MOST_WAYS = 64  # placed schedules of a topology whose routes are cached
 
-Keeps = Callable[[I64], bool]  # of a permutation of nodes
+Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
 
 
-def domain_of(topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None) -> Domain | None:
-    """The ranks of a job that stand for all; nothing where all are different.
+def domain_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
+    """Return the ranks of a job that stand for all; None where no rank stands for another.
 
-    Used are the declared symmetries of the topology, or the least powers of them, that bring all that runs to what runs. That
-    routes keep them is tried on the copies that would stand for all, by each move and some products of them; and on all
-    copies, which proves it, where their routes have few enough hops.
+    The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
+    something in the job. Whether routes keep them is tested on the copies that would stand for all, under each move and some
+    products of moves. It is tested on all copies, which is a proof, where their routes have few enough hops.
 
     Args:
-        topology: Where it runs.
-        npus: [N] of each rank.
-        laid: All that is sent.
-        alike: Whether a permutation of nodes brings each rank to one that computes the same; unless given, nobody computes.
+        topology: The topology on which the job runs.
+        npus: [N] the NPU of each rank.
+        laid: All placed schedules of the job.
+        alike: Says whether a permutation of nodes maps each rank to one that computes the same. None: no rank computes.
     """
     found = _supposed(topology, npus, laid, alike)
     return found[0] if found is not None and all(_keeps_routes(each, *found) for each in laid) else None
 
 
-def fewest_of(topology: Topology, npus: I64, laid: Sequence[Laid]) -> Domain | None:
-    """The ranks that would stand for all if routes kept every symmetry: `domain_of` finds these or nothing, far later."""
+def fewest_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule]) -> Domain | None:
+    """Return the ranks that would stand for all if routes kept every symmetry; quick, because routes are not compared.
+
+    `domain_of` returns the same or None.
+    """
     found = _supposed(topology, npus, laid)
     return None if found is None else found[0]
 
 
 def _supposed(
-    topology: Topology, npus: I64, laid: Sequence[Laid], alike: Keeps | None = None
-) -> tuple[Domain, tuple["Power", ...]] | None:
-    """What `domain_of` tries the routes of."""
+    topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None
+) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
+    """Return the domain and the powers of symmetries for which `domain_of` compares routes."""
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
     tests = [*([alike] if alike else []), *(each.keeps for each in laid)]
     powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not powers:
         return None
-    _, _, nodes, links = _tried(topology, powers)
+    _, _, nodes, links = _moves_and_orbits(topology, powers)
     return Domain(nodes, links), powers
 
 
-class Power(NamedTuple):
-    """A declared symmetry of a topology, so often."""
+class SymmetryPower(NamedTuple):
+    """A power of a declared symmetry of a topology."""
 
-    which: int
-    k: int
-    length: int  # after how many of these the first rank is back
+    which: int  # number of the declared symmetry
+    k: int  # exponent
+    length: int  # number of times after which the first rank is back at its place
 
 
-def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[Power, ...]:
-    """The declared symmetries of a topology, or the least powers of them, that keep what they should."""
+def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[SymmetryPower, ...]:
+    """Return, for each declared symmetry of a topology, its least power for which `keeps` is true, where there is one."""
     found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_images(topology).symmetries)))
     return tuple(power for power in found if power is not None)
 
 
-def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> Power | None:
-    """The least power of a symmetry that moves the first rank, keeps what it should and is a symmetry of links."""
+def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> SymmetryPower | None:
+    """Return the least power of a symmetry that moves the first rank, maps links onto links and satisfies `keeps`."""
     length = _length(_images(topology).symmetries[which], first)
-    powers = (Power(which, k, length // k) for k in range(1, length) if length % k == 0)
+    powers = (SymmetryPower(which, k, length // k) for k in range(1, length) if length % k == 0)
     return next((p for p in powers if keeps(_node(topology, which, p.k)) and move(topology, p) is not None), None)
 
 
-# What follows is kept, as it is asked for each thing that runs, and a step has many.
-@kept(256)
+# The functions below are cached: a step calls them for each of its many collectives.
+@cached_by_topology(256)
 def _node(topology: Topology, which: int, k: int) -> I64:
+    """Return the permutation of nodes that the k-th power of a declared symmetry makes."""
     return column(_power(_images(topology).symmetries[which], k), np.int64)
 
 
-def move(topology: Topology, power: Power) -> Move | None:
-    """Where a power of a declared symmetry brings everything; nothing if it is no symmetry of links."""
+def move(topology: Topology, power: SymmetryPower) -> SymmetryMove | None:
+    """Return where a power of a declared symmetry brings every node and link; None if it does not map links onto links."""
     node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
-    return None if link is None else Move(node, link)
+    return None if link is None else SymmetryMove(node, link)
 
 
-@kept(32)
+@cached_by_topology(32)
 def _link(topology: Topology, which: int, k: int) -> I64 | None:
+    """Return the permutation of links that the k-th power of a declared symmetry makes.
+
+    None where it does not map links to links.
+    """
     return _images(topology).links_by(_node(topology, which, k))
 
 
-@kept(8)
-def _tried(topology: Topology, powers: tuple[Power, ...]) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
-    """Moves, products of their random powers, and the orbits of nodes and of links."""
+@cached_by_topology(8)
+def _moves_and_orbits(
+    topology: Topology, powers: tuple[SymmetryPower, ...]
+) -> tuple[tuple[SymmetryMove, ...], tuple[SymmetryMove, ...], Orbits, Orbits]:
+    """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
     domain = Domain.of(moves)
     return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
 
 
-def _keeps_routes(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> bool:
-    """Pairs are asked once, whatever they send: jobs send much of many sizes between the same."""
+def _keeps_routes(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
+    """Return whether routes keep a domain's symmetry, and if so note the routes in the domain.
+
+    The result is cached by the pairs, because a job sends many sizes between the same pairs.
+    """
     known, name = _known_ways(laid.topology), (powers, laid.pairs_name)
     if name not in known:
         known[name] = _ways_kept(laid, domain, powers)
@@ -121,26 +134,32 @@ def _keeps_routes(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> bool
     return ways is not None
 
 
-@kept(1)
-def _known_ways(topology: Topology) -> LRUCache[object, Ways | None]:
-    """By symmetries and by what is laid; an entry has a number or two for each hop."""
+@cached_by_topology(1)
+def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
+    """Return the cache of a topology's routes over orbits, by symmetries and pairs.
+
+    An entry has a number or two for each hop.
+    """
     return LRUCache(_MOST_WAYS)
 
 
-def _ways_kept(laid: Laid, domain: Domain, powers: tuple[Power, ...]) -> Ways | None:
-    """The ways of what is laid over orbits of links; nothing where the symmetries do not keep them."""
+def _ways_kept(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
+    """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
     topology, copies = laid.topology, laid.copies(domain)
-    moves, products, _, _ = _tried(topology, powers)
+    moves, products, _, _ = _moves_and_orbits(topology, powers)
     asked = laid.asked(copies.first)
     hops = _hops_kept(topology, asked, (*moves, *products))
-    ways = None if hops is None else shared_ways(topology, asked, copies, domain.links)
+    ways = None if hops is None else shared_routes(topology, asked, copies, domain.links)
     if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
         return ways
     return ways if _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None else None
 
 
-def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int | None:
-    """How many hops the routes of pairs have, where each move brings them to those of the pairs' images."""
+def _hops_kept(topology: Topology, asked: RoutePairs, moves: tuple[SymmetryMove, ...]) -> int | None:
+    """Return the number of hops of the routes of some pairs.
+
+    None unless each move maps them onto the routes of the moved pairs.
+    """
     src, dst, key = asked
     found = topology.router(*asked)
     for node, link in moves:
@@ -150,8 +169,9 @@ def _hops_kept(topology: Topology, asked: Asked, moves: tuple[Move, ...]) -> int
     return len(found.link)
 
 
-@kept(1)
+@cached_by_topology(1)
 def _images(topology: Topology) -> "_Images":
+    """Return the tables with which a topology's symmetries are applied to its links."""
     links = topology.links
     ends = links.src.astype(np.int64) * topology.n_nodes + links.dst
     order = np.argsort(ends, kind="stable")
@@ -163,16 +183,19 @@ def _images(topology: Topology) -> "_Images":
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Images:
-    """Where permutations of nodes bring links."""
+    """The tables that give the image of every link under a permutation of nodes."""
 
     links: Links
-    symmetries: tuple[I64, ...]  # that are declared
-    order: I64  # [L] links by (src, dst)
+    symmetries: tuple[I64, ...]  # the declared symmetries, as permutations of nodes
+    order: I64  # [L] links sorted by (src, dst)
     ends: I64  # [L] (src, dst) as one number, in that order
-    parallel: I64  # [L] the place of each link among those of equal ends
+    parallel: I64  # [L] the place of each link among links with equal ends
 
     def links_by(self, node: I64) -> I64 | None:
-        """The image of each link, as fast and as long: of parallel ones that in the same place."""
+        """Return the image of each link, which has the same bandwidth and latency; None where there is none.
+
+        A link among parallel ones goes to the one in the same place.
+        """
         ends = node[self.links.src] * len(node) + node[self.links.dst]
         at = np.minimum(np.searchsorted(self.ends, ends) + self.parallel, len(ends) - 1)
         if not np.array_equal(self.ends[at], ends):
@@ -183,7 +206,7 @@ class _Images:
 
 
 def _length(node: I64, first: int) -> int:
-    """After how many steps a permutation of nodes is back where it began."""
+    """Return the number of times after which a permutation of nodes brings the first node back."""
     length, here = 1, node[first]
     while here != first:
         length, here = length + 1, node[here]
@@ -191,6 +214,7 @@ def _length(node: I64, first: int) -> int:
 
 
 def _power(permutation: I64, k: int) -> I64:
+    """Return the k-th power of a permutation."""
     found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
     while k := k // 2:
         square = square[square]
@@ -198,10 +222,13 @@ def _power(permutation: I64, k: int) -> I64:
     return found
 
 
-def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
-    """Of random powers that bring a node elsewhere, the same ones every time; each move is back after so many."""
+def _products(moves: tuple[SymmetryMove, ...], lengths: list[int]) -> list[SymmetryMove]:
+    """Return moves made of random powers of all moves; the seed is fixed.
+
+    `lengths` says after how many times each move is back.
+    """
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):
         powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
-        products.append(Move(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
+        products.append(SymmetryMove(*(reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))))
     return products

@@ -12,7 +12,7 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.model.model import ARCHITECTURES, MODELS, Model
-from emu.topology.read.values import check_keys, load_toml, located
+from emu.topology.description.values import check_keys, load_toml, located
 
 _ARCHITECTURE = "architecture"
 _SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes"}

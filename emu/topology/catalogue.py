@@ -1,7 +1,7 @@
-"""The registry of topologies, and how a line such as `NAME:VARIANT:key=value,...` becomes one.
+"""The registry of topologies, and the parser of texts such as `NAME:VARIANT:key=value,...`.
 
-A builder's arguments are its settings; their annotations say how each is read and shown. What several builders take alike,
-they may take as one argument, a dataclass of such fields: these are settings as well.
+The arguments of a builder are its settings; their annotations say how each is read and shown. Arguments that several builders
+share may be one dataclass: its fields are settings as well.
 """
 
 import inspect
@@ -12,14 +12,14 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from emu.errors import InputError, must_be
 from emu.registry import Registry, check_settings, parse_call
-from emu.topology.read.file import is_file, read_file
+from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What a setting is on the command line."""
+class SettingKind:
+    """The way in which a setting is read from the command line and shown."""
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
     show: Callable[[Any], str]
@@ -44,15 +44,15 @@ def _read_latency(text: str, name: str) -> int:
     return parse_time(text, name)
 
 
-def one_of(*words: str) -> Kind:
-    """The kind of a setting that is one of some words."""
+def one_of(*words: str) -> SettingKind:
+    """Return the kind of a setting whose value is one of some words."""
 
     def read(text: str, name: str) -> str:
         if text not in words:
             raise must_be("topology", name, " or ".join(words), text)
         return text
 
-    return Kind(read, str)
+    return SettingKind(read, str)
 
 
 def _show_dims(dims: tuple[int, ...]) -> str:
@@ -67,10 +67,10 @@ def _show_bandwidth(bandwidth_Bps: float) -> str:
     return format_bandwidth(bandwidth_Bps).replace(" ", "")
 
 
-Count = Annotated[int, Kind(_read_count, str)]
-Dims = Annotated[tuple[int, ...], Kind(_read_dims, _show_dims)]
-Bandwidth = Annotated[float, Kind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
-Latency = Annotated[int, Kind(_read_latency, _show_latency)]  # ticks of one link
+Count = Annotated[int, SettingKind(_read_count, str)]
+Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, _show_dims)]
+Bandwidth = Annotated[float, SettingKind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
+Latency = Annotated[int, SettingKind(_read_latency, _show_latency)]  # ticks of one link
 
 Build = Callable[..., Topology]
 T = TypeVar("T")
@@ -78,35 +78,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invariants:
-    """What a source or a closed form says of one instance; the battery of tests holds the topology to it."""
+    """Numbers that a source or a closed form gives for one instance; tests compare the topology with them."""
 
-    links: int  # directed
-    degree: int | tuple[int, int]  # links out of each NPU; fewest and most where they differ
-    diameter: int | None  # links between the two NPUs farthest apart; None: not known
-    bisection_Bps: float | None = None  # one way, between the halves that are worst joined; None: not known
-    shortest: bool = True  # no route is a detour
-    npus: int | None = None  # these four where a source or a closed form gives them
+    links: int  # directed links
+    degree: int | tuple[int, int]  # links out of each NPU; the fewest and the most where NPUs differ
+    diameter: int | None  # links between the two NPUs farthest apart; None: unknown
+    bisection_Bps: float | None = None  # one way, between the halves with the least bandwidth; None: unknown
+    shortest: bool = True  # whether every route is a shortest path
+    npus: int | None = None  # this field and the next three: None where no source or closed form gives them
     switches: int | None = None
-    injection_Bps: float | None = None  # out of every NPU
-    paths: int | None = None  # shortest paths between the two NPUs farthest apart that have fewest
+    injection_Bps: float | None = None  # bandwidth out of every NPU
+    paths: int | None = None  # shortest paths between the farthest pair of NPUs that has the fewest
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """A topology of the catalogue: its builder, and what one should know of it."""
+    """A topology of the catalogue: its builder, its settings, its source, and examples for tests and people."""
 
     name: str  # NAME or NAME:VARIANT
     build: Build  # takes the settings
     summary: str  # the first line of the builder's docstring
-    source: str
-    examples: tuple[str, ...]  # settings of small instances; the first is shown to people
-    full: tuple[str, ...]  # settings of the sizes that its source speaks of
+    source: str  # paper and section
+    examples: tuple[str, ...]  # settings of small instances; the first is shown in help
+    full: tuple[str, ...]  # settings of the sizes in its source
     invariants: Callable[..., Invariants]  # takes the settings
-    kinds: tuple[tuple[str, Kind], ...]  # of each setting
+    kinds: tuple[tuple[str, SettingKind], ...]  # name and kind of each setting
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """Each setting and its default, "" where it has none."""
+        """The name and the default of each setting; the default is "" where there is none."""
         parameters = inspect.signature(self.build).parameters
         return tuple(
             (name, "" if parameters[name].default is inspect.Parameter.empty else kind.show(parameters[name].default))
@@ -115,14 +115,14 @@ class Blueprint:
 
     @property
     def example(self) -> str:
-        """A line that builds one."""
+        """A text that builds an example."""
         return ":".join(filter(None, (self.name, self.examples[0])))
 
     def arguments(self, given: dict[str, str]) -> dict[str, Any]:
-        """The builder's arguments from the settings as written.
+        """Return the builder's arguments from the settings as they are written.
 
         Raises:
-            InputError: an unknown or missing setting, or a value that does not parse; the message names it.
+            InputError: A setting is unknown or missing, or its value does not parse; the message names the setting.
         """
         check_settings(self.name, self.build, given)
         kinds = dict(self.kinds)
@@ -138,18 +138,18 @@ TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")
 def topology(
     name: str, *, source: str, examples: tuple[str, ...], invariants: Callable[..., Invariants], full: tuple[str, ...] = ()
 ) -> Callable[[Build], Build]:
-    """File a builder under NAME or NAME:VARIANT.
+    """Return a decorator that files a builder under NAME or NAME:VARIANT.
 
     Args:
-        name: As it is written on the command line.
-        source: Paper, section.
+        name: The name on the command line.
+        source: Paper and section.
         examples: Settings of small instances, on which the tests of every topology run.
-        invariants: What is known of the instance, from all arguments of the builder, those left at their defaults too. They
-            come by name, so that it names those which it needs and takes the others as `**_`.
-        full: Settings of the sizes that the source speaks of; the tests build them and count.
+        invariants: Returns what is known of an instance. It gets all arguments of the builder by name, defaults included, so
+            that it names those that it needs and takes the others as `**_`.
+        full: Settings of the sizes in the source; the tests build them and count.
 
     Raises:
-        InputError: the name is taken, or an argument is annotated with no kind of setting.
+        InputError: The name is taken, or an argument's annotation is no kind of setting.
     """
 
     def file(build: Build) -> Build:
@@ -171,22 +171,22 @@ def topology(
     return file
 
 
-def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, Kind]]:
-    """Each setting and its kind; those of a dataclass stand where the argument does."""
+def _kinds(name: str, takes: Callable[..., object]) -> Iterator[tuple[inspect.Parameter, SettingKind]]:
+    """Yield each setting and its kind; the fields of a dataclass come where the argument is."""
     hints = get_type_hints(takes, include_extras=True)
     for parameter in inspect.signature(takes).parameters.values():
         hint = hints.get(parameter.name)
         if isinstance(hint, type) and is_dataclass(hint):
             yield from _kinds(name, hint)
             continue
-        kind = next((k for k in getattr(hint, "__metadata__", ()) if isinstance(k, Kind)), None)
+        kind = next((k for k in getattr(hint, "__metadata__", ()) if isinstance(k, SettingKind)), None)
         if kind is None:
             raise must_be(name, f"the annotation of {parameter.name}", "Count, Dims, Bandwidth or Latency", hint)
         yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY), kind
 
 
 def _from_settings(settings: inspect.Signature, build: Build, call: Callable[..., T]) -> Callable[..., T]:
-    """A function of the settings that calls one of all arguments of the builder."""
+    """Return a function of the settings that calls `call` with all arguments of the builder."""
     hints = get_type_hints(build)
     groups = {name: hints[name] for name in inspect.signature(build).parameters if is_dataclass(hints[name])}
 
@@ -203,10 +203,10 @@ def _from_settings(settings: inspect.Signature, build: Build, call: Callable[...
 
 
 def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
-    """The blueprint and the builder's arguments of `NAME[:VARIANT][:key=value,...]`.
+    """Return the blueprint and the builder's arguments of `NAME[:VARIANT][:key=value,...]`.
 
     Raises:
-        InputError: an unknown name or variant (with the nearest), or a bad setting.
+        InputError: The name or the variant is unknown (the message names the nearest), or a setting is bad.
     """
     name, variant, settings = parse_call(text, "topology")
     blueprint = TOPOLOGIES.find(f"{name}:{variant}" if variant else name)
@@ -214,10 +214,10 @@ def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
 
 
 def build_topology(text: str) -> Topology:
-    """The topology of `NAME[:VARIANT][:key=value,...]` or of a file of one's own, named by that text.
+    """Return the topology of `NAME[:VARIANT][:key=value,...]` or of a user's own file; that text is its name.
 
     Raises:
-        InputError: as `read_topology`, or the builder refuses its arguments; as `read_file`.
+        InputError: See `read_topology` and `read_file`; or the builder refuses its arguments.
     """
     if is_file(text):
         return read_file(text)

@@ -1,4 +1,4 @@
-"""What is joined: by links, whichever way they go, or by permutations that bring one to another."""
+"""Connected components and orbits: what links join in either direction, and what permutations map to one another."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ from emu.arrays import I64, column
 
 
 def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
-    """[n] the component that each number below n is in, where each of `a` [L] is joined to its `b`; numbered by their least.
+    """Return [n] the component of each number below n, where each of `a` [L] is joined to its `b`.
 
-    Shiloach and Vishkin, An O(log n) parallel connectivity algorithm, J. Algorithms 3 (1982): components that touch become
-    one, and every number is told the least of its own.
+    Components are numbered in the order of their least members. Source: Shiloach and Vishkin, An O(log n) parallel connectivity
+    algorithm, J. Algorithms 3 (1982): components that touch become one, and every number is told the least member of its own.
     """
     one, other = column(a, np.int64), column(b, np.int64)
     least, before = np.arange(n), np.empty(0, np.int64)
@@ -26,32 +26,32 @@ def components(n: int, a: ArrayLike, b: ArrayLike) -> I64:
 
 
 def orbits(n: int, permutations: list[I64]) -> I64:
-    """[n] the orbit that each number below n is in; orbits are numbered by their least.
+    """Return [n] the orbit of each number below n; orbits are numbered in the order of their least members.
 
     Args:
-        n: How many numbers.
-        permutations: [n] each, where every number is brought; of none each number is an orbit.
+        n: How many numbers there are.
+        permutations: Each is [n] the image of every number. Without any, each number is an orbit.
     """
     there = np.concatenate([np.empty(0, np.int64), *permutations])
     return components(n, np.tile(np.arange(n), len(permutations)), there)
 
 
 class Orbits(NamedTuple):
-    """What several permutations bring to one another, orbits numbered by their least."""
+    """The orbits of some things under permutations, numbered in the order of their least members."""
 
-    number: I64  # of each its orbit
-    first: I64  # [O] the least of each
-    size: I64  # [O]
+    number: I64  # orbit of each thing
+    first: I64  # [O] least member of each orbit
+    size: I64  # [O] number of members of each orbit
 
     @staticmethod
     def each(count: int) -> "Orbits":
-        """Each of `count` things for itself."""
+        """Return `count` things, each in an orbit of its own."""
         every = np.arange(count)
         return Orbits(every, every, np.ones_like(every))
 
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
-        """Those of `count` things."""
+        """Return the orbits of `count` things under some permutations."""
         number = orbits(count, permutations)
         most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
         first = np.flatnonzero(np.diff(most, prepend=-1))
@@ -59,6 +59,6 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def numbered(number: I64) -> "Orbits":
-        """Those of things that are numbered alike; the numbers are given anew."""
+        """Return the orbits in which things with equal numbers are together; the orbits get new numbers."""
         _, first, again, size = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
         return Orbits(column(again, np.int64), column(first, np.int64), column(size, np.int64))

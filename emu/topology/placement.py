@@ -1,26 +1,31 @@
-"""Which node each participant of a job is on: ranks on NPUs, helpers on switches."""
+"""The placement of a job: which node each participant is on. Ranks are on NPUs, helpers on switches."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, Bool, column
 from emu.errors import InputError, must_be
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology
 
 
-@kept(1)
+@cached_by_topology(1)
 def order(topology: Topology) -> I32:
-    """The NPUs in the order in which ranks take them where none is faulty: the system's own, or that of their numbers."""
+    """Return the NPUs in the order in which ranks take them where none is faulty.
+
+    The order is the system's own, else that of the NPUs' numbers.
+    """
     found = topology.placer(topology.n_npus, np.zeros(0, np.int64)) if topology.placer else np.arange(topology.n_npus)
     return column(found[: topology.n_npus], np.int32)
 
 
 def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I32:
-    """[n_ranks] the NPU of each rank; the first in the topology's own order, which may have backups, unless `npus` says which.
+    """Return [n_ranks] the NPU of each rank.
+
+    Without `npus`, these are the first NPUs in the topology's own order, which may include backups.
 
     Raises:
-        InputError: more ranks than NPUs, not one NPU a rank, an NPU that does not exist, or two ranks on one.
+        InputError: There are more ranks than NPUs, or `npus` is not one existing and different NPU for each rank.
     """
     room = order(topology)
     if n_ranks > len(room):
@@ -39,10 +44,10 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
 
 
 def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
-    """[n_npus] the NPU of each rank where ranks count the topology's dims in another order, the last of `axes` fastest.
+    """Return [n_npus] the NPU of each rank where ranks count the topology's dims in the order `axes`, the last fastest.
 
     Raises:
-        InputError: not each of the dims once.
+        InputError: `axes` does not have each of the dims once.
     """
     dims = topology.dims or (topology.n_npus,)
     if sorted(axes) != list(range(len(dims))):
@@ -52,10 +57,10 @@ def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
 
 
 def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
-    """[n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` finds them.
+    """Return [n_ranks + helpers] the nodes of the ranks, then a switch for each helper, as `hubs` finds them.
 
     Raises:
-        InputError: fewer such switches than helpers.
+        InputError: There are fewer such switches than helpers.
     """
     found = hubs(topology, ranks, helpers)
     if len(found) < helpers:
@@ -69,16 +74,17 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
 
 
 def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]:
-    """What a schedule with so many helpers takes for granted: that switches add, where the topology does not say so."""
+    """Return the assumption, as a sentence, that switches add where a schedule has helpers and the topology does not say so."""
     if not helpers or topology.adds:
         return ()
     return (f"switches of {topology.name} are taken to add and to copy what they pass on; nothing says that they can",)
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """The first switches, as many as `most`, to which every rank has a route; else one for each of so many equal runs of ranks.
+    """Return the first switches, at most `most`, to which every rank has a route.
 
-    Where a topology says which of its switches add, these alone, and for ranks on their own links.
+    If there are fewer than `most` of them, return instead one switch for each of `most` equal runs of ranks, where there is one
+    for each run. Where a topology says which of its switches add, only these count, and only for ranks on their own links.
     """
     nodes = column(ranks, np.int64)
     found = _of_all(topology, nodes, most)
@@ -89,7 +95,7 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
 
 
 def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
-    """The first switches, as many as `most`, that every rank reaches."""
+    """Return the first switches, at most `most`, that every rank reaches."""
     found, size = list[int](), 1
     first = topology.n_npus
     while len(found) < most and first < topology.n_nodes:
@@ -101,7 +107,7 @@ def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
 
 
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
-    """Whether there is a route from each to each; one side is one."""
+    """Return whether there is a route from each NPU to each switch; one of the two is a single node."""
     src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
     hops = topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops
     return hops > 0 if topology.adders is None else (hops == 1) & topology.adders[dst]

@@ -1,6 +1,6 @@
-"""A machine's network as a value: directed links as columns, and a router that is asked lazily.
+"""The network of a machine as a value: directed links as columns, and a router that is called only for the pairs in question.
 
-L links, P asked pairs, H hops. NPUs are numbered 0..n_npus-1, switches after them.
+NPUs are numbered 0..n_npus-1, switches after them. Letters: L links, P pairs, H hops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,87 +15,90 @@ from emu.errors import InputError, must_be
 from emu.units import seconds
 
 MAX_LINKS = 2**24
-CHANNELS = 2**16  # a key is group * CHANNELS + channel, so that a channel's low bits stay the key's
+CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channel's low bits are the key's
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Links:
     """Directed links, one row each; a full-duplex cable is two rows."""
 
-    src: I32  # [L] node
-    dst: I32  # [L] node
-    bandwidth_Bps: F64  # [L] of this direction
-    latency_fs: I64  # [L] ticks, of one hop
-    dimension: I16  # [L] the dimension, tier or plane it belongs to
+    src: I32  # [L] node that the link leaves
+    dst: I32  # [L] node that the link enters
+    bandwidth_Bps: F64  # [L] bandwidth of this direction
+    latency_fs: I64  # [L] ticks of one hop
+    dimension: I16  # [L] the dimension, tier or plane that the link belongs to
 
     def __len__(self) -> int:
         return len(self.src)
 
     @property
     def latency_s(self) -> F64:
-        """[L] latency in seconds."""
+        """The latency of each link in seconds, [L]."""
         return np.array([seconds(t) for t in self.latency_fs], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Routes:
-    """The links that each asked pair's messages cross, in order, as CSR."""
+    """The links that the messages of each pair cross, in order, in compressed sparse rows (CSR)."""
 
-    start: I64  # [P + 1]
-    link: I32  # [H]
+    start: I64  # [P + 1] where the hops of each pair begin
+    link: I32  # [H] link of each hop
     virtual: I16 | None = None  # [H] the virtual channel of each hop, where the system's routing names them
 
     def of(self, pair: int) -> I32:
-        """The links of one pair, in order."""
+        """Return the links of one pair, in order."""
         return self.link[self.start[pair] : self.start[pair + 1]]
 
     @property
     def hops(self) -> I64:
-        """[P] links a pair crosses."""
+        """The number of links that each pair crosses, [P]."""
         return np.diff(self.start)
 
 
-Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; key tells equal pairs apart (channel, group)
+Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; a key is a communicator and a channel
 Symmetry = Callable[[], Sequence[I64]]  # permutations [n_nodes] of the nodes that bring links to links and routes to routes
-Grouper = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] which are faulty) -> [E] NPUs in groups that work
-Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules find room for
+Grouper = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
+Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules allow
 
 
 @dataclass(frozen=True, slots=True)
 class Circuits:
-    """Optical switches that must be in a certain state while a message crosses them, and how long one takes to turn."""
+    """Optical switches that must be in a certain state while a message crosses them, and the time of a turn."""
 
     needs: Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, key) -> [P, Q] switches, -1 for none; [P, Q] their states
-    turn_fs: int
+    turn_fs: int  # ticks of a turn
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """What of a machine has failed, by the numbers that it has whole."""
+class FailedParts:
+    """The failed parts of a machine, by their numbers in the whole machine."""
 
     nodes: tuple[int, ...] = ()  # NPUs and switches
-    cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, either way; not those of a failed node
+    cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, both ways; none of a failed node
 
-    def beyond(self, other: "Broken") -> "Broken":
-        """Return what has failed here and works there; a cable of a node that has failed there does not work there."""
+    def beyond(self, other: "FailedParts") -> "FailedParts":
+        """Return the parts that have failed here and work in `other`.
+
+        A cable of a node that has failed in `other` does not work there.
+        """
         nodes = tuple(node for node in self.nodes if node not in other.nodes)
         cables = (pair for pair in self.cables if pair not in other.cables and not set(pair) & set(other.nodes))
-        return Broken(nodes, tuple(cables))
+        return FailedParts(nodes, tuple(cables))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Mended:
-    """What a system makes of itself around what has failed, and what that takes."""
+class Repair:
+    """The machine after its system has reacted to failed parts, and the time that the reaction takes."""
 
-    topology: "Topology"  # as it then is
-    took_fs: int  # ticks until it is so, from what it was before; nothing is sent meanwhile
-    told: str  # what was done, and where the times are from
-    of: I64 | None = None  # [n_nodes] which node of the whole machine each is; None: the same
+    topology: "Topology"  # the topology after the reaction
+    took_fs: int  # ticks that the reaction takes; nothing is sent meanwhile
+    told: str  # what the system does, and the source of the times
+    of: I64 | None = None  # [n_nodes] the node of the whole machine that each node is; None: the same number
 
 
 Mender = Callable[
-    ["Topology", Broken, int, Broken], Mended
-]  # (the whole machine, what has failed, ranks of the job, what had failed before); or it cannot be: InputError
+    ["Topology", FailedParts, int, FailedParts], Repair
+]  # (whole machine, failed parts, ranks of the job, parts that had failed before); an InputError where it is impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +106,23 @@ class Box:
     """A frame round some nodes of a drawing: a rack, a segment, a plane."""
 
     label: str
-    nodes: tuple[int, int]  # first, and one past the last
+    nodes: tuple[int, int]  # the first node, and one past the last
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawing:
-    """Where each node of a topology is drawn, as its source's figures draw it."""
+    """The place of each node in a drawing of a topology, as the figures of its source have it."""
 
-    at: F64  # [n_nodes, 2], in units of about the gap between NPUs
-    boxes: tuple[Box, ...] = ()  # outer ones first
+    at: F64  # [n_nodes, 2] coordinates, in units of about the gap between NPUs
+    boxes: tuple[Box, ...] = ()  # outer frames first
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Topology:
-    """Links, dims, routes and bill of a machine; a value.
+    """The network of a machine: links, routes, dims and bill of parts.
 
-    Changing it (an optical switch that turns, a fault) is another Topology. The router is a pure function of
-    (src, dst, key), so that what is timed twice takes the same links twice.
+    A change (an optical switch that turns, a fault) makes another Topology. The router is a pure function of (src, dst, key),
+    so that a repeated run takes the same links.
     """
 
     name: str
@@ -128,25 +131,25 @@ class Topology:
     links: Links
     router: Router
     dims: tuple[int, ...] = ()  # shape of the NPU numbering, last fastest (C order); () = one dimension
-    bill: Mapping[str, int] = field(default_factory=dict)  # what one buys to build it, e.g. {"NPU": 64, "link x4": 448}
-    assumptions: tuple[str, ...] = ()  # what its source does not say and this value takes, a sentence each
-    tiers: tuple[str, ...] = ()  # what the links of each dimension are called, e.g. ("board", "rack", "NPU to LRS")
+    bill: Mapping[str, int] = field(default_factory=dict)  # bill of parts, e.g. {"NPU": 64, "link x4": 448}
+    assumptions: tuple[str, ...] = ()  # assumptions where its source is silent, a sentence each
+    tiers: tuple[str, ...] = ()  # names of the links of each dimension, e.g. ("board", "rack", "NPU to LRS")
     placer: Placer | None = None  # the system's own rules of placement; None: the first NPUs that work
-    draw: Callable[[], Drawing] | None = None  # None: from dims and links alone
-    adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand ones can
-    adders: Bool | None = None  # [n_nodes] which of them do, for NPUs on their own links, or would if software asked; None: all
-    circuits: Circuits | None = None  # None: nothing turns during a run
-    symmetry: Symmetry | None = None  # None: none is declared; the engine times by symmetry only what a topology declares
-    cost: I64 | None = None  # [L] what a route over a link counts, where that decides and not how many links there are
-    names: Callable[[int], str] | None = None  # what its description calls a node; None: nodes have numbers only
-    relays: Bool | None = None  # [n_nodes] who passes on what is not for it; None: switches, and NPUs where there are only NPUs
-    lost: Callable[[int, int], str] | None = None  # why nothing leads from a node to another; None: not known
-    message_fs: int = 0  # ticks that the software takes for each message, besides the latencies of its links
-    adding_fs: int = 0  # ... and of those to and from a switch that adds, besides
-    grouper: Grouper | None = None  # how many NPUs groups can be made of where some fail; None: those that are placed
-    mender: Mender | None = None  # what the system does about parts that fail; None: routes lead round them
-    routing: tuple[object, ...] = ()  # what its router goes by, where the name does not say that
-    shares: tuple[float, ...] = ()  # of its wires' bandwidth that its links have, by dimension, the last for the rest; (): all
+    draw: Callable[[], Drawing] | None = None  # makes its drawing; None: the drawing follows from dims and links
+    adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand switches can
+    adders: Bool | None = None  # [n_nodes] switches that add for NPUs on their own links, if software asks; None: all
+    circuits: Circuits | None = None  # optical switches that turn during a run; None: none
+    symmetry: Symmetry | None = None  # gives its symmetries; None: none are declared, and none are used
+    cost: I64 | None = None  # [L] cost of each link, where costs decide routes; None: the number of links decides
+    names: Callable[[int], str] | None = None  # gives the name of a node; None: nodes have numbers only
+    relays: Bool | None = None  # [n_nodes] nodes that relay; None: switches, or NPUs where there are no switches
+    lost: Callable[[int, int], str] | None = None  # says why no route leads from a node to another; None: unknown
+    message_fs: int = 0  # ticks that software takes for each message, on top of the latencies of its links
+    adding_fs: int = 0  # further ticks for each message to or from a switch that adds
+    grouper: Grouper | None = None  # counts the NPUs that groups can use where some fail; None: those that can be placed
+    mender: Mender | None = None  # gives the system's reaction to failed parts; None: routes lead round them
+    routing: tuple[object, ...] = ()  # settings of its router that the name does not include
+    shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
 
     def __post_init__(self) -> None:
         if self.n_npus < 1 or min(self.dims, default=1) < 1:
@@ -169,15 +172,15 @@ class Topology:
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
-        """The links from each src to each dst; only what is asked is computed.
+        """Return the links from each src to each dst; only these pairs are computed.
 
         Args:
             src: [P] NPUs (or switches, for helpers).
-            dst: [P] others.
-            key: [P] a number that spreads equal pairs over equal paths: group * CHANNELS + channel.
+            dst: [P] other nodes.
+            key: [P] a number that spreads equal pairs over equal paths: communicator * CHANNELS + channel.
 
         Raises:
-            InputError: a node that is not there, a pair that nothing joins, or a node and itself.
+            InputError: A node does not exist, no route joins a pair, or a pair is a node and itself.
         """
         arrays = [column(a, np.int64) for a in (src, dst, key)]
         for nodes in arrays[:2]:
@@ -193,22 +196,22 @@ class Topology:
 
     @property
     def passes(self) -> Bool:
-        """[n_nodes] whether each node passes on what is not for it, as its system's routing has it."""
+        """Truth, for each node [n_nodes], of: it passes on what is not for it, as its system's routing has it."""
         if self.relays is not None:
             return self.relays
         return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)
 
     def call(self, node: int) -> str:
-        """A node in words: by its own name where nodes have names, else NPU or switch and its number."""
+        """Return a node in words: its own name where nodes have names, else NPU or switch and its number."""
         if self.names is not None:
             return self.names(node)
         return f"{'NPU' if node < self.n_npus else 'switch'} {node}"
 
     def place(self, n_ranks: int, faulty: ArrayLike = ()) -> I64:
-        """[n_ranks] the NPU of each rank where some NPUs are faulty, by the system's own rules of placement.
+        """Return [n_ranks] the NPU of each rank where some NPUs are faulty, by the system's own rules of placement.
 
         Raises:
-            InputError: a faulty NPU that is not there, or fewer ranks find room; the message says how many do.
+            InputError: A faulty NPU does not exist, or there is room for fewer ranks; the message says for how many.
         """
         broken = np.unique(column(faulty, np.int64))
         if len(broken) and not 0 <= broken[0] <= broken[-1] < self.n_npus:
@@ -220,7 +223,10 @@ class Topology:
         return column(found[:n_ranks], np.int64)
 
     def digest(self) -> str:
-        """Return what differs where links, what is sent over them, or the name or the routing differ, which say the router."""
+        """Return a digest that differs where links, costs of messages, the name or the routing differ.
+
+        The last two fix the router.
+        """
         links = (getattr(self.links, n) for n in Links.__slots__)
         turn_fs = None if self.circuits is None else self.circuits.turn_fs
         sizes = (self.name, self.n_npus, self.n_nodes, self.dims, self.routing)
@@ -228,10 +234,10 @@ class Topology:
 
 
 def check_link_count(name: str, count: int) -> None:
-    """Refuse more links than a value should hold, before the memory for them is asked for.
+    """Check that a topology has no more links than a value should hold, before memory for them is taken.
 
     Raises:
-        InputError: more than 2**24.
+        InputError: There are more than 2**24.
     """
     if count > MAX_LINKS:
         raise must_be(name, "links", "at most 2**24", count, "take fewer NPUs")

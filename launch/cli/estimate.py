@@ -14,7 +14,7 @@ from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import Estimated, EstimateRequest, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import faults_of, job_steps
+from emu.topology.fault_injection.fault_script import faults_of, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.read import save

@@ -19,7 +19,7 @@ from emu.study.training.step.recorded import has_steps, with_steps
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import at_times, job_steps
+from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.read import save

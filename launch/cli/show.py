@@ -8,7 +8,7 @@ from types import ModuleType
 import click
 
 from emu.collective.algorithm import algorithm as find_algorithm
-from emu.collective.msccl.text import to_xml
+from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import operation as find_operation
 from emu.collective.shape import parse_grid, ranks_of, show_shape
 from emu.errors import must_be

@@ -21,8 +21,8 @@ from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace
 from emu.topology.catalogue import build_topology
-from emu.topology.live.check import check_met
-from emu.topology.live.script import at_times, faults_of, job_steps, said_in
+from emu.topology.fault_injection.fault_check import check_before_end
+from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import usual_dtype
 from emu.trace.read import load
@@ -119,7 +119,7 @@ def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
     """Refuse faults at times that the steps of a job do not reach."""
     for each in told:
         if each.stopped is None:
-            check_met(said_in(faults), sum(step.time_s for step in each.steps))
+            check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:

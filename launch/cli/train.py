@@ -12,7 +12,7 @@ from emu.model.plan.spell import parse_plan
 from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import at_times
+from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.read import save
 from launch.cli.options.common import (

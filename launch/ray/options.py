@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import must_be
-from emu.topology.read.values import check_keys, load_toml, read_word
+from emu.topology.description.values import check_keys, load_toml, read_word
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _KEYS = ("strategy", "resources", "wait_s", "runtime_env")

@@ -2,11 +2,21 @@ from fractions import Fraction
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, Request, Served, algorithm, collective, schedule, stored
+from emu.collective.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    AlgorithmOnDims,
+    Choice,
+    Request,
+    algorithm,
+    collective,
+    schedule,
+    stored,
+)
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule
-from emu.collective.shape import every
+from emu.collective.shape import any_rank_count
 from emu.errors import InputError
 from emu.study.prove.verify import verify
 
@@ -95,7 +105,7 @@ def test_a_builder_of_no_operation_is_refused():
         collective("all_redude", "test-nothing", claim=NOTHING)
 
 
-def of(build, shapes=every) -> Algorithm:
+def of(build, shapes=any_rank_count) -> Algorithm:
     return Algorithm("all_reduce", "own", build, None, "", shapes)
 
 
@@ -146,7 +156,7 @@ def test_a_builder_that_returns_no_schedule_is_refused():
 
 def test_a_chooser_serves_what_is_not_named_and_the_default_what_it_leaves():
     def of_small_ones(request):
-        return Served("direct") if request.elements < 10 else None
+        return AlgorithmOnDims("direct") if request.elements < 10 else None
 
     choice = Choice({"all_gather": "bruck"}, chooser=of_small_ones)
     small, large = (Request("all_reduce", (0, 1, 2), elements=n) for n in (1, 100))
@@ -160,7 +170,7 @@ def test_a_chooser_serves_what_is_not_named_and_the_default_what_it_leaves():
 
 @pytest.mark.parametrize("word", ["ring", "ring@4", "torus-buckets@2:4x4", "flex-sipco:4x4:0-7,9"])
 def test_what_serves_is_read_as_it_is_written(word):
-    assert str(Served.parse("all_reduce", word)) == word
+    assert str(AlgorithmOnDims.parse("all_reduce", word)) == word
 
 
 def test_an_algorithm_on_more_channels_keeps_what_it_claims_of_ports_that_channels_share():

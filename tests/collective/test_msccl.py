@@ -9,7 +9,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.integers import check_integers
-from emu.collective.msccl.text import from_xml, to_xml
+from emu.collective.msccl.xml_format import from_xml, to_xml
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import Schedule, Sends

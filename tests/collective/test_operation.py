@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, ROUTED, cut, operation, routed
-from emu.collective.routing import TOKENS, standard_routing
+from emu.collective.expert_routing import TOKENS, standard_routing
+from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, ROUTED, cut, operation, routed_operation
 from emu.errors import InputError
 
 
@@ -97,7 +97,7 @@ def test_tokens_are_of_one_size_so_that_a_size_which_does_not_divide_is_refused(
 
 def test_a_routing_of_ones_own_is_dispatched_and_combined_as_it_says():
     experts = [[[1, 2], [0, 1]], [[0, 2], [1, 0]], [[2, 1], [2, 0]]]  # [3 ranks, 2 tokens, 2 experts]
-    there, back = (routed(name, experts) for name in ("dispatch", "combine"))
+    there, back = (routed_operation(name, experts) for name in ("dispatch", "combine"))
     assert [there.output_blocks(r).tolist() for r in range(3)] == [[1, 2, 3, 5], [0, 1, 3, 4], [0, 2, 4, 5]]
     assert [there.input_blocks(r).tolist() for r in range(3)] == [[0, 1], [2, 3], [4, 5]]
     assert (back.have.tolist(), back.want.tolist()) == (there.want.tolist(), there.have.tolist())
@@ -105,8 +105,8 @@ def test_a_routing_of_ones_own_is_dispatched_and_combined_as_it_says():
 
 
 def test_only_dispatch_and_combine_have_a_routing():
-    with pytest.raises(InputError, match="registry: no routed operation is called 'dispach'; did you mean dispatch"):
-        routed("dispach", standard_routing(4))
+    with pytest.raises(InputError, match="unknown name: no routed operation is called 'dispach'; did you mean dispatch"):
+        routed_operation("dispach", standard_routing(4))
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.lists(st.integers(0, 7), min_size=1, max_size=5))
@@ -137,7 +137,7 @@ def test_slots_that_do_not_cut_the_blocks_are_refused(n_slots, shares):
 @pytest.mark.parametrize(
     ("name", "n", "root", "says"),
     [
-        ("allreduce", 4, 0, "registry: no operation is called 'allreduce'; did you mean all_reduce"),
+        ("allreduce", 4, 0, "unknown name: no operation is called 'allreduce'; did you mean all_reduce"),
         ("gather", 0, 0, "gather: ranks must be 1 or more, got 0"),
         ("gather", 4, 4, r"gather: root must be a rank of 0\.\.3, got 4"),
         ("gather", 4, -1, r"gather: root must be a rank of 0\.\.3, got -1"),

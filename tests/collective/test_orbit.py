@@ -7,7 +7,7 @@ from collectives import direct, exchange, hyperx, multipath, relayed, ring, toru
 from emu.collective.algorithm import algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
-from emu.collective.orbit import folds_alike, one_of_each
+from emu.collective.orbit import adds_once_per_round, slot_representatives
 from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import RowsError, Schedule, Sends
 
@@ -36,14 +36,14 @@ def right(schedule: Schedule, wanted: Operation) -> bool:
 
 @EACH
 def test_the_part_has_the_stored_rows_and_one_in_n_of_the_slots(name, stored):
-    part, wanted = one_of_each(stored, operation(name, stored.n_ranks))
+    part, wanted = slot_representatives(stored, operation(name, stored.n_ranks))
     assert (part.n_rows, part.n_slots * stored.n_ranks) == (stored.n_rows, stored.n_slots)
     assert right(part, wanted)
 
 
 @EACH
 def test_the_part_is_what_the_whole_does_with_those_slots(name, stored):
-    part, wanted = one_of_each(stored, whole := operation(name, stored.n_ranks))
+    part, wanted = slot_representatives(stored, whole := operation(name, stored.n_ranks))
     full = stored.expand()
     rows = np.flatnonzero(full.slot < part.n_slots)
     for column in ("src", "dst", "slot", "reduce", "channel"):
@@ -75,33 +75,33 @@ def test_the_part_is_refused_if_and_only_if_the_whole_is(name, stored):
             n, stored.n_slots, rounds, translate=stored.translate, slot_digits=stored.slot_digits, shares=stored.shares
         )
         whole = right(hurt.expand(), wanted)
-        assert right(*one_of_each(hurt, wanted)) == whole
+        assert right(*slot_representatives(hurt, wanted)) == whole
         refused += not whole
     assert refused > 8
 
 
 def test_adds_that_fold_by_rank_are_told_from_those_that_come_one_a_round():
-    assert folds_alike(ring.all_reduce(5))
-    assert not folds_alike(direct.all_reduce(3).expand())
+    assert adds_once_per_round(ring.all_reduce(5))
+    assert not adds_once_per_round(direct.all_reduce(3).expand())
 
 
 def test_what_declares_nothing_has_no_part_that_stands_for_the_rest():
     with pytest.raises(RowsError, match="schedule: 18 rows and no translation that moves slots is declared"):
-        one_of_each(direct.all_gather(3).expand(), operation("all_gather", 3))
+        slot_representatives(direct.all_gather(3).expand(), operation("all_gather", 3))
 
 
 def test_a_rooted_operation_is_not_mapped_on_itself():
     stored = Schedule.build(3, 3, [Sends(0, 1, 0)], translate=(3,))
     with pytest.raises(RowsError, match="3 rows, and its translations do not map broadcast on itself"):
-        one_of_each(stored, operation("broadcast", 3))
+        slot_representatives(stored, operation("broadcast", 3))
 
 
 def test_blocks_that_a_translation_would_tear_apart_are_refused():
     """Two digits of four slots are ranks, and the operation has two blocks of two slots."""
     stored = Schedule.build(2, 4, [Sends(0, 1, 0)], translate=(2,), slot_digits=2)
     pairs = np.array([[0, 0], [1, 1]], np.int32)
-    assert one_of_each(stored, Operation("own", 2, 2, pairs, pairs))[0].n_slots == 2
+    assert slot_representatives(stored, Operation("own", 2, 2, pairs, pairs))[0].n_slots == 2
     with pytest.raises(RowsError, match="do not map own on itself"):
-        one_of_each(
+        slot_representatives(
             Schedule.build(2, 12, [Sends(0, 1, 0)], translate=(2,), slot_digits=2), Operation("own", 2, 6, pairs, pairs)
         )

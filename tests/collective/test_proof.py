@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from collectives import direct, exchange, ring
-from emu.collective import cells
+from emu.collective import proof_cells
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
-from emu.collective.proof import Fault, ProofError, prove
+from emu.collective.proof import ProofError, ScheduleFault, prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError, RunError
 
@@ -104,14 +104,14 @@ def test_slots_taken_one_at_a_time_give_the_same_proofs(weave, rows_by_round, mo
         mutant = damaged(schedule, rows_by_round, random)
         whole = [refused(schedule, wanted), refused(mutant, wanted)]
         with monkeypatch.context() as patched:
-            patched.setattr(cells, "_STATE_BYTES", 1)
-            assert len(list(cells.pieces(schedule, wanted))) > 1 or schedule.n_slots == 1
+            patched.setattr(proof_cells, "_STATE_BYTES", 1)
+            assert len(list(proof_cells.slot_batches(schedule, wanted))) > 1 or schedule.n_slots == 1
             assert [refused(schedule, wanted), refused(mutant, wanted)] == whole
 
 
 def test_cells_that_nothing_touches_are_given_no_room():
     schedule = exchange.pairwise(40)
-    (piece,) = cells.pieces(schedule, operation("all_to_all", 40))
+    (piece,) = proof_cells.slot_batches(schedule, operation("all_to_all", 40))
     assert piece.n_cells <= 2 * 40 * 40
     prove(schedule, operation("all_to_all", 40))
 
@@ -159,7 +159,7 @@ def test_a_wrong_schedule_is_refused_with_what_is_there_and_what_must_be(rounds,
     assert "\n" not in str(error.value)
     assert isinstance(error.value, RunError)
     fault, moment = error.value.fault, re.match(r"round (\d+): \w+ (\d+), slot (\d+)|at the end", says)
-    assert fault == (Fault(*map(int, moment.groups())) if moment[0] != "at the end" else Fault(0, 0, 0))
+    assert fault == (ScheduleFault(*map(int, moment.groups())) if moment[0] != "at the end" else ScheduleFault(0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -169,23 +169,23 @@ def test_a_wrong_schedule_is_refused_with_what_is_there_and_what_must_be(rounds,
             [[Sends(0, 1, 0, reduce=True)], [Sends(0, 2, 0)]],
             "round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it; let the first write to it be a copy "
             "(reduce=False)",
-            Fault(0, 1, 0),
+            ScheduleFault(0, 1, 0),
         ),
         (
             [[Sends(0, 1, 0)], [Sends([0, 1], 2, 0, reduce=True)]],
             "round 1: rank 2, slot 0 holds nothing, and what ranks 0-1 send is added to it; let the first write to it be a "
             "copy (reduce=False) of an earlier round",
-            Fault(1, 2, 0),
+            ScheduleFault(1, 2, 0),
         ),
         (
             [[Sends(0, 1, 0, reduce=True, dst_slot=1)], [Sends(1, 1, 1, dst_slot=0), Sends(0, 2, 0)]],
             "round 0: rank 1, slot 1 holds nothing, and what rank 0 sends is added to it; let the first write",
-            Fault(0, 1, 1),
+            ScheduleFault(0, 1, 1),
         ),
         (
             [[Sends(0, 3, 0, reduce=True)], [Sends(3, [1, 2], 0, reduce=True)]],
             "round 1: rank 1, slot 0 holds nothing, and what rank 3 sends is added to it; let the first write",
-            Fault(1, 1, 0),
+            ScheduleFault(1, 1, 0),
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_rank_adds_to_what_was_copied_to_it_before():
 def test_a_wanted_value_that_never_came_is_named_as_nothing():
     with pytest.raises(ProofError, match="rank 1, slot 0 holds nothing, it must be the value of rank 0") as error:
         prove(sends(), operation("broadcast", 3))
-    assert error.value.fault == Fault(-1, 1, 0)
+    assert error.value.fault == ScheduleFault(-1, 1, 0)
 
 
 @pytest.mark.parametrize("check", [prove, check_integers])
@@ -226,11 +226,11 @@ def test_a_value_that_is_wrong_at_the_end_is_blamed_on_the_last_round_that_touch
     short = sends([Sends(0, 3, 0)], [Sends(3, 1, 0)], [Sends(0, 3, 0)], helpers=1)
     with pytest.raises(ProofError) as error:
         check(short, operation("broadcast", 3))
-    assert error.value.fault == Fault(2, 2, 0)
+    assert error.value.fault == ScheduleFault(2, 2, 0)
     half = sends([Sends(1, 0, 0, reduce=True)], [Sends(0, 3, 0)], helpers=1)
     with pytest.raises(ProofError) as error:
         check(half, operation("reduce", 3))
-    assert error.value.fault == Fault(0, 0, 0)
+    assert error.value.fault == ScheduleFault(0, 0, 0)
 
 
 def test_a_value_that_came_under_another_name_is_named_by_its_own():
@@ -324,7 +324,7 @@ def test_sums_that_some_ranks_fold_in_another_order_are_refused_by_name():
     assert not prove(schedule, operation("all_reduce", 3), same_bits=False).uniform
     with pytest.raises(ProofError, match="rank 1, slot 0 was summed in another order than on rank 0") as error:
         prove(schedule, operation("all_reduce", 3))
-    assert error.value.fault == Fault(1, 1, 0)
+    assert error.value.fault == ScheduleFault(1, 1, 0)
 
 
 @pytest.mark.parametrize("n", [2, 3, 9])

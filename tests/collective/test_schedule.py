@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from collectives import direct, exchange, ring
 from emu.collective.algorithm import Build, algorithm
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
-from emu.collective.shape import Part
-from emu.collective.transform import then
+from emu.collective.shape import PartialGrid
+from emu.collective.transform import concatenate
 from emu.errors import InputError
 
 
@@ -196,7 +196,7 @@ def test_a_large_schedule_is_held_in_16_bytes_a_row():
     tracemalloc.start()
     try:
         rank = np.arange(256)
-        schedule = then(
+        schedule = concatenate(
             *(Schedule.build(256, 256, (Sends(rank, (rank + 1) % 256, (rank - t) % 256) for t in range(255))) for _ in range(2))
         )
         held, peak = tracemalloc.get_traced_memory()
@@ -220,7 +220,7 @@ def test_a_translation_of_too_many_rows_is_refused_before_it_is_expanded():
         ("all_to_all", "binary-exchange", 2**17),
         ("all_reduce", "railx-ring", (64, 64, 7, 7)),
         ("all_reduce", "sipco", (448, 448)),
-        ("all_reduce", "flex-sipco", Part((256, 256), tuple(range(2**16)))),
+        ("all_reduce", "flex-sipco", PartialGrid((256, 256), tuple(range(2**16)))),
         ("all_reduce", "halving-doubling", 2**16),
         ("all_gather", "recursive-doubling", 2**16),
     ],

@@ -9,10 +9,10 @@ from emu.collective.algorithm import Algorithm, Choice, Request, schedule
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule
 from emu.collective.shape import (
-    Part,
+    PartialGrid,
+    any_rank_count,
     cubes,
     dims_of,
-    every,
     grids,
     parse_dims,
     parse_grid,
@@ -26,7 +26,7 @@ from emu.errors import InputError
 
 @pytest.mark.parametrize("n", range(1, 65))
 def test_every_shape_of_n_ranks_has_n_ranks_and_comes_once(n: int) -> None:
-    for shapes in (every, powers_of_two, grids, planes, cubes):
+    for shapes in (any_rank_count, powers_of_two, grids, planes, cubes):
         found = list(shapes(n))
         assert all(ranks_of(shape) == n for shape in found)
         assert len(set(found)) == len(found)
@@ -48,7 +48,7 @@ def test_shapes_are_written_as_they_are_read() -> None:
     assert show_shape(16) == "16"
     assert show_shape((4, 2)) == "4x2"
     assert parse_dims("4x2") == (4, 2)
-    part = Part((4, 4), (0, 1, 2, 3, 8, 10, 11))
+    part = PartialGrid((4, 4), (0, 1, 2, 3, 8, 10, 11))
     assert show_shape(part) == "4x4:0-3,8,10-11"
     assert (ranks_of(part), dims_of(part)) == (7, (4, 4))
 
@@ -83,9 +83,9 @@ def test_parts_that_are_none_are_refused(text: str, says: str) -> None:
 
 def test_a_part_is_on_places_that_the_grid_has() -> None:
     with pytest.raises(InputError, match=r"members must be some of the places 0\.\.3 of 2x2 in ascending order, got '4'"):
-        Part((2, 2), (4,))
+        PartialGrid((2, 2), (4,))
     with pytest.raises(InputError, match=r"dims must be a grid of at most 2\*\*31 places, got '65536x65536'"):
-        Part((65536, 65536), (0,))
+        PartialGrid((65536, 65536), (0,))
 
 
 def _of_powers() -> Algorithm:
@@ -110,16 +110,16 @@ def test_a_builder_may_take_more_than_it_lists() -> None:
     """It lists whole grids, and takes any three places of one."""
 
     def three(shape: object) -> bool:
-        return isinstance(shape, Part) and len(shape.members) == 3
+        return isinstance(shape, PartialGrid) and len(shape.members) == 3
 
     claim = _of_powers().claim
     empty = Algorithm("all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, any_of=three)
-    asked = Part((2, 2), (0, 1, 3))
+    asked = PartialGrid((2, 2), (0, 1, 3))
     assert empty.fit(3, asked) == asked
     assert empty.fit(4, asked) == (2, 2)
     assert empty.schedule(asked).n_ranks == 3
     with pytest.raises(InputError, match="of-three: does not take shape 2x2:0-1; 2 works"):
-        empty.check(Part((2, 2), (0, 1)))
+        empty.check(PartialGrid((2, 2), (0, 1)))
 
 
 def test_a_choice_carries_dims() -> None:
@@ -130,5 +130,5 @@ def test_a_choice_carries_dims() -> None:
 
 def test_a_choice_carries_a_part_of_a_grid() -> None:
     choice = Choice.parse(("all_reduce=flex-sipco:4x4:4-11",))
-    assert choice.dims == {"all_reduce": Part((4, 4), tuple(range(4, 12)))}
+    assert choice.dims == {"all_reduce": PartialGrid((4, 4), tuple(range(4, 12)))}
     assert str(choice.served(Request("all_reduce", tuple(range(8))))) == "flex-sipco:4x4:4-11"

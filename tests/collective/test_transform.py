@@ -8,7 +8,7 @@ from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import ProofError, prove
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual, landed, of_some, on_channels, on_grid, rotate, then
+from emu.collective.transform import concatenate, copy_first_values, dual, on_channels, on_grid, rotate, rows_of_participants
 from emu.errors import InputError
 
 
@@ -77,9 +77,9 @@ def test_a_dual_adds_nothing_where_a_rank_has_nothing_if_it_is_told_what_it_is_f
 
 def test_what_has_no_sum_that_begins_with_nothing_lands_as_it_is():
     built = direct.reduce_scatter(5)
-    assert landed(built, operation("reduce_scatter", 5)) is built
+    assert copy_first_values(built, operation("reduce_scatter", 5)) is built
     switch = in_switch.all_reduce(4)
-    assert landed(switch, operation("all_reduce", 4)) is switch
+    assert copy_first_values(switch, operation("all_reduce", 4)) is switch
 
 
 def random_trees(random: np.random.Generator, n: int, n_slots: int) -> tuple[Schedule, Operation]:
@@ -122,7 +122,7 @@ def test_what_adds_has_no_dual():
 
 def test_then_has_the_rounds_of_both_in_order():
     first, second = ring.reduce_scatter(4).expand(), direct.all_gather(4).expand()
-    both = then(first, second)
+    both = concatenate(first, second)
     assert both.n_rounds == first.n_rounds + second.n_rounds
     for name in ("src", "dst", "slot", "reduce", "channel"):
         assert getattr(both, name).tolist() == [*getattr(first, name).tolist(), *getattr(second, name).tolist()]
@@ -131,20 +131,20 @@ def test_then_has_the_rounds_of_both_in_order():
 
 def test_then_is_associative():
     a, b, c = ring.reduce_scatter(4), ring.all_gather(4), direct.all_gather(4)
-    assert then(then(a, b), c).digest() == then(a, then(b, c)).digest()
+    assert concatenate(concatenate(a, b), c).digest() == concatenate(a, concatenate(b, c)).digest()
 
 
 def test_then_keeps_renamed_slots_of_either():
     plain = Schedule.build(2, 1, [Sends(0, 1, 0)], temps=(0,))
     renamed = Schedule.build(2, 1, [Sends(0, 1, 0, dst_slot=1)], temps=(0,))
-    assert then(plain, renamed).written_slot.tolist() == [0, 1]
-    assert then(renamed, plain).written_slot.tolist() == [1, 0]
-    assert then(plain, plain).dst_slot is None
+    assert concatenate(plain, renamed).written_slot.tolist() == [0, 1]
+    assert concatenate(renamed, plain).written_slot.tolist() == [1, 0]
+    assert concatenate(plain, plain).dst_slot is None
 
 
 def test_what_has_other_slots_cannot_follow():
     with pytest.raises(InputError, match=r"\(4, 4, 0, \(\), \(\)\) cannot be followed by \(4, 1, 0, \(\), \(\)\)"):
-        then(ring.all_gather(4), binomial.broadcast(4))
+        concatenate(ring.all_gather(4), binomial.broadcast(4))
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 8])
@@ -194,9 +194,9 @@ def test_declared_translations_are_kept_and_change_nothing(family, dims):
     scatter = dual(gather)
     assert (scatter.translate, scatter.n_rows) == (dims, gather.n_rows)
     assert scatter.expand().digest() == dual(gather.expand()).digest()
-    both = then(scatter, gather)
+    both = concatenate(scatter, gather)
     assert (both.translate, both.n_rows) == (dims, 2 * gather.n_rows)
-    assert both.expand().digest() == then(scatter.expand(), gather.expand()).digest()
+    assert both.expand().digest() == concatenate(scatter.expand(), gather.expand()).digest()
 
 
 def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
@@ -208,8 +208,8 @@ def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
 
 def test_what_declares_translations_before_what_declares_none_is_expanded():
     stored, plain = hyperx.all_gather((6,)), direct.all_gather(6).expand()
-    assert then(dual(stored), plain).translate == ()
-    assert then(dual(stored), plain).digest() == then(dual(stored).expand(), plain).digest()
+    assert concatenate(dual(stored), plain).translate == ()
+    assert concatenate(dual(stored), plain).digest() == concatenate(dual(stored).expand(), plain).digest()
 
 
 @pytest.mark.parametrize("root", [0, 1, 3])
@@ -320,7 +320,7 @@ def test_the_rows_of_some_are_those_of_all_that_have_an_end_there(build) -> None
         here = random.random(stored.n_participants) < random.random()
         if not here.any():
             continue
-        some, kept = of_some(stored, here), here[full.src] | here[full.dst]
+        some, kept = rows_of_participants(stored, here), here[full.src] | here[full.dst]
         for name in ("src", "dst", "slot", "written_slot", "reduce", "channel"):
             assert getattr(some, name).tolist() == getattr(full, name)[kept].tolist()
         assert some.round_column().tolist() == full.round_column()[kept].tolist()

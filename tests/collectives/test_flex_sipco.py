@@ -11,21 +11,21 @@ from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Part
+from emu.collective.shape import PartialGrid
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 
 
-def rows_of(r: int, *digits: int) -> Part:
+def rows_of(r: int, *digits: int) -> PartialGrid:
     """The job of the rows of SiPAC(r, 2) with those digits of level 1."""
-    return Part((r, r), tuple(int(place) for digit in digits for place in range(digit * r, digit * r + r)))
+    return PartialGrid((r, r), tuple(int(place) for digit in digits for place in range(digit * r, digit * r + r)))
 
 
-def first_rows(r: int, L: int, k: int, at: int = 0) -> Part:
+def first_rows(r: int, L: int, k: int, at: int = 0) -> PartialGrid:
     """k rows of SiPAC(r, L), from row `at` on."""
-    return Part((r,) * L, tuple(range(at * r, (at + k) * r)))
+    return PartialGrid((r,) * L, tuple(range(at * r, (at + k) * r)))
 
 
 def links(built: Schedule, step: int) -> Counter:
@@ -103,14 +103,14 @@ def test_only_neighbours_on_the_channel_s_level_talk():
 ALIGNED = [(2, 3), (2, 4), (3, 3), (4, 2), (4, 3)]
 
 
-def aligned_jobs(r: int, L: int) -> list[Part]:
+def aligned_jobs(r: int, L: int) -> list[PartialGrid]:
     """All of two rows or more in succession that have every place of some digit of the highest level on which they differ."""
     rows, found = r ** (L - 1), algorithm("all_reduce", "flex-sipco")
     jobs = (first_rows(r, L, k, at) for at in range(rows) for k in range(2, rows - at + 1))
     return [job for job in jobs if found.takes(job)]
 
 
-def distances(built: Schedule, part: Part) -> np.ndarray:
+def distances(built: Schedule, part: PartialGrid) -> np.ndarray:
     """In how many digits the two ends of each row differ; where it is one, that of the row's channel."""
     r, place = part.dims[0], np.array(part.members)
     level = np.arange(len(part.dims))[:, None]
@@ -145,7 +145,7 @@ def test_folding_does_for_all_of_them_in_six_rounds_at_most(r, L):
 
 def test_rows_anywhere_on_a_partial_digit_fold_onto_the_first_whole_one():
     """SiPAC(3, 3) with digit 1 of level 2 whole, and of digits 0 and 2 the middle row and the outer ones."""
-    part = Part((3, 3, 3), tuple(place for row in (1, 3, 4, 5, 6, 8) for place in range(3 * row, 3 * row + 3)))
+    part = PartialGrid((3, 3, 3), tuple(place for row in (1, 3, 4, 5, 6, 8) for place in range(3 * row, 3 * row + 3)))
     built = algorithm("all_reduce", "flex-sipco").schedule(part)
     assert prove(built, operation("all_reduce", 18)).uniform
     folded = built.rounds()[1]
@@ -163,11 +163,11 @@ def test_six_of_eight_fold_row_two_onto_row_zero_and_back():
 @pytest.mark.parametrize(
     "part",
     [
-        Part((4, 4), (0, 1, 2, 3)),  # one row
-        Part((4, 4), (0, 1, 2, 3, 5, 6, 7, 8)),  # no whole rows
+        PartialGrid((4, 4), (0, 1, 2, 3)),  # one row
+        PartialGrid((4, 4), (0, 1, 2, 3, 5, 6, 7, 8)),  # no whole rows
         first_rows(4, 3, 4, at=2),  # no digit whole
-        Part((2, 4), tuple(range(8))),  # no SiPAC
-        Part((1, 1), (0,)),
+        PartialGrid((2, 4), tuple(range(8))),  # no SiPAC
+        PartialGrid((1, 1), (0,)),
         (4, 4),
         16,
     ],
@@ -193,4 +193,4 @@ def test_a_job_of_no_whole_rows_is_told_what_works():
     with pytest.raises(InputError, match=r"flex-sipco: takes no 7 ranks; nearest that work: 6, 8"):
         found.fit(7)
     with pytest.raises(InputError, match=r"flex-sipco: does not take shape 3x3:0-2,4-6; 3x3:0-5 works"):
-        found.check(Part((3, 3), (0, 1, 2, 4, 5, 6)))
+        found.check(PartialGrid((3, 3), (0, 1, 2, 4, 5, 6)))

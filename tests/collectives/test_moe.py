@@ -12,7 +12,7 @@ from collectives import moe
 from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.reduction import unwritten
 from emu.collective.algorithm import algorithm
-from emu.collective.operation import operation, routed
+from emu.collective.operation import operation, routed_operation
 from emu.collective.proof import prove
 from emu.collective.transform import dual
 from emu.errors import InputError
@@ -54,7 +54,7 @@ def outputs(schedule, op, inputs):
 
 def both(dims, experts):
     """(operation, flat schedule, hierarchical schedule) of the dispatch and of the combine."""
-    asked = [routed(name, experts) for name in ("dispatch", "combine")]
+    asked = [routed_operation(name, experts) for name in ("dispatch", "combine")]
     return [(op, moe.flat(op), moe.hierarchical(op, dims)) for op in asked]
 
 
@@ -91,7 +91,7 @@ def test_sums_on_the_boards_first_are_the_flat_sums(dims):
 
 
 def test_the_average_of_a_combine_is_over_the_experts_of_a_token():
-    op = routed("combine", random_routing(6, 4, 2))
+    op = routed_operation("combine", random_routing(6, 4, 2))
     made = {r: Buffers(torch.full((len(op.input_blocks(r)),), 8.0), torch.full((4,), torch.nan)) for r in range(6)}
     execute(moe.flat(op), op, made, counts=np.ones(24, np.int64), reduce="avg")
     assert all((pair.output == 8).all() for pair in made.values())

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from collectives.nccl.choice import nccl, taken
-from collectives.nccl.graphs import Graph, graphs_of
-from collectives.nccl.tuning import TUNED, expected, time_us
+from collectives.nccl.choice import nccl, nccl_choice
+from collectives.nccl.graphs import ChannelGraph, graphs_of
+from collectives.nccl.tuning import TUNED, expected_times, time_us
 from emu.collective.algorithm import algorithm
-from emu.collective.library import Around
+from emu.collective.libraries import GroupNetwork
 from emu.collective.shape import dims_of
 from launch.papers.nccl.report import measured
 
 SIZES = [2**exponent for exponent in range(2, 33)]
 
 
-def hosts(servers: int, each: int = 8, *, adds: bool = True, nvlink: float = 450e9, nic: float = 50e9) -> Around:
-    return Around(servers * each, servers, True, nvlink, nic, adds, False)
+def hosts(servers: int, each: int = 8, *, adds: bool = True, nvlink: float = 450e9, nic: float = 50e9) -> GroupNetwork:
+    return GroupNetwork(servers * each, servers, True, nvlink, nic, adds, False)
 
 
-def ways(around: Around, operation: str = "all_reduce") -> list[tuple[str, int]]:
+def ways(around: GroupNetwork, operation: str = "all_reduce") -> list[tuple[str, int]]:
     """By size, the algorithm and the number of its protocol."""
-    found = [taken(operation, size, around).way for size in SIZES]
+    found = [nccl_choice(operation, size, around).way for size in SIZES]
     return [(way.algorithm, way.protocol) for way in found]
 
 
@@ -39,19 +39,19 @@ def test_a_node_of_8_h100_takes_a_ring_with_ll_to_1_mib_and_nvls_from_2_mib() ->
 def test_three_nodes_of_8_h100_take_a_tree_with_ll_for_4_bytes_and_expect_25_2_us() -> None:
     """As nccl 1453 prints: `4 Bytes -> Algo 0 proto 0 time 25.200462`."""
     around = hosts(3)
-    found, on = taken("all_reduce", 4, around).way, graphs_of(around)
+    found, on = nccl_choice("all_reduce", 4, around).way, graphs_of(around)
     assert tuple(found) == ("tree", 0)
-    assert time_us("all_reduce", found, expected("all_reduce", on)[found], on, 4) == pytest.approx(25.200462, abs=1e-3)
+    assert time_us("all_reduce", found, expected_times("all_reduce", on)[found], on, 4) == pytest.approx(25.200462, abs=1e-3)
 
 
 def test_two_gpus_of_each_node_have_four_channels_of_24_gb_a_second() -> None:
     """As nccl 1189 prints: `nChannels 4, bw 24.000000/24.000000`, of GPUs with a NIC of 50 GB/s and NVLink of 370.8."""
-    assert graphs_of(hosts(2, 2)).ring == Graph(4, 24, 24)
+    assert graphs_of(hosts(2, 2)).ring == ChannelGraph(4, 24, 24)
 
 
 def test_64_nodes_of_8_h200_take_a_tree_with_ll128_for_16_mib_and_later_nvls_tree() -> None:
     """As nccl 1752 prints, there of a version of 2025 from 32 MiB on, with 16 channels each; here it is from 64 MiB on."""
-    small, large = (taken("all_reduce", size, hosts(64)) for size in (2**24, 2**26))
+    small, large = (nccl_choice("all_reduce", size, hosts(64)) for size in (2**24, 2**26))
     assert tuple(small.way) == ("tree", 1)
     assert tuple(large.way) == ("nvls-tree", 2)
     assert small.channels == large.channels == 16
@@ -84,19 +84,19 @@ BLACKWELL: dict[str, Any] = {"nvlink": 900e9, "nic": 50e9}
     ],
 )
 def test_what_is_taken_and_expected_is_what_nccls_own_functions_give(
-    operation: str, log2_size: int, around: Around, way: tuple[str, int], channels: int, expected_us: float
+    operation: str, log2_size: int, around: GroupNetwork, way: tuple[str, int], channels: int, expected_us: float
 ) -> None:
     """Those of src/graph/tuning.cc of v2.30.7-1, called once with the graphs that are found here (of NVLS no channels)."""
-    found, on = taken(operation, 2**log2_size, around), graphs_of(around)
+    found, on = nccl_choice(operation, 2**log2_size, around), graphs_of(around)
     assert (tuple(found.way), found.channels) == (way, channels)
-    assert time_us(operation, found.way, expected(operation, on)[found.way], on, 2**log2_size) == pytest.approx(
+    assert time_us(operation, found.way, expected_times(operation, on)[found.way], on, 2**log2_size) == pytest.approx(
         expected_us, rel=1e-4
     )
 
 
 def test_what_is_expected_of_nvls_is_what_nccl_tests_measured() -> None:
     on = graphs_of(hosts(1))
-    ways = {way.algorithm: of for way, of in expected("all_reduce", on).items() if way.protocol == 2}
+    ways = {way.algorithm: of for way, of in expected_times("all_reduce", on).items() if way.protocol == 2}
     size, time_s = measured()[-1]
     assert ways["nvls"].bandwidth * 1e9 == pytest.approx(size / time_s, rel=0.02)
 
@@ -113,22 +113,24 @@ def test_the_larger_the_size_the_more_bandwidth_and_the_no_fewer_channels() -> N
     """What is taken expects no less of a larger size than of a smaller one, and is the least of all that is expected."""
     for servers in (1, 2, 8, 64):
         around = hosts(servers)
-        on, known = graphs_of(around), expected("all_reduce", graphs_of(around))
+        on, known = graphs_of(around), expected_times("all_reduce", graphs_of(around))
         times = [
-            time_us("all_reduce", taken("all_reduce", s, around).way, known[taken("all_reduce", s, around).way], on, s)
+            time_us(
+                "all_reduce", nccl_choice("all_reduce", s, around).way, known[nccl_choice("all_reduce", s, around).way], on, s
+            )
             for s in SIZES
         ]
         assert all(a <= b * 1.05 for a, b in pairwise(times))
         for size, time in zip(SIZES, times, strict=True):
             assert time == min(time_us("all_reduce", way, of, on, size) for way, of in known.items())
         for size in SIZES:
-            more = taken("all_reduce", size * 2, around)
-            if more.way == taken("all_reduce", size, around).way:
-                assert more.channels >= taken("all_reduce", size, around).channels
+            more = nccl_choice("all_reduce", size * 2, around)
+            if more.way == nccl_choice("all_reduce", size, around).way:
+                assert more.channels >= nccl_choice("all_reduce", size, around).channels
 
 
 def test_latency_grows_with_the_ranks_on_rings_and_with_their_logarithm_on_trees() -> None:
-    of = {servers: expected("all_reduce", graphs_of(hosts(servers))) for servers in (8, 16, 32)}
+    of = {servers: expected_times("all_reduce", graphs_of(hosts(servers))) for servers in (8, 16, 32)}
     ring, tree = ([next(e.latency_us for w, e in of[n].items() if w == (name, 0)) for n in of] for name in ("ring", "tree"))
     assert ring[2] - ring[1] == pytest.approx(2 * (ring[1] - ring[0]))
     assert tree[2] - tree[1] == pytest.approx(tree[1] - tree[0])
@@ -138,7 +140,7 @@ def test_latency_grows_with_the_ranks_on_rings_and_with_their_logarithm_on_trees
 def test_what_serves_is_an_algorithm_that_takes_the_ranks_on_the_dims_that_are_named(operation: str) -> None:
     for servers, each, size in product((1, 2, 3, 5, 8), (1, 2, 3, 6, 8), SIZES[::3]):
         for in_order in (True, False) if servers * each > 1 else ():
-            around = Around(servers * each, servers, in_order, 450e9, 50e9, servers == 1, False)
+            around = GroupNetwork(servers * each, servers, in_order, 450e9, 50e9, servers == 1, False)
             found = nccl(operation, size, around)
             assert found is not None
             shape = algorithm(operation, found.served.algorithm).fit(around.ranks, found.served.dims)
@@ -149,7 +151,7 @@ def test_rings_are_as_many_as_the_channels_but_no_more_than_nics() -> None:
     """A channel a ring; of 8 NICs each has one at most, so that the 16 channels of large sizes are 8 rings."""
     for size in SIZES:
         found = nccl("all_gather", size, hosts(8, adds=False))
-        channels = taken("all_gather", size, hosts(8, adds=False)).channels
+        channels = nccl_choice("all_gather", size, hosts(8, adds=False)).channels
         assert found is not None
         rings = dims_of(found.served.dims)[1] if found.served.dims else 1
         assert rings <= min(channels, 8) < 2 * rings
@@ -162,6 +164,6 @@ def test_ranks_on_one_nic_each_take_pat_for_small_sizes_of_a_gather_and_rings_fo
 
 
 def test_a_fabric_whose_ports_are_no_faster_than_nics_has_a_server_for_each_rank() -> None:
-    star = Around(16, 1, True, 50e9, 0, False, False)
+    star = GroupNetwork(16, 1, True, 50e9, 0, False, False)
     assert (graphs_of(star).servers, graphs_of(star).per_server) == (16, 1)
     assert graphs_of(hosts(1)).servers == 1

@@ -13,7 +13,7 @@ import pytest
 
 from emu.arrays import F64, I64, Bool, column
 from emu.compiled import function
-from emu.compiled.function import ENOUGH, Compiled, Interpreted, compiled, compiled_making_arrays
+from emu.compiled.function import ENOUGH, CompiledFunction, InterpreterBudget, compiled, compiled_making_arrays
 from emu.compiled.kinds import I64_OUT
 
 STEP = 3
@@ -78,7 +78,8 @@ def test_the_content_is_all_that_decides_what_a_function_does() -> None:
         made(LOOP.format(doc="'''One.'''", body="2")).content,
         made(LOOP.format(doc="'''One.'''", body="1").replace("x: I64", "x: F64")).content,
         made(
-            LOOP.format(doc="'''One.'''", body="1").replace("@compiled\n", "@lambda f: Compiled(f, True)\n"), Compiled=Compiled
+            LOOP.format(doc="'''One.'''", body="1").replace("@compiled\n", "@lambda f: Compiled(f, True)\n"),
+            Compiled=CompiledFunction,
         ).content,
         *(made(LOOP.format(doc="'''One.'''", body="MORE"), MORE=more).content for more in (1, 2, 1.0, np.int64(1))),
         *(made(LOOP.format(doc="'''One.'''", body="g(x[0])"), g=helper).content for helper in helpers),
@@ -196,7 +197,7 @@ def test_few_numbers_need_no_compiler_and_many_do() -> None:
 
 
 def test_one_number_after_another_many_are_many_too() -> None:
-    taken = Interpreted()
+    taken = InterpreterBudget()
     assert sum(taken.take(ENOUGH // 10) for _ in range(100)) == 10
 
 

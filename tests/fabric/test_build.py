@@ -7,7 +7,7 @@ from emu.fabric.build import Builder
 from emu.fabric.lower import lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
-from emu.topology.parts.star import star
+from emu.topology.builders.star import star
 
 MS = 10**12
 STAR = star("star", 4, 1e9, 0)
@@ -83,5 +83,5 @@ def test_nothing_added_is_an_empty_graph():
 
 def test_a_piece_on_other_links_is_refused():
     builder = Builder(star("star", 2, 1e9, 0).links.bandwidth_Bps)
-    with pytest.raises(InputError, match="build: a piece on 8 links cannot join a graph on 4"):
+    with pytest.raises(InputError, match="builder: a graph on 8 links cannot be added to one on 4; take equal links"):
         builder.piece(ping(0, 1), owner=[0, 1], origin=[-1, -1])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from emu.fabric.engine.layout import FLOWING, KEPT
 from emu.fabric.engine.solver.state import State
+from emu.fabric.engine.state_layout import FLOWING, KEPT
 from emu.fabric.graph import Graph
 from tests.fabric.reference import GB, MS, Task, graph_of
 

@@ -11,7 +11,7 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.lower import lay, lower, lowered
+from emu.fabric.lower import lay, lower, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
@@ -90,7 +90,7 @@ def test_one_of_equal_groups_stands_for_all_to_the_tick(key, groups, fewer):
     topology, plan = fabric(), stored(key, groups.shape[1])
     laid = lay(plan, np.full(plan.n_slots, 10**6), topology, groups, joins=Joins.BOTH)
     domain = domain_of(topology, groups.ravel(), [laid])
-    few, all_of_them = lowered(laid, domain), lowered(laid)
+    few, all_of_them = lower_placed(laid, domain), lower_placed(laid)
     (rows, leave), (every_row, every_leave) = (run_of(piece) for piece in (few, all_of_them))
     assert few.is_quotient or not fewer
     stands = len(all_of_them.receiver) // len(few.receiver)
@@ -113,7 +113,7 @@ def messages_of(piece, participant):
 def test_who_stands_for_a_participant_sends_and_receives_what_it_does():
     topology, plan = fabric(), stored("all_reduce/double-tree")
     laid = lay(plan, np.full(plan.n_slots, 10**6), topology, ROWS)
-    few, every = lowered(laid, domain_of(topology, np.arange(16), [laid])), lowered(laid)
+    few, every = lower_placed(laid, domain_of(topology, np.arange(16), [laid])), lower_placed(laid)
     assert few.is_quotient
     for participant in range(16):
         sizes = [sorted(piece.graph.size_bytes[messages_of(piece, participant)].tolist()) for piece in (few, every)]
@@ -126,7 +126,7 @@ def test_a_symmetry_that_brings_a_group_to_no_group_is_not_used():
     crooked[0, 3], crooked[1, 3] = crooked[1, 3], crooked[0, 3]
     laid = lay(plan, np.full(plan.n_slots, 10**6), topology, crooked)
     domain = domain_of(topology, np.arange(16), [laid])
-    few, every = lowered(laid, domain), lowered(laid)
+    few, every = lower_placed(laid, domain), lower_placed(laid)
     assert run_of(few)[1] == run_of(every)[1]
     assert len(np.unique(few.alike)) > 4
 
@@ -157,4 +157,4 @@ def test_too_many_messages_of_groups_without_a_symmetry_are_refused(monkeypatch)
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 10)
     plan = Schedule.build(4, 1, [Sends(0, [1, 2, 3], 0)])
     with pytest.raises(RowsError, match="tree: 12 messages of 4 groups that no symmetry of the topology makes equal"):
-        lowered(lay(plan, np.array([8]), fabric(), ROWS, name="tree"))
+        lower_placed(lay(plan, np.array([8]), fabric(), ROWS, name="tree"))

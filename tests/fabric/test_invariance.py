@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.fabric.engine.layout import NEVER
 from emu.fabric.engine.solver.state import State
+from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
 from tests.fabric.reference import GB, MS, graph_of, messages, random_case, times_of

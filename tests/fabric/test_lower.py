@@ -5,10 +5,10 @@ from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import Piece, lower
+from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins, _classes, classes_of
 from emu.fabric.run import run
-from emu.topology.parts.star import star
+from emu.topology.builders.star import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
 
 MS = 10**12
@@ -205,7 +205,7 @@ def test_no_overhead_adds_no_task():
     assert charged.graph.n_tasks - plain.graph.n_tasks == len(plain.receiver) == 24
 
 
-def held(piece: Piece, participant: int, until_fs: int) -> Piece:
+def held(piece: LoweredSchedule, participant: int, until_fs: int) -> LoweredSchedule:
     """The same piece, one participant of which enters only then."""
     piece.graph.ready_fs[piece.entry[participant]] = until_fs
     return piece

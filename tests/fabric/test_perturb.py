@@ -7,7 +7,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.operation import cut, operation
 from emu.errors import InputError
 from emu.fabric.lower import lower
-from emu.fabric.perturb import perturbed, spread
+from emu.fabric.perturb import perturb, spread
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -27,7 +27,7 @@ def chaotic():
 def test_rounds_that_collide_on_a_fat_tree_spread(chaotic):
     found = spread(chaotic, 5)
     assert found is not None
-    ends = [run(perturbed(chaotic, seed)).end_s for seed in range(5)]
+    ends = [run(perturb(chaotic, seed)).end_s for seed in range(5)]
     assert (found.seeds, found.least_s, found.most_s) == (5, min(ends), max(ends))
     assert found.most_s > 1.001 * found.least_s
 
@@ -48,10 +48,10 @@ def test_a_spread_is_of_what_is_asked_for(chaotic):
 
 
 def test_a_perturbation_holds_tasks_back_by_a_tick_at_most_and_is_the_seeds_own(chaotic):
-    late = perturbed(chaotic, 3).ready_fs - chaotic.ready_fs
+    late = perturb(chaotic, 3).ready_fs - chaotic.ready_fs
     assert set(late.tolist()) == {0, 1}
-    assert np.array_equal(late, perturbed(chaotic, 3).ready_fs - chaotic.ready_fs)
-    assert not np.array_equal(late, perturbed(chaotic, 4).ready_fs - chaotic.ready_fs)
+    assert np.array_equal(late, perturb(chaotic, 3).ready_fs - chaotic.ready_fs)
+    assert not np.array_equal(late, perturb(chaotic, 4).ready_fs - chaotic.ready_fs)
 
 
 def test_one_seed_has_no_spread():

@@ -10,12 +10,12 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.errors import InputError
-from emu.fabric.engine.check import order
-from emu.fabric.engine.layout import columns
+from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.quotient import refine as refining
 from emu.fabric.engine.quotient.merge import Quotient, merge
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
+from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph
 from emu.fabric.lower import lower
 from emu.fabric.run import CapacityEvent, run
@@ -83,7 +83,7 @@ def assert_same(a: Timeline | None, b: Timeline) -> None:
 
 
 def by_symmetry(graph: Graph) -> Timeline | None:
-    return quotient(graph, order(graph))
+    return quotient(graph, order_tasks(graph))
 
 
 def test_copies_of_a_random_graph_are_timed_as_by_the_solver_to_the_bit() -> None:
@@ -151,8 +151,8 @@ def n_classes(graph: Graph) -> int:
 
 
 def merged_of(graph: Graph) -> Quotient | None:
-    colours = refine(columns(graph), graph.capacity_Bps, order(graph))
-    return None if colours is None else merge(graph, order(graph), *colours)
+    colours = refine(columns(graph), graph.capacity_Bps, order_tasks(graph))
+    return None if colours is None else merge(graph, order_tasks(graph), *colours)
 
 
 def test_all_to_all_on_a_torus_has_a_class_for_each_number_of_steps_up_and_down() -> None:
@@ -174,7 +174,7 @@ def test_no_round_is_spent_on_many_tasks_that_it_would_all_tell_apart(monkeypatc
     rounds = []
     monkeypatch.setattr(refining, "_round", lambda *given, done=refining._round: (rounds.append(1), done(*given)))
     graph = lowered("all_to_all", "at-once", "fat-tree:radix=8,tiers=3", 128)
-    colours = refine(columns(graph), graph.capacity_Bps, order(graph))
+    colours = refine(columns(graph), graph.capacity_Bps, order_tasks(graph))
     assert (graph.n_tasks >= 2**14, colours, len(rounds)) == (True, None, 2)
 
 
@@ -261,7 +261,7 @@ def test_colours_that_collide_are_found_out_and_others_accepted_whatever_they_ar
             one, other = random.choice(c), random.choice(c)
             c[:] = [one if x == other else x for x in c]
         tasks, links = (np.array(c, np.uint64) for c in colours)
-        merged = merge(graph, order(graph), tasks, links)
+        merged = merge(graph, order_tasks(graph), tasks, links)
         assert (merged is not None) == are_equals(graph, *colours), seed
         verdicts[merged is not None] += 1
         if merged is not None:
@@ -300,7 +300,7 @@ def test_one_task_that_is_not_like_its_class_is_found_out() -> None:
         at = random.randrange(1, len(tasks))
         damage = [*tasks[:at], damaged(tasks[at], random, len(capacity)), *tasks[at + 1 :]]
         graph = graph_of(capacity, damage)
-        merged = merge(graph, order(graph), *(np.array(c, np.uint64) for c in colours))
+        merged = merge(graph, order_tasks(graph), *(np.array(c, np.uint64) for c in colours))
         assert (merged is not None) == are_equals(graph, *colours), seed
         found += merged is None
     assert found > 300
@@ -311,7 +311,7 @@ def test_a_wrong_partition_takes_no_more_memory_than_the_graph() -> None:
     n = 3000
     graph = graph_of([GB] * n, messages([[k] for k in range(n)]))
     tracemalloc.start()
-    merged = merge(graph, order(graph), np.arange(n, dtype=np.uint64), np.zeros(n, np.uint64))
+    merged = merge(graph, order_tasks(graph), np.arange(n, dtype=np.uint64), np.zeros(n, np.uint64))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert merged is None

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError, RunError
-from emu.fabric.engine.check import check, order
+from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.graph import Graph
-from emu.fabric.named import TaskError, named
 from emu.fabric.run import CapacityEvent, run
+from emu.fabric.task_error import TaskError, name_tasks
 from tests.fabric.reference import GB, Task, graph_of, messages
 
 ONE = Task(size=1, hops=((0, 1),))
@@ -82,11 +82,11 @@ def test_what_ends_beyond_the_clock_is_refused_with_what_it_takes(tasks: list[Ta
 
 
 def test_an_error_about_a_task_is_named_by_who_made_the_graph() -> None:
-    with pytest.raises(InputError) as error, named("trace", "event {}".format):
+    with pytest.raises(InputError) as error, name_tasks("trace", "event {}".format):
         run(spoilt(alpha_fs=[0, -3]))
     assert type(error.value) is InputError
     assert str(error.value) == "trace: alpha_fs of event 1 must be 0 or more, got -3"
-    with pytest.raises(InputError, match="capacity_Bps of link 1"), named("trace", "event {}".format):
+    with pytest.raises(InputError, match="capacity_Bps of link 1"), name_tasks("trace", "event {}".format):
         run(spoilt(capacity_Bps=[1, 0]))
 
 
@@ -144,5 +144,5 @@ def test_errors_of_added_tasks_name_them_by_their_number_in_the_state() -> None:
 
 def test_a_graph_that_fits_passes_the_check() -> None:
     graph = spoilt()
-    check(graph)
-    assert order(graph).tolist() == []
+    check_graph(graph)
+    assert order_tasks(graph).tolist() == []

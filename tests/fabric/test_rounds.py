@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Served
-from emu.fabric.lower import lowered
+from emu.collective.algorithm import AlgorithmOnDims
+from emu.fabric.lower import lower_placed
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
@@ -21,24 +21,24 @@ ONE_ROUND = [
     (RACKS, "all_gather", "direct", SIXES),
 ]
 SEVERAL = [
-    (FAT, "all_gather", Served("hyperx-direct", (4, 4)), STRIPED),
-    (FAT, "reduce_scatter", Served("hyperx-direct", (4, 4)), STRIPED),
-    (FAT, "all_reduce", Served("direct"), STRIPED),
-    (HPN, "all_gather", Served("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
-    (FAT, "all_gather", Served("ring"), np.arange(128).reshape(4, 32)),
-    ("ring:n=8,bandwidth=50GB/s,latency=1us", "reduce_scatter", Served("bidirectional-ring"), np.arange(8)[None]),
+    (FAT, "all_gather", AlgorithmOnDims("hyperx-direct", (4, 4)), STRIPED),
+    (FAT, "reduce_scatter", AlgorithmOnDims("hyperx-direct", (4, 4)), STRIPED),
+    (FAT, "all_reduce", AlgorithmOnDims("direct"), STRIPED),
+    (HPN, "all_gather", AlgorithmOnDims("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
+    (FAT, "all_gather", AlgorithmOnDims("ring"), np.arange(128).reshape(4, 32)),
+    ("ring:n=8,bandwidth=50GB/s,latency=1us", "reduce_scatter", AlgorithmOnDims("bidirectional-ring"), np.arange(8)[None]),
 ]
 
 
 def laid(line, name, served, ranks, size):
     n, topology = ranks.shape[1], build_topology(line)
-    by = served if isinstance(served, Served) else Served(served)
+    by = served if isinstance(served, AlgorithmOnDims) else AlgorithmOnDims(served)
     return lay_request(What(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
 
 
 def both(line, name, served, ranks, size):
     each = laid(line, name, served, ranks, size)
-    return rounds_of([each], 31), run(lowered(each).graph), each
+    return rounds_of([each], 31), run(lower_placed(each).graph), each
 
 
 @pytest.mark.parametrize("size", [1, 4000])

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 
-from emu.fabric.engine.check import order
+from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
@@ -69,7 +69,7 @@ def test_the_sweep_accepts_only_what_the_solver_times_to_the_same_tick() -> None
     accepted = 0
     for seed in range(1000):
         graph = graph_of(*random_case(seed))
-        swept = sweep(graph, order(graph))
+        swept = sweep(graph, order_tasks(graph))
         if swept is not None:
             accepted += 1
             exact = solved(graph)

@@ -11,12 +11,12 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.translation import Translations
 from emu.errors import InputError
-from emu.fabric.alone import lower_alone, time_alone
+from emu.fabric.isolated import lower_alone, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
+from emu.topology.builders.star import star
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
-from emu.topology.parts.star import star
+from emu.topology.removal import remove_parts
 from emu.topology.topology import Circuits, Links, Routes, Topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -272,7 +272,7 @@ def test_sizes_and_places_that_are_not_the_schedules_are_refused(sizes, placemen
 
 
 def test_a_fault_takes_the_declaration_away():
-    topology = without(fabric("torus:dims=3x3"), links=[0])
+    topology = remove_parts(fabric("torus:dims=3x3"), links=[0])
     assert topology.symmetry is None
 
 

@@ -48,7 +48,7 @@ def test_a_run_without_a_pace_says_nothing_of_one(emu, script: str) -> None:
             ("--pace-compute", "off"),
             "--pace-compute: the run must be paced where this is given, got 'no --pace'; add --pace 1000",
         ),
-        (("--pace", "1", "--pace-compute", "of"), "registry: no --pace-compute is called 'of'; did you mean off"),
+        (("--pace", "1", "--pace-compute", "of"), "unknown name: no --pace-compute is called 'of'; did you mean off"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[str, ...], said: str) -> None:
@@ -132,7 +132,7 @@ def test_what_cannot_be_mended_stops_the_job_with_its_cause(emu, steps: str, wor
     ("words", "said"),
     [
         (("--fault", "link 0-2 at 1ms"), "a step, as there is no clock here, got '1 ms'; take a step, such as `at step 1`"),
-        (("--fault", "random link=0.1 every=1ms"), "every of random faults must be left out, as there is no clock here"),
+        (("--fault", "random link=0.1 every=1ms"), "`every` of random faults must be left out, as there is no clock here"),
         (("--pace", "10", "--fault", "link 0-2 at 1ms", "--fault", "npu 1 at step 2"), "take all at times or all at steps"),
         (("--pace", "10", "--fault", "link 0-1 at 1ms"), "take 0-2, the nearest"),
         (("--cluster", "fake", "--fault", "npu 1 at step 2"), "must be local or ray where --fault is given, got 'fake'"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topologies.sipac.jobs import initial, reconfigured, sequential
+from topologies.sipac.jobs import initial, reconfigure, sequential
 from topologies.sipac.levels import Levels, neighbours
 
 
@@ -12,7 +12,7 @@ def near_of(r, L, w=60):
 
 
 def set_up(r, L, w, sizes, by="heuristic", keep=0, traffic=None):
-    return reconfigured(initial(Levels("flex-sipac", r, L, w), keep), sequential(sizes), traffic, by)
+    return reconfigure(initial(Levels("flex-sipac", r, L, w), keep), sequential(sizes), traffic, by)
 
 
 def table_of(configuration):

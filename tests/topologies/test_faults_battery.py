@@ -8,8 +8,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.faults import without
 from emu.topology.orbits import components
+from emu.topology.removal import remove_parts
 
 # What a routing that lets no NPU relay leaves apart though NPUs would still join it; docs/faults.md says why.
 REFUSED = {
@@ -38,9 +38,9 @@ def _fail(topology, part, rng):
         same = np.flatnonzero((ends == ends[drawn]).all(axis=1))
         there, back = (same[links.src[same] == end] for end in ends[drawn])
         which = int(rng.integers(len(there)))
-        return without(topology, links=[there[which], back[which]])
+        return remove_parts(topology, links=[there[which], back[which]])
     low, high = {"switch": (n, topology.n_nodes), "NPU": (0, n)}.get(part, (0, 0))
-    return without(topology, nodes=[int(rng.integers(low, high))]) if low < high else None
+    return remove_parts(topology, nodes=[int(rng.integers(low, high))]) if low < high else None
 
 
 def _joined(left, rng):

@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
+from emu.topology.removal import remove_parts
 from tests.topologies.hpn_nodes import PAPER, POD, PORT, firsts, graph_of, nodes_on, of_kind, out_of, switches_on
 
 
@@ -112,7 +112,7 @@ def test_a_nic_that_lost_a_link_keeps_half_its_rate_and_everything_goes_by_the_o
     topology = build_topology("hpn:pod:dims=2x4x8,aggs=4")
     nic = np.flatnonzero((topology.links.src == 3) & (topology.links.bandwidth_Bps == PORT))
     cable = [int(nic[0]) & ~1, int(nic[0]) | 1]
-    left = without(topology, links=cable)
+    left = remove_parts(topology, links=cable)
     assert out_of(left, 3, of_kind(topology, "ToR")) == (PORT, 1)
     host = sum(out_of(topology, npu, of_kind(topology, "ToR"))[0] for npu in range(8))
     assert PORT / host == 1 / 16
@@ -128,16 +128,16 @@ def test_no_tor_takes_a_nic_with_it_and_an_agg_leaves_the_others_of_its_plane():
     topology = build_topology("hpn:pod:dims=2x2x2,aggs=3")
     tor, agg = of_kind(topology, "ToR"), of_kind(topology, "Agg")
     for switch in tor.tolist():
-        left = without(topology, nodes=[switch])
+        left = remove_parts(topology, nodes=[switch])
         assert all(out_of(left, npu, tor)[1] >= 1 for npu in range(topology.n_npus))
         assert all(switches_on(topology, nodes_on(left, npu, (npu + 4) % 8)) for npu in range(8))
-    left = without(topology, nodes=[agg[0]])
+    left = remove_parts(topology, nodes=[agg[0]])
     assert sorted({out_of(left, switch, agg)[1] for switch in tor.tolist()}) == [2, 3]
     assert sum(out_of(left, switch, agg)[1] for switch in tor.tolist()) == 3 * len(tor) - len(tor) // 2
 
 
 def test_an_agg_that_fails_leaves_59_in_its_plane(pod):
-    left = without(pod, nodes=[of_kind(pod, "Agg")[0]])
+    left = remove_parts(pod, nodes=[of_kind(pod, "Agg")[0]])
     tor = of_kind(pod, "ToR")
     found = np.bincount(left.links.src, minlength=pod.n_nodes)[tor] - 136
     assert np.array_equal(found, np.tile([59, 60], len(tor) // 2))

@@ -10,7 +10,7 @@ from emu.errors import InputError
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
+from emu.topology.removal import remove_parts
 from tests.topologies.hpn_nodes import of_kind
 
 LINES = [
@@ -52,7 +52,7 @@ def test_with_any_link_of_a_nic_down_every_pair_and_key_has_a_way_as_short_as_be
     before = topology.routes(src, dst, key)
     for cable in _cables(topology, 1):
         assert set(topology.links.src[cable]) == set(topology.links.dst[cable])
-        left = without(topology, links=cable)
+        left = remove_parts(topology, links=cable)
         after = left.routes(src, dst, key)
         _check_whole(left, after, src, dst)
         assert np.array_equal(after.hops, before.hops)
@@ -65,7 +65,7 @@ def test_with_any_other_cable_down_every_pair_and_key_has_a_way_and_above_the_to
     before = topology.routes(src, dst, key)
     for tier in sorted({*topology.links.dimension.tolist()} - {1}):
         for cable in _cables(topology, tier):
-            left = without(topology, links=cable)
+            left = remove_parts(topology, links=cable)
             after = left.routes(src, dst, key)
             _check_whole(left, after, src, dst)
             assert tier == 0 or np.array_equal(after.hops, before.hops)
@@ -77,7 +77,7 @@ def test_with_any_tor_down_every_pair_and_key_has_a_way_as_short_as_before(line)
     src, dst, key = _all_pairs(topology)
     before = topology.routes(src, dst, key)
     for tor in of_kind(topology, "ToR").tolist():
-        left = without(topology, nodes=[tor])
+        left = remove_parts(topology, nodes=[tor])
         after = left.routes(src, dst, key)
         _check_whole(left, after, src, dst)
         assert np.array_equal(after.hops, before.hops)
@@ -90,7 +90,7 @@ def test_a_message_to_another_rail_keeps_to_the_gpu_of_its_host_that_is_on_it(li
     before = topology.routes(src, dst, key)
     second = topology.links.dst[before.link[before.start[:-1] + 1]]
     for cable in _cables(topology, 1):
-        left = without(topology, links=cable)
+        left = remove_parts(topology, links=cable)
         after = left.routes(src, dst, key)
         relayed = second < topology.n_npus
         assert np.array_equal(left.links.dst[after.link[after.start[:-1] + 1]][relayed], second[relayed])
@@ -102,7 +102,7 @@ def test_an_agg_that_fails_leaves_its_messages_to_the_others_of_its_plane():
     before = topology.routes(src, dst, key)
     far = np.repeat(before.hops > 2, before.hops) & (topology.links.dimension[before.link] == 1)
     for agg in of_kind(topology, "Agg").tolist():
-        left = without(topology, nodes=[agg])
+        left = remove_parts(topology, nodes=[agg])
         after = left.routes(src, dst, key)
         _check_whole(left, after, src, dst)
         assert np.array_equal(after.hops, before.hops)
@@ -121,15 +121,15 @@ def _time_s(topology):
 def test_an_all_to_all_goes_on_without_a_link_and_without_a_tor_but_takes_longer(line):
     topology = build_topology(line)
     whole = _time_s(topology)
-    assert _time_s(without(topology, links=_cables(topology, 1)[2])) > whole
-    assert _time_s(without(topology, nodes=of_kind(topology, "ToR")[:1])) > whole
+    assert _time_s(remove_parts(topology, links=_cables(topology, 1)[2])) > whole
+    assert _time_s(remove_parts(topology, nodes=of_kind(topology, "ToR")[:1])) > whole
 
 
 def test_two_nics_with_no_plane_in_common_left_are_joined_by_a_gpu_that_relays():
     topology = build_topology("hpn:segment:dims=4x2")
     tor = of_kind(topology, "ToR")
     cut = [np.isin(topology.links.src, ends) & np.isin(topology.links.dst, ends) for ends in ((0, tor[0]), (2, tor[1]))]
-    left = without(topology, links=np.flatnonzero(cut[0] | cut[1]))
+    left = remove_parts(topology, links=np.flatnonzero(cut[0] | cut[1]))
     for key in KEYS:
         route = left.routes([0], [2], [key])
         _check_whole(left, route, [0], [2])
@@ -140,7 +140,7 @@ def test_where_no_gpu_relays_the_refusal_names_the_pair_the_fault_and_the_routin
     topology = build_topology("hpn:dcn-plus:dims=1x2x2x2,aggs=2,parallel=2")
     dead = np.flatnonzero((topology.links.dimension == 1) & ((topology.links.src == 0) | (topology.links.dst == 0)))
     with pytest.raises(InputError) as refused:
-        without(topology, links=dead).routes([0], [2], [0])
+        remove_parts(topology, links=dead).routes([0], [2], [0])
     assert str(refused.value) == (
         "hpn:dcn-plus:dims=1x2x2x2,aggs=2,parallel=2 without the link NPU 0 to switch 12, the link NPU 0 to switch 13: "
         "no route from node 0 to node 2: links join them only through nodes that pass nothing on in this topology's routing"

@@ -11,7 +11,7 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from tests.topologies.hpn_nodes import of_kind
-from topologies.hpn.routes import paths
+from topologies.hpn.hash_routes import paths
 
 built = cache(build_topology)
 

@@ -8,7 +8,7 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies.hpn_nodes import PAPER
-from topologies.hpn.routes import paths
+from topologies.hpn.hash_routes import paths
 
 # Hashing
 

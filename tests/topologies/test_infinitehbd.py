@@ -14,11 +14,11 @@ from tests.topologies import counted
 from topologies.infinitehbd.circuits.fibres import bundles, states
 from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate
 from topologies.infinitehbd.circuits.rings import settings
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
+    return OcstrxPlan("infinitehbd", dims, k, tp, OcstrxRates(), closed, powers)
 
 
 def hbd(topology):

@@ -13,13 +13,13 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked, bundle, bundles, fibres, states
+from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked_distance, bundle, bundles, fibres, states
 from topologies.infinitehbd.circuits.orchestration import components
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
+    return OcstrxPlan("infinitehbd", dims, k, tp, OcstrxRates(), closed, powers)
 
 
 @pytest.mark.parametrize(("n", "k"), [(8, 2), (9, 2), (9, 4), (15, 3), (16, 3), (20, 4), (13, 6)])
@@ -45,7 +45,7 @@ def test_each_of_k_bundles_has_two_external_paths_and_only_an_odd_k_blocks_a_pai
     assert sorted(paths.values()) == sorted(product(bundles(p).tolist(), (1, 2)))
     torn = [(a, b) for a, b in product(away, away) if a < 0 < b and paths[a][0] == paths[b][0]]
     assert torn == ([(-k, k)] if k % 2 else [])
-    assert blocked(p) == (k if k % 2 else 0)
+    assert blocked_distance(p) == (k if k % 2 else 0)
 
 
 def test_a_place_no_fibre_leads_to_has_no_bundle():

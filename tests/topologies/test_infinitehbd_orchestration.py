@@ -8,11 +8,11 @@ import pytest
 
 from topologies.infinitehbd.circuits.fibres import fibres
 from topologies.infinitehbd.circuits.orchestration import cross_tor, deploy, groups, orchestrate
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
-    return Plan("infinitehbd", dims, k, tp, Rates(), closed, powers)
+    return OcstrxPlan("infinitehbd", dims, k, tp, OcstrxRates(), closed, powers)
 
 
 def sound(p, faulty):

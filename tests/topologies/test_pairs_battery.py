@@ -12,10 +12,10 @@ import pytest
 from emu.errors import InputError
 from emu.study.live.disturbed import disturbed
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.live.change import events_of, mending, taken
-from emu.topology.live.check import check_faults, nic_of
-from emu.topology.live.fault import Fault, parse_fault
-from emu.topology.live.mended import fabric
+from emu.topology.fault_injection.fault import Fault, parse_fault
+from emu.topology.fault_injection.fault_check import check_faults, nic_of
+from emu.topology.fault_injection.machine_state import machine_state
+from emu.topology.fault_injection.repair_action import events_of, lost_ranks, repair_action
 from emu.topology.orbits import components
 from emu.topology.placement import order
 
@@ -56,7 +56,7 @@ def systems():
 def on(line, faults, ranks):
     """What a job has around faults, or why it has nothing."""
     try:
-        return fabric(build(line), sorted(faults, key=str), ranks)
+        return machine_state(build(line), sorted(faults, key=str), ranks)
     except InputError as error:
         return str(error)
 
@@ -155,7 +155,7 @@ def check_pair(line, one, other, ranks):
     assert all(not isinstance(on(line, frozenset([each]), ranks), str) for each in both), "fewer faults leave less room"
     assert not isinstance(on(line, frozenset(both), max(1, ranks // 2)), str), "a smaller job finds no room"
     check_placed(line, both, ranks)
-    turned = fabric(topology, [other, one, other], ranks)
+    turned = machine_state(topology, [other, one, other], ranks)
     assert (turned.topology.name, turned.npus.tolist(), turned.broken) == (
         found.topology.name,
         found.npus.tolist(),
@@ -168,16 +168,16 @@ def check_mending(line, both, ranks):
     """A fault takes the ranks that move as it comes, and no time where it changes nothing."""
     topology = build(line)
     for before, now in ((both[:1], both), (both, both[1:]), (both, [])):
-        change = mending(topology, before, now, ranks)
+        change = repair_action(topology, before, now, ranks)
         was, then = (on(line, frozenset(faults), ranks) for faults in (before, now))
         assert change.took_fs >= 0
         assert bool(change.told) == (was.broken != then.broken)
         assert not change.took_fs or change.told
-        hit = {each.rank for each in taken(before, now, was.npus, then.broken.nodes)}
+        hit = {each.rank for each in lost_ranks(before, now, was.npus, then.broken.nodes)}
         lost = np.flatnonzero(np.isin(was.npus, then.broken.nodes))
         assert hit == set(lost.tolist())
     again = [*both, Fault(both[0].part, both[0].at, 2)]
-    assert mending(topology, both, again, ranks) == (0, "")
+    assert repair_action(topology, both, again, ranks) == (0, "")
     assert events_of(both, again) == events_of(again, both) == ()
 
 

@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts.facts import bisection, cut
 from tests.topologies import counted
-from topologies.railx.wiring import Group, System, circuits, strides
+from topologies.railx.rail_wiring import Group, System, circuits, strides
 
 SMALL = [f"railx:{v}:{e}" for v in ("torus", "hyperx", "dragonfly", "split") for e in TOPOLOGIES.find(f"railx:{v}").examples]
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))

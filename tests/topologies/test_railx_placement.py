@@ -6,7 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from topologies.railx.placement import available
+from topologies.railx.grid_placement import available
 
 
 def _size(rows, columns, faults):

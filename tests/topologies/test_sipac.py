@@ -10,9 +10,9 @@ from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from launch.papers.flex_sipac.counts import cus, flex, tpuv4
 from tests.topologies.sipac_jobs import near_of, set_up
-from topologies.sipac.jobs import initial, reconfigured
+from topologies.sipac.jobs import initial, reconfigure
 from topologies.sipac.levels import Levels, uniform
-from topologies.sipac.system import topology_of
+from topologies.sipac.sipac_system import topology_of
 
 
 def _graph(topology):
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused_in_a_line_that_says_what_can(line, message):
 )
 def test_jobs_that_cannot_be_set_up_are_refused(jobs, traffic, message):
     with pytest.raises(InputError) as refused:
-        reconfigured(initial(Levels("flex-sipac", 2, 2, 4)), jobs, traffic)
+        reconfigure(initial(Levels("flex-sipac", 2, 2, 4)), jobs, traffic)
     assert str(refused.value) == message
 
 

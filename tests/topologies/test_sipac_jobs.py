@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import flex_sipco
-from emu.collective.shape import Part
+from emu.collective.shape import PartialGrid
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies.sipac_jobs import near_of, set_up, table_of
 from topologies.sipac.assignment import distance, heuristic, program, scaled
 from topologies.sipac.combs import Lines, comb_lines
-from topologies.sipac.jobs import initial, moves, reconfigured, sequential
+from topologies.sipac.jobs import initial, moves, reconfigure, sequential
 from topologies.sipac.levels import Levels, Neighbours, uniform
 
 # Wavelengths for jobs
@@ -115,7 +115,7 @@ def test_jobs_of_eight_four_and_four_have_three_and_four_wavelengths_a_link(by):
 
 
 def test_flex_sipco_s_own_load_moves_wavelengths_to_the_links_that_carry_transit_chunks():
-    part = Part((4, 4), tuple(range(8)))
+    part = PartialGrid((4, 4), tuple(range(8)))
     built = flex_sipco.all_reduce(part)
     traffic = np.zeros((16, 16))
     np.add.at(traffic, (built.src, built.dst), 1)
@@ -181,8 +181,8 @@ def test_routes_of_a_job_stay_within_it_whatever_its_shape():
 def test_where_all_is_kept_or_no_job_runs_nothing_is_steered(by):
     static = initial(Levels("flex-sipac", 3, 2, 4), keep=1)
     for jobs in ([], [range(3)], [range(9)]):
-        assert moves(static, reconfigured(static, jobs, by=by)) == 0
-    assert (reconfigured(static, [range(9)], by=by).wavelengths == 1).all()
+        assert moves(static, reconfigure(static, jobs, by=by)) == 0
+    assert (reconfigure(static, [range(9)], by=by).wavelengths == 1).all()
 
 
 def test_no_light_leads_from_job_to_job_unless_all_links_keep_some():
@@ -203,9 +203,9 @@ def test_no_light_leads_from_job_to_job_unless_all_links_keep_some():
 @pytest.mark.parametrize("by", ["heuristic", "program"])
 def test_a_job_that_stays_keeps_its_wavelengths_and_nothing_moves_twice(by):
     first = set_up(4, 2, 15, [8, 4, 4], by)
-    again = reconfigured(first, sequential([8, 4, 4]), by=by)
+    again = reconfigure(first, sequential([8, 4, 4]), by=by)
     assert moves(first, again) == moves(again, first) == 0
-    then = reconfigured(first, [range(8), range(8, 16)], by=by)
+    then = reconfigure(first, [range(8), range(8, 16)], by=by)
     stays = (first.near.src < 8) & (first.near.dst < 8)
     assert np.array_equal(first.wavelengths[stays], then.wavelengths[stays])
     assert moves(first, then) == np.maximum(table_of(then) - table_of(first), 0)[8:, 8:].sum() > 0
@@ -266,7 +266,7 @@ def test_a_comb_s_lines_leave_by_one_port_each_and_unchanged_jobs_keep_them():
     first = set_up(4, 2, 15, [8, 4, 4])
     drawn = comb_lines(first.near, first.wavelengths, 15)
     lit = Lines(drawn.link, 14 - drawn.line)  # such as nobody would be given anew
-    then = reconfigured(first, [range(8), range(8, 16)])
+    then = reconfigure(first, [range(8), range(8, 16)])
     after = comb_lines(first.near, then.wavelengths, 15, lit)
     for end in (first.near.src, first.near.dst):
         assert np.bincount(end[after.link] * 15 + after.line).max() == 1

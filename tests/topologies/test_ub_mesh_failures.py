@@ -9,8 +9,8 @@ from emu.errors import InputError
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from topologies.ub_mesh.backup import redirected
-from topologies.ub_mesh.routes.recovery import recovery, users
+from topologies.ub_mesh.backup import redirection
+from topologies.ub_mesh.mesh_routes.recovery import recovery, users
 
 
 def test_the_backup_npu_stands_in_for_one_failed_npu_of_its_rack():
@@ -36,7 +36,7 @@ def test_of_two_failed_npus_of_a_rack_one_is_replaced():
 @pytest.mark.parametrize("failed", [0, 9, 63])
 def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_one_back_plane_and_in_900_ns(failed):
     rack = build_topology("ub-mesh:rack-full")
-    near, ways = redirected(rack, failed)
+    near, ways = redirection(rack, failed)
     backup = int(rack.place(64, [failed])[failed])
     assert sorted(near) == sorted(rack.links.dst[(rack.links.src == failed) & (rack.links.dst < 64)])
     for at, npu in enumerate(near.tolist()):

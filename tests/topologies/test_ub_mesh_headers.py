@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from tests.topologies.ub_mesh_asked import ROWS, asked
-from topologies.ub_mesh.routes.source_route import forward, pack
+from tests.topologies.ub_mesh_cases import ROWS, asked
+from topologies.ub_mesh.mesh_routes.source_route import forward, pack
 
 
 def _walk(header, hops):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from emu.arrays import column
 from emu.errors import InputError
-from emu.topology.path.deadlock import cycle
+from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Routes
-from tests.topologies.ub_mesh_asked import ROWS
-from topologies.ub_mesh.routes import apr
+from tests.topologies.ub_mesh_cases import ROWS
+from topologies.ub_mesh.mesh_routes import apr
 
 MESHES = [(3, 3), (4, 4), (3, 3, 3), (2, 2, 2, 2)]
 
@@ -72,13 +72,13 @@ def _digits(node):
 )
 def test_two_virtual_lanes_serve_every_pair_with_most_paths_and_cannot_deadlock(dims, usable, of, one_lane):
     paths = _all(dims)
-    kept = apr.usable(paths)
-    assert (len(kept), len(paths), len(apr.usable(paths, 1))) == (usable, of, one_lane)
+    kept = apr.drop_excess_lanes(paths)
+    assert (len(kept), len(paths), len(apr.drop_excess_lanes(paths, 1))) == (usable, of, one_lane)
     routes, lanes = _routes(kept)
     assert lanes.max() + 1 == ROWS["ub-vl"] == apr.LANES
     assert cycle(routes, lanes) == []
     assert cycle(routes) != []
-    assert all(apr.usable(between) for between in _paths(dims).values())
+    assert all(apr.drop_excess_lanes(between) for between in _paths(dims).values())
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.topology.path.deadlock import cycle
-from tests.topologies.ub_mesh_asked import ROWS, asked
+from emu.topology.paths.deadlock import cycle
+from tests.topologies.ub_mesh_cases import ROWS, asked
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.topology.parts.grid import Dimension, grid
-from emu.topology.parts.star import star
-from emu.topology.parts.wiring import Cables, wire
-from emu.topology.path.shortest import shortest
+from emu.topology.builders.grid import Dimension, grid
+from emu.topology.builders.star import star
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.paths.shortest import shortest
 from emu.topology.placement import by_axes, hubs, place, switches_add_assumption, with_helpers
 from emu.topology.topology import Topology
 

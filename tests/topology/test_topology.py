@@ -6,7 +6,7 @@ import pytest
 
 from emu.arrays import column
 from emu.errors import InputError
-from emu.topology.parts.grid import Dimension, grid
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 

@@ -12,7 +12,7 @@ from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.step.recorded import with_steps
-from emu.topology.parts.star import star
+from emu.topology.builders.star import star
 from emu.trace.check import check_trace
 from emu.trace.read import load, save
 from emu.trace.replay.replay import replay

@@ -1,10 +1,10 @@
-"""Settings of HPN that are words or may be 0, and those that several variants take alike."""
+"""Settings of HPN that are words or may be 0, and groups of settings that several variants share."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from emu.errors import must_be
-from emu.topology.catalogue import Kind, one_of
+from emu.topology.catalogue import SettingKind, one_of
 
 
 def _read_spares(text: str, name: str) -> int:
@@ -13,30 +13,30 @@ def _read_spares(text: str, name: str) -> int:
     return int(text)
 
 
-Spares = Annotated[int, Kind(_read_spares, str)]
+Spares = Annotated[int, SettingKind(_read_spares, str)]
 Way = Annotated[str, one_of("nvlink", "agg")]
 Hash = Annotated[str, one_of("polarised", "independent")]
 Paths = Annotated[str, one_of("disjoint", "hashed")]
 
 
 @dataclass(frozen=True)
-class Hashed:
-    """How the equal ways of a network that was not built for disjoint paths are taken."""
+class HashSettings:
+    """The settings of the choice among equal paths, for networks that were not built for disjoint paths."""
 
-    hash: Hash = "polarised"  # whether all switches hash a message's five-tuple alike (2.2), or each tier in its own way
-    paths: Paths = "hashed"  # whether the connections of a pair are chosen on disjoint paths (6.1), or left to the hash
+    hash: Hash = "polarised"  # whether all switches hash a message's five-tuple in one way (2.2), or each tier in its own
+    paths: Paths = "hashed"  # whether hosts choose disjoint paths for a pair's connections (6.1), or the hash picks paths
 
 
 @dataclass(frozen=True)
-class Chosen(Hashed):
-    """The same of HPN, whose hosts choose."""
+class HpnHashSettings(HashSettings):
+    """The settings of the choice among equal paths for HPN, whose hosts choose disjoint paths by default."""
 
     paths: Paths = "disjoint"
 
 
 @dataclass(frozen=True)
-class Joined(Chosen):
-    """What the hosts of segments that Aggs join have to choose from."""
+class HostSettings(HpnHashSettings):
+    """The settings of hosts where Aggs join several segments."""
 
-    backup: Spares = 0  # hosts of a segment that stand by
-    cross_rail: Way = "nvlink"  # how a message gets to another rail: over the GPU of its host that is on it, or over an Agg
+    backup: Spares = 0  # backup hosts of a segment
+    cross_rail: Way = "nvlink"  # route to another rail: over the GPU of the host that is on that rail, or over an Agg

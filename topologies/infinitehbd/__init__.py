@@ -1,10 +1,10 @@
 """InfiniteHBD: nodes of GPUs on a line, joined to rings of any length by transceivers that are optical switches (OCSTrx).
 
-Shou et al., InfiniteHBD: Building Datacenter-Scale High-Bandwidth Domain for LLM with Optical Circuit Switching Transceivers
-(SIGCOMM 2025). `system` has the rings as the catalogue knows them, `binary` the wiring for all-to-all (appendix G), `plan`
-the sizes of both, `wiring` their links; `circuits` is how OCSTrx are set to make rings around faults.
+Source: Shou et al., InfiniteHBD: Building Datacenter-Scale High-Bandwidth Domain for LLM with Optical Circuit Switching
+Transceivers (SIGCOMM 2025). `ring_line` has the rings of the catalogue, `binary` the wiring for all-to-all (appendix G),
+`ocstrx_plan` the sizes of both, `ring_wiring` their links. `circuits` sets OCSTrx to make rings around faults.
 """
 
-from topologies.infinitehbd import binary, system
+from topologies.infinitehbd import binary, ring_line
 
-__all__ = ["binary", "system"]
+__all__ = ["binary", "ring_line"]

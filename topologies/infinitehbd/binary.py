@@ -1,8 +1,9 @@
 """Fibres to the nodes 1, 2, 4 ... away, so that every partner of Binary Exchange is a neighbour (InfiniteHBD, 7, appendix G).
 
-n nodes of R GPUs in groups of 2^K, bits b < K; P asked pairs. Bundles turn between rounds (Fast Switch, G.1), so all their
-paths are links here, and what a message needs of them is asked of `circuits`. Cables: those of nodes, bundle by bundle; the
-two of each fibre, bit by bit, upper lanes and lower; those to the DCN.
+Bundles turn between rounds (Fast Switch, G.1). So all their paths are links here, and `circuits` gives what a message needs of
+them. Cables: those of nodes, bundle by bundle; the two of each fibre, bit by bit, upper lanes and lower; those to the DCN.
+Letters:
+n nodes of R GPUs in groups of 2^K, bits b < K; P pairs.
 """
 
 from dataclasses import replace
@@ -13,21 +14,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import join
+from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Invariants, Latency, topology
-from emu.topology.parts.routing import join
-from emu.topology.parts.wiring import Cables, wire
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
-from emu.topology.usable import in_blocks
+from emu.topology.usable_npus import in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
-from topologies.infinitehbd.drawing import draw
-from topologies.infinitehbd.plan import TURN, Plan, Rates
-from topologies.infinitehbd.system import SOURCE
-from topologies.infinitehbd.wiring import TIERS, assumptions, bill, dims
+from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.ring_line import SOURCE
+from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
+from topologies.infinitehbd.tor_drawing import draw
 
 
-def _known(nodes: int, gpus: int, k: int, rates: Rates, **_: object) -> Invariants:
-    """A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that it is at."""
+def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
+    """Return the invariants of a wiring.
+
+    A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that the GPU is at.
+    """
     plan = _plan(nodes, gpus, k, rates)
     bits = np.arange(2**k)[:, None] >> np.arange(k) & 1  # [nodes of a group, K] 1: the partner is down the line
     at = np.zeros((2**k, gpus), np.int64)
@@ -39,8 +43,8 @@ def _known(nodes: int, gpus: int, k: int, rates: Rates, **_: object) -> Invarian
     return Invariants(links, (int(at.min()) + 3, int(at.max()) + 3), 2, shortest=False, npus=nodes * gpus, switches=1)
 
 
-def _plan(nodes: int, gpus: int, k: int, rates: Rates) -> Plan:
-    return Plan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
+def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
+    return OcstrxPlan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
 @topology(
@@ -50,15 +54,15 @@ def _plan(nodes: int, gpus: int, k: int, rates: Rates) -> Plan:
     full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
     invariants=_known,
 )
-def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: Rates) -> Topology:
-    """Fibres to nodes 1, 2, 4 ... 2^(K-1) away: Binary Exchange in groups of 2^K nodes, bundles turned between rounds.
+def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: OcstrxRates) -> Topology:
+    """Join nodes 1, 2, 4 ... 2^(K-1) apart by fibres, for Binary Exchange in groups of 2^K nodes; bundles turn between rounds.
 
     Args:
-        nodes: In all, a multiple of 2^K.
-        gpus: R, of a node.
-        k: K, bundles of OCSTrx of a node.
-        reconfiguration: How long a bundle takes to turn.
-        rates: Of GPUs and links.
+        nodes: All nodes, a multiple of 2^K.
+        gpus: R: GPUs of a node.
+        k: K: bundles of OCSTrx of a node.
+        reconfiguration: Time that a bundle takes to turn.
+        rates: Rates of GPUs and links.
     """
     plan = _plan(nodes, gpus, k, rates)
     check_link_count(plan.name, 2 * (2 * plan.npus + nodes * k))
@@ -81,7 +85,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
     )
 
 
-def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
+def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
     return (
         f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
         "(60-80 us, 5.1)",
@@ -91,7 +95,7 @@ def _rules(plan: Plan, turn_fs: int) -> tuple[str, ...]:
     )
 
 
-def _cables(plan: Plan) -> list[Cables]:
+def _cables(plan: OcstrxPlan) -> list[Cables]:
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     latency = plan.rates.latency
     kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]
@@ -105,44 +109,48 @@ def _cables(plan: Plan) -> list[Cables]:
 
 
 class _Walk(NamedTuple):
-    """[P] hops from GPU to GPU of a node."""
+    """Hops from GPU to GPU within a node, for P messages."""
 
     node: I64
-    gpu: I64  # that it begins at
+    gpu: I64  # GPU at which it begins
     up: Bool
     hops: I64
 
     def by(self, nth: ArrayLike, gpus: int) -> I64:
-        """The bundle that the nth hop crosses."""
+        """Return the bundle that the nth hop crosses."""
         ahead = self.gpu[:, None] + np.where(self.up[:, None], nth, -1 - np.asarray(nth))
         return column(ahead.ravel() % gpus, np.int64).reshape(ahead.shape)
 
     def links(self, gpus: int) -> I64:
-        """[P, R] the links; -1 for none."""
+        """Return [P, R] the links; -1 for none."""
         nth = np.arange(gpus)
         link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
         return np.where(nth < self.hops[:, None], link, -1)
 
     def crosses(self, which: I64, gpus: int) -> Bool:
-        """[P, K] whether it crosses each of these bundles."""
+        """Return [P, K] whether each message crosses each of these bundles."""
         begin = self.gpu[:, None]
         nth = np.where(self.up[:, None], which - begin, begin - 1 - which) % gpus
         return nth < self.hops[:, None]
 
 
 class _Way(NamedTuple):
-    """[P] a message's way through the HBD."""
+    """The paths of P messages through the HBD."""
 
     joined: Bool  # whether the nodes are two, and a fibre joins them
     within: Bool  # whether they are one; where neither, the message takes the DCN
     out: _Walk
     into: _Walk
-    lower: Bool  # which lanes of the bundle that is lit
-    ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # that bundle and its state, on either node
+    lower: Bool  # whether it takes the lower lanes of the bundle that is lit
+    ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # the bundle that is lit and its state, on either node
 
 
-def _way(plan: Plan, src: I64, dst: I64, key: I64) -> _Way:
-    """Of the two lanes of the bundle that is lit the one with fewer GPUs between, and within a node the shorter way."""
+def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
+    """Return the paths of messages.
+
+    Of the two lanes of the bundle that is lit, a message takes the one with fewer GPUs between; within a node it goes the
+    shorter way.
+    """
     r = plan.gpus
     (node, g), (there, h) = np.divmod(src, r), np.divmod(dst, r)
     differ = node ^ there
@@ -165,8 +173,8 @@ def _way(plan: Plan, src: I64, dst: I64, key: I64) -> _Way:
     )
 
 
-def _route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
-    """To the lanes, over the fibre and on; by the DCN where there is no fibre, and to and from its switch."""
+def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
+    """Return routes to the lanes, over the fibre and on; by the DCN where there is no fibre, and to and from its switch."""
     way = _way(plan, src, dst, key)
     differ, low = way.out.node ^ way.into.node, np.minimum(way.out.node, way.into.node)
     bit = np.frexp(np.where(way.joined, differ, 1))[1].astype(np.int64) - 1
@@ -185,8 +193,8 @@ def _route(plan: Plan, src: I64, dst: I64, key: I64) -> Routes:
     )
 
 
-def _needs(plan: Plan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
-    """[P, 2K] the bundles of both nodes, -1 for those that a message does not meet, and the states that it needs."""
+def _needs(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
+    """Return [P, 2K] the bundles of both nodes, -1 for those that a message does not meet, and the states that it needs."""
     way, which = _way(plan, src, dst, key), bundles(plan)
     switches, wanted = [], []
     for walk, (lit, state) in zip((way.out, way.into), way.ends, strict=True):

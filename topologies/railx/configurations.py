@@ -1,4 +1,4 @@
-"""Settings of RailX's optical switches (3.3): torus, HyperX, dragonfly, and dimensions split as a job wants them."""
+"""Settings of RailX's optical switches (3.3): torus, HyperX, dragonfly, and dimensions that are split for a job."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ import numpy as np
 
 from emu.decompose import NONE
 from emu.errors import must_be
-from emu.topology.catalogue import Count, Dims, Invariants, Kind, topology
+from emu.topology.catalogue import Count, Dims, Invariants, SettingKind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.railx.mending import mended
-from topologies.railx.placement import placer
-from topologies.railx.routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.wiring import NAME, Group, Hardware, System, check, links_of, shifts
+from topologies.railx.grid_placement import placer
+from topologies.railx.rail_repair import repair_grid
+from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
+from topologies.railx.rail_wiring import NAME, Group, Hardware, System, check, links_of, shifts
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 
@@ -41,7 +41,7 @@ def _show_rails(split: Split) -> str:
     return "/".join("+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in axis) for axis in split)
 
 
-Rails = Annotated[Split, Kind(_read_rails, _show_rails)]
+Rails = Annotated[Split, SettingKind(_read_rails, _show_rails)]
 
 
 def _finish(system: System, variant: str, router: Callable[[System], Router], *more: str, vcs: int = 0) -> Topology:
@@ -60,7 +60,7 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
         placer(system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
-        mender=partial(mended, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
+        mender=partial(repair_grid, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
     )
 
 
@@ -79,7 +79,7 @@ def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
 
 
 def _draw(system: System) -> Drawing:
-    """Meshes as squares where their nodes are in the grid, with room between them for the rails."""
+    """Return a drawing with meshes as squares in the grid of nodes, and room between them for the rails."""
     Y, X, y, x = np.unravel_index(np.arange(system.npus), (*system.sizes[::-1], system.m, system.m))
     pitch = system.m + 1.2 + 0.25 * min(system.r, 8)
     at = np.stack((X * pitch + x, -Y * pitch - y), axis=-1).astype(np.float64)
@@ -104,10 +104,10 @@ def _known(system: System, diameter: int | None, bisection_Bps: float | None, *,
 
 
 def _halving(system: System, across: tuple[int, int]) -> float | None:
-    """Least bandwidth one way through the middle of X, of Y or of the meshes; None: all are odd.
+    """Return the least bandwidth one way through the middle of X, of Y or of the meshes; None: all are odd.
 
     Args:
-        system: Whose rows and columns, halved, are cut in `across` rails each.
+        system: The system, whose rows and columns are cut in `across` rails each when they are halved.
         across: Rails, both ways, through the middle of a row and of a column.
     """
     B, r, sizes = system.hardware.bandwidth, system.r, system.sizes
@@ -124,7 +124,7 @@ def _torus(m: int, n: int, nodes: Sequence[int], hardware: Hardware) -> System:
 
 
 def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware) -> Invariants:
-    """As a torus of chips, whose links between nodes are n in parallel."""
+    """Return the invariants of a torus of chips whose links between nodes are n in parallel."""
     system = _torus(m, n, nodes, hardware)
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
@@ -139,13 +139,13 @@ def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware
     invariants=_torus_invariants,
 )
 def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> Topology:
-    """All rails of a row or column parallel rings (3.3.1): up to R/2 x R/2 nodes of m x m chips, a torus of chips.
+    """Make all rails of a row or column parallel rings (3.3.1): up to R/2 x R/2 nodes of m x m chips, a torus of chips.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
-        nodes: Along X and Y.
-        hardware: Its links and switches.
+        nodes: Numbers of nodes along X and Y.
+        hardware: Settings of links and switches.
     """
     system = _torus(m, n, nodes, hardware)
     nearer = "of two equally near ways round a ring an even key goes up, an odd one down"
@@ -179,13 +179,13 @@ _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2
 
 @topology("railx:hyperx", source=_SOURCE, examples=_HYPERX_EXAMPLES, full=("m=7,n=9", "m=4,n=2"), invariants=_hyperx_invariants)
 def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
-    """Rails as the rings of a Hamiltonian decomposition (3.3.2): all nodes of a row or column joined, (mn/a + 1)^2 nodes.
+    """Make rails the rings of a Hamiltonian decomposition (3.3.2): all nodes of a row or column joined, (mn/a + 1)^2 nodes.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
         a: Two nodes of a row or column are joined by 2a rails.
-        hardware: Its links and switches.
+        hardware: Settings of links and switches.
     """
     return _finish(_hyperx(m, n, a, hardware), "hyperx", minimal)
 
@@ -196,7 +196,7 @@ def _nonminimal_invariants(**settings: Any) -> Invariants:
 
 @topology("railx:hyperx-nonminimal", source=_SOURCE, examples=_HYPERX_EXAMPLES[:3], invariants=_nonminimal_invariants)
 def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
-    """The HyperX with routes over a column of nodes that a hash takes (4.1.2): two nodes use many rails, not two."""
+    """Route the HyperX over a column of nodes that a hash picks (4.1.2): two nodes use many rails, not two."""
     chosen = "nothing measures congestion: the column that a message takes on its way is as if drawn at random"
     return _finish(_hyperx(m, n, a, hardware), "hyperx-nonminimal", nonminimal, chosen, vcs=4)
 
@@ -221,13 +221,13 @@ def _dragonfly_invariants(**settings: Any) -> Invariants:
     invariants=_dragonfly_invariants,
 )
 def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> Topology:
-    """Rows of r+1 nodes each to each other are groups; the Y-rails of all columns share the rings that join up to R/2 groups.
+    """Join rows of r+1 nodes completely as groups; the Y-rails of all columns share the rings that join up to R/2 groups.
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge; r = m n.
-        groups: Rows.
-        hardware: Its links and switches.
+        groups: Number of groups, which are rows.
+        hardware: Settings of links and switches.
     """
     system = _dragonfly(m, n, groups, hardware)
     turns = f"the groups - 1 = {groups - 1} rings of Y take turns over the rails of column 0, then of column 1, and so on"
@@ -259,13 +259,13 @@ def _split_invariants(**settings: Any) -> Invariants:
     invariants=_split_invariants,
 )
 def split(m: Count, n: Count, rails: Rails, hardware: Hardware) -> Topology:
-    """Rails of X and of Y parted into logical dimensions, each a ring or an all-to-all (3.3.4, Dimension Splitting).
+    """Split the rails of X and of Y into logical dimensions, each a ring or an all-to-all (3.3.4, Dimension Splitting).
 
     Args:
         m: Chips along a node's edge.
         n: Ports along a chip's edge.
         rails: X/Y, the dimensions of each joined by +: Cs@r is a ring of s nodes on r rails, Ks@r an all-to-all.
-        hardware: Its links and switches.
+        hardware: Settings of links and switches.
     """
     order = "a message takes the logical dimensions in the order that they are written, X before Y"
     return _finish(_split(m, n, rails, hardware), "split", minimal, order)

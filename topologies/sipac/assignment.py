@@ -1,8 +1,8 @@
-"""How many wavelengths each link gets, so that they are in proportion to what it carries (Flex-SiPAC 3.C).
+"""The assignment of wavelengths to links, in proportion to what each link carries (Flex-SiPAC 3.C).
 
-The integer program of equation 1, min sum (lambda - t)^2 where no CU sends or receives more than w, and the paper's
-heuristic. t is the traffic in wavelengths: equation 1 compares it with counts of them, so it is scaled until what a CU
-sends and receives is w (the paper does not say how). E links, N CUs.
+It has the integer program of equation 1, min sum (lambda - t)^2 where no CU sends or receives more than w, and the paper's
+heuristic. t is the traffic in wavelengths: equation 1 compares it with counts of them, so it is scaled until what a CU sends
+and receives is w (the paper does not say how). Letters: E links, N CUs.
 """
 
 import importlib
@@ -14,14 +14,14 @@ from emu.arrays import F64, I64, column
 from emu.errors import must_be
 from topologies.sipac.levels import Neighbours
 
-_MOST_STEPS = 2**19  # variables of a program
-_NEARLY = 1e-10  # of w: two scaled sums that differ by less are equal
+_MOST_STEPS = 2**19  # largest number of variables of a program
+_NEARLY = 1e-10  # two scaled sums that differ by less than this share of w are equal
 _ROUNDS = 1000
-_MOVE = 1e-4  # what moving a wavelength costs, so that it decides between assignments that are equally near
+_MOVE = 1e-4  # cost of a moved wavelength, which decides between assignments that are equally near
 
 
 def scaled(near: Neighbours, traffic: F64, w: int) -> F64:
-    """[E] traffic as wavelengths: every CU's sums are w where that can be, else as near to it as its neighbours' allow.
+    """Return [E] traffic as wavelengths: every CU's sums are w where that is possible, else as near as its neighbours allow.
 
     Args:
         near: Links that carry something.
@@ -44,40 +44,43 @@ def scaled(near: Neighbours, traffic: F64, w: int) -> F64:
 
 
 def distance(t: F64, wavelengths: I64) -> float:
-    """What equation 1 minimises."""
+    """Return the value that equation 1 minimises."""
     return float(((wavelengths - t) ** 2).sum())
 
 
-class _Wanted(NamedTuple):
-    """What the heuristic comes near to."""
+class _HeuristicTarget(NamedTuple):
+    """The target of the heuristic."""
 
-    t: F64  # [E]
-    before: I64  # [E] what is set up now
-    least: int  # wavelengths that each link is left
+    t: F64  # [E] wavelengths to come near to
+    before: I64  # [E] wavelengths that are set up now
+    least: int  # wavelengths that every link keeps
 
 
 def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
-    """[E] round to the nearest; take from CUs with too many, where lambda - t is most; give what is left where it is least.
+    """Return [E] wavelengths: rounded, taken from CUs with too many where lambda - t is largest, then given where it is least.
 
-    Of equal links those go first that move back to `before`, then by turns. No wavelength is left dark that two CUs with
-    room could share, even where lambda comes farther from t by it; the program leaves it.
+    Of equal links those come first that move back to `before`, then they take turns. No wavelength is left dark that two CUs
+    with room could share, even where lambda moves away from t by it; the program leaves such a wavelength dark.
 
     Args:
-        near: Links to be given wavelengths.
+        near: Links that get wavelengths.
         t: [E] wavelengths to come near to.
         w: Wavelengths of a CU.
-        before: [E] what is set up now.
-        least: Wavelengths that each link is left, for all of which w is enough.
+        before: [E] wavelengths that are set up now.
+        least: Wavelengths that every link keeps; w is enough for all of them.
     """
     found = np.maximum(np.rint(t).astype(np.int64), least)
     for sign in (-1, 1):
-        while _deal(near, _Wanted(t, before, least), w, found, sign):
+        while _deal(near, _HeuristicTarget(t, before, least), w, found, sign):
             pass
     return column(found, np.int64)
 
 
-def _deal(near: Neighbours, wanted: _Wanted, w: int, found: I64, sign: int) -> bool:
-    """Take (-1) a wavelength from each link of a CU that has too many, or give (1) one to each between two with room."""
+def _deal(near: Neighbours, wanted: _HeuristicTarget, w: int, found: I64, sign: int) -> bool:
+    """Take (-1) a wavelength from each link of a CU with too many, or give (1) one to each link with room at both ends.
+
+    Return whether any wavelength was taken or given.
+    """
     out, into = (end.astype(np.int64) for end in near.sums(found))
     ends = np.stack((out[near.src], into[near.dst]))
     asked = np.asarray((ends > w).any(axis=0) & (found > wanted.least) if sign < 0 else (ends < w).all(axis=0))
@@ -97,13 +100,13 @@ def _deal(near: Neighbours, wanted: _Wanted, w: int, found: I64, sign: int) -> b
 
 
 def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
-    """[E] the optimum of equation 1 by HiGHS; of equal ones one with fewest changes to `before`.
+    """Return [E] the optimum of equation 1 by HiGHS; of equal optima, one with the fewest changes to `before`.
 
     The square is written exactly: the k-th wavelength of a link is a variable of 0 or 1 that adds (k - t)^2 - (k - 1 - t)^2,
-    which grows with k. Arguments as of `heuristic`.
+    which grows with k. The arguments are those of `heuristic`, and `name`, which errors begin with.
 
     Raises:
-        InputError: more than 2**19 variables.
+        InputError: There are more than 2**19 variables.
     """
     count = len(t)
     if count * w > _MOST_STEPS:

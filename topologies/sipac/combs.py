@@ -1,7 +1,7 @@
-"""Which wavelengths a link gets: lines of its sender's comb, none of them twice at a sender or at a receiver.
+"""The wavelengths of each link: lines of its sender's comb, none of them twice at a sender or at a receiver.
 
 Flex-SiPAC 3.C routes each WSS by colouring a graph of signals, with DSatur. Signals clash where they share a sender or a
-receiver, so the colours are those of the edges of a bipartite graph, and as many as its largest degree always do (König
+receiver, so the colours are those of the edges of a bipartite graph, and as many as its largest degree are always enough (König
 1916), not only for one WSS: a comb has each line once for all its CU's ports.
 """
 
@@ -15,24 +15,24 @@ from topologies.sipac.levels import Neighbours
 
 
 class Lines(NamedTuple):
-    """Signals, in the order of links; S of them."""
+    """The comb lines of links: S signals, in the order of links."""
 
-    link: I64  # [S]
+    link: I64  # [S] link of each signal
     line: I64  # [S] 0..w-1
 
 
 def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None = None) -> Lines:
-    """The comb lines of each link.
+    """Return the comb lines of each link.
 
     Args:
-        near: Links.
-        wavelengths: [E] how many each gets.
+        near: The links.
+        wavelengths: [E] how many lines each link gets.
         w: Lines of a comb.
-        before: Of the same links; what can stay stays, but for the chains of lines that two by two change places so that
-            new signals find room.
+        before: The earlier lines of the same links. They stay where they can; chains of lines may change places in pairs to
+            make room for new signals.
 
     Raises:
-        InputError: a CU sends or receives more than w.
+        InputError: A CU sends or receives more than w.
     """
     most = int(np.concatenate(near.sums(wavelengths)).max(initial=0))
     if most > w:
@@ -51,14 +51,14 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
 
 
 def _kept(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
-    """Of each link as many of the lines that it had as it still has."""
+    """Return, for each link, as many of its earlier lines as it still has."""
     place = np.arange(len(before.link)) - np.searchsorted(before.link, before.link)
     stays = place < wavelengths[before.link]
     return before.link[stays].tolist(), before.line[stays].tolist()
 
 
 class _Combs:
-    """Which link has each line of each CU, as it sends and as it receives; -1 where none."""
+    """The link that has each line of each CU, as sender and as receiver; -1 where none has."""
 
     def __init__(self, near: Neighbours, w: int) -> None:
         self.src, self.dst = near.src.tolist(), near.dst.tolist()
@@ -80,7 +80,7 @@ class _Combs:
         self.free_received[j] |= 1 << line
 
     def add(self, link: int) -> None:
-        """A line that is free at both ends; if there is none, one that a chain of two lines, swapped, makes free."""
+        """Give a link a line that is free at both ends, or one that becomes free when two lines are swapped along a chain."""
         free, wanted = self.free_sent[self.src[link]], self.free_received[self.dst[link]]
         line = _lowest(free & wanted or free)
         if not free & wanted:
@@ -88,7 +88,7 @@ class _Combs:
         self.put(link, line)
 
     def _swap(self, receiver: int, a: int, b: int) -> None:
-        """Change lines a and b on the chain that starts where `receiver` receives a; it never comes to who has a free."""
+        """Swap lines a and b on the chain that starts where `receiver` receives a; the chain never reaches a CU with a free."""
         chain, held, line = [], self.received[receiver][a], a
         while held >= 0:
             chain.append((held, line))

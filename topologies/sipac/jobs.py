@@ -1,6 +1,6 @@
-"""What is set up for the jobs that run, and what changes when they change: once for each job that comes or goes (3.C).
+"""Wavelengths for the jobs that run, and the change when jobs come or go: wavelengths move once for each such change (3.C).
 
-Wavelengths between CUs of different jobs go to links within them. CUs in no job leave theirs as they are among themselves.
+Wavelengths between CUs of different jobs go to links within jobs. CUs in no job leave theirs as they are among themselves.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Configuration:
-    """Wavelengths as they are set up."""
+    """The wavelengths that are set up, and the jobs they serve."""
 
     levels: Levels
     near: Neighbours  # all links
-    keep: int  # wavelengths that every link keeps whatever the jobs; the rest is steered
-    job: I64  # [N] of each CU; -1: none
-    wavelengths: I64  # [E]
+    keep: int  # wavelengths that every link keeps whatever the jobs are; the others move
+    job: I64  # [N] job of each CU; -1: none
+    wavelengths: I64  # [E] wavelengths of each link
 
 
 def initial(levels: Levels, keep: int = 0) -> Configuration:
-    """No job; wavelengths are spread evenly.
+    """Return the configuration without jobs, in which wavelengths are spread evenly.
 
     Raises:
-        InputError: as `Levels.check`, or `keep` is more than w has for every neighbour.
+        InputError: See `Levels.check`; or w has fewer than `keep` for every neighbour.
     """
     levels.check()
     most = levels.w // levels.degree
@@ -42,30 +42,30 @@ def initial(levels: Levels, keep: int = 0) -> Configuration:
 
 
 def sequential(sizes: Sequence[int]) -> list[I64]:
-    """Jobs of these sizes on CUs one after another, as the paper maps them (6.A.1)."""
+    """Return the CUs of jobs of these sizes, one job after another, as the paper maps them (6.A.1)."""
     return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
-def reconfigured(
+def reconfigure(
     now: Configuration,
     jobs: Sequence[ArrayLike],
     traffic: ArrayLike | None = None,
     by: str = "heuristic",
     dark: Bool | None = None,
 ) -> Configuration:
-    """What is set up once these jobs run, as near to `now` as serves them equally well.
+    """Return the configuration for some jobs: of those that serve them equally well, the nearest to `now`.
 
     Args:
-        now: What is set up.
-        jobs: The CUs of each.
-        traffic: [N, N] what each CU sends to each in any unit, of which what stays within a job and goes to a neighbour
-            counts; unless given, SiPCO's, which loads all links of a job equally.
+        now: The present configuration.
+        jobs: The CUs of each job.
+        traffic: [N, N] amounts that each CU sends to each in any unit, of which those within a job and to a neighbour count.
+            None: SiPCO's, which loads all links of a job equally.
         by: heuristic or program.
-        dark: [E] links that no light can take, as they have failed; None: none has. Each other link of a job is left a
-            wavelength, as scaled traffic may leave none for the middle of a way that is the only one left.
+        dark: [E] whether each link has failed and can take no light; None: none has. Each other link of a job keeps a
+            wavelength, because scaled traffic may leave none for the middle of the only path that is left.
 
     Raises:
-        InputError: CUs that are not there or given twice, a job that no links within it join, or no such traffic or way.
+        InputError: CUs do not exist or are given twice, no links within a job join it, or `traffic` or `by` is invalid.
     """
     near, gone = now.near, np.zeros(len(now.wavelengths), np.bool_) if dark is None else dark
     job = _jobs(now, jobs, gone)
@@ -80,7 +80,7 @@ def reconfigured(
 
 
 def _volume(now: Configuration, traffic: ArrayLike) -> F64:
-    """[E] what each link carries."""
+    """Return [E] the traffic that each link carries."""
     n, table = now.near.n, np.asarray(traffic, np.float64)
     if table.shape != (n, n) or not (np.isfinite(table) & (table >= 0)).all():
         got = table.shape if table.shape != (n, n) else table.min()
@@ -101,12 +101,12 @@ def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by:
 
 
 def moves(before: Configuration, after: Configuration) -> int:
-    """Wavelengths that a transmitter and a WSS turn to another link."""
+    """Return the number of wavelengths that a transmitter and a WSS turn to another link."""
     return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
 
 
 def _jobs(now: Configuration, jobs: Sequence[ArrayLike], gone: Bool) -> I64:
-    """[N] the job of each CU, whose links that work join it."""
+    """Return [N] the job of each CU, after the check that working links within each job join it."""
     name, n = now.levels.name, now.near.n
     members = [column(cus, np.int64) for cus in jobs]
     asked = np.concatenate([*members, np.zeros(0, np.int64)])

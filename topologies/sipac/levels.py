@@ -1,7 +1,8 @@
-"""SiPAC(r, L) as neighbours: N = r^L CUs whose digits u_0 .. u_(L-1) name them, level 0 the fastest.
+"""SiPAC(r, L) as neighbours: N = r^L CUs with the digits u_0 .. u_(L-1), level 0 the fastest.
 
-Flex-SiPAC 3.A: the r CUs that differ in digit l only have a port each on one WSS of level l, and light leads from each to
-every other. The paper writes SiPAC(r, l) with l = L - 1, and Flex-SiPAC(r, L). E links, a neighbour one way each.
+Source: Flex-SiPAC 3.A. The r CUs that differ in digit l only have a port each on one WSS of level l, and light leads from each
+to every other. The paper writes SiPAC(r, l) with l = L - 1, and Flex-SiPAC(r, L). Letter: E links, one in each direction
+between neighbours.
 """
 
 from dataclasses import dataclass
@@ -10,15 +11,15 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
-from emu.topology.parts.grid import Dimension, grid
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.topology import Topology, check_link_count
 
-_MOST_LEVELS = 24  # of two CUs a WSS; more have over 2**24 links
+_MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even with two CUs a WSS
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How many there are of what; and a transmitter's w wavelengths of `rate_Bps` each."""
+    """The sizes of a SiPAC: ports, levels and wavelengths."""
 
     name: str
     r: int
@@ -27,24 +28,24 @@ class Levels:
 
     @property
     def npus(self) -> int:
-        """N."""
+        """The number of CUs, N."""
         return int(self.r**self.L)
 
     @property
     def degree(self) -> int:
-        """Neighbours of a CU."""
+        """The number of neighbours of a CU."""
         return self.L * (self.r - 1)
 
     @property
     def switches(self) -> int:
-        """M, the WSS of all levels."""
+        """The number of WSS of all levels, M."""
         return int(self.L * self.r ** (self.L - 1))
 
     def check(self) -> None:
-        """Refuse what cannot be built, or leaves neighbours without light.
+        """Check that the sizes can be built and leave every neighbour light.
 
         Raises:
-            InputError: naming r, L or w, and what works.
+            InputError: They cannot. The message names r, L or w, and what works.
         """
         if self.r < 2:
             raise must_be(self.name, "r", "2 or more ports of a WSS", self.r)
@@ -56,7 +57,7 @@ class Levels:
             raise must_be(self.name, "w", what, self.w, "take more wavelengths, or a smaller r or L")
 
     def lattice(self, bandwidth_Bps: float, latency_fs: int) -> Topology:
-        """All neighbours joined alike; a message goes level 0 first."""
+        """Return the topology in which all neighbours have equal links; a message goes along level 0 first."""
         return grid(self.name, [Dimension(self.r, "complete", bandwidth_Bps, latency_fs)] * self.L)
 
 
@@ -64,17 +65,17 @@ class Levels:
 class Neighbours:
     """Some of the links of a lattice, in its order."""
 
-    n: int  # CUs
-    src: I64  # [E]
-    dst: I64  # [E]
-    turn: I64  # [E] when spare wavelengths are dealt out, whose turn it is: a link and its way back have the same
+    n: int  # number of CUs
+    src: I64  # [E] CU that sends
+    dst: I64  # [E] CU that receives
+    turn: I64  # [E] turn in which a spare wavelength is given; a link and its reverse have the same
 
     def of(self, which: Bool) -> "Neighbours":
-        """Those where `which` is set."""
+        """Return the links where `which` is true."""
         return Neighbours(self.n, self.src[which], self.dst[which], self.turn[which])
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
-        """[N] and [N] what each CU sends and what it receives."""
+        """Return the sums of what each CU sends and of what it receives, [N] and [N]."""
         return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
 
     def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
@@ -82,7 +83,7 @@ class Neighbours:
 
 
 def neighbours(levels: Levels) -> Neighbours:
-    """All links; turns go round the levels, and on each they join the CUs of a WSS two by two, or for odd r in rings."""
+    """Return all links; turns go round the levels, and on each join the CUs of a WSS in pairs, or for odd r in rings."""
     links = levels.lattice(1.0, 0).links
     level = levels.L - 1 - links.dimension.astype(np.int64)
     stride = levels.r**level
@@ -92,7 +93,10 @@ def neighbours(levels: Levels) -> Neighbours:
 
 
 def _class(r: int, a: I64, b: I64) -> I64:
-    """To which of the parts of a WSS's full mesh two ports belong: r - 1 perfect matchings, or (r - 1)/2 rings for odd r."""
+    """Return the part of a WSS's full mesh that joins two ports.
+
+    The parts are r - 1 perfect matchings, or (r - 1)/2 rings for odd r.
+    """
     if r & (r - 1) == 0:
         return column((a ^ b) - 1, np.int64)  # matchings of aligned halves too
     if r % 2:
@@ -102,9 +106,9 @@ def _class(r: int, a: I64, b: I64) -> I64:
 
 
 def uniform(levels: Levels, near: Neighbours) -> I64:
-    """[E] wavelengths of each link before there are jobs: w spread over all neighbours, what is over by turns.
+    """Return [E] the wavelengths of each link without jobs: w is spread over all neighbours, and the remainder goes by turns.
 
-    With odd r and odd w a wavelength of each CU stays dark: an odd number of CUs cannot be joined two by two.
+    With odd r and odd w a wavelength of each CU stays dark: an odd number of CUs cannot be joined in pairs.
     """
     each, over = divmod(levels.w, levels.degree)
     return column(each + (near.turn < over // (1 + levels.r % 2)), np.int64)

@@ -1,11 +1,11 @@
-"""UB-Mesh: an nD full mesh of NPUs and racks, with switches only where it ends.
+"""UB-Mesh: an nD full mesh of NPUs and racks, with switches only where the mesh ends.
 
-Liao et al., UB-Mesh: a Hierarchically Localized nD-FullMesh Datacenter Network Architecture (arXiv:2503.20377). X is a board
-of NPUs, Y the boards of a rack, Z a row of racks, alpha a column of them; xL is a link of L lanes; LRS and HRS are the low-
-and the high-radix switches. `rack`, `pod` and `dcn` are the system, `parts` and `wires` what it is built of, `compared` what it
-is held against; `routes` is how it routes and hears of failures, `backup` how a rack mends itself.
+Source: Liao et al., UB-Mesh: a Hierarchically Localized nD-FullMesh Datacenter Network Architecture (arXiv:2503.20377). X is a
+board of NPUs, Y the boards of a rack, Z a row of racks, alpha a column of them; xL is a link of L lanes; LRS and HRS are the
+low- and the high-radix switches. `rack`, `pod` and `dcn` are the system, `parts` and `wires` its parts, `mesh_baselines` the
+networks it is compared with. `mesh_routes` has its routing and its notices of failures, `backup` the repair of a rack.
 """
 
-from topologies.ub_mesh import compared, dcn, pod, rack
+from topologies.ub_mesh import dcn, mesh_baselines, pod, rack
 
-__all__ = ["compared", "dcn", "pod", "rack"]
+__all__ = ["dcn", "mesh_baselines", "pod", "rack"]

@@ -1,33 +1,33 @@
-"""From a plan of UB-Mesh its topology, and what is known of it beforehand.
+"""The topology of a UB-Mesh from its plan, and the invariants of the plan.
 
-R racks of Y boards of X NPUs; racks stand in alpha columns and Z rows of a pod.
+R racks of Y boards of X NPUs; racks are in alpha columns and Z rows of a pod.
 """
 
 from functools import partial
 from math import comb, prod
 
+from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
-from emu.topology.parts.wiring import wire
 from emu.topology.topology import Topology
-from topologies.ub_mesh.backup import mended, placer
-from topologies.ub_mesh.drawing import draw
-from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, Beyond, Plan, npu_lanes, rates
-from topologies.ub_mesh.routes.inside import inside_words
-from topologies.ub_mesh.routes.routing import relays, router
-from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES
-from topologies.ub_mesh.routes.symmetry import shifts
+from topologies.ub_mesh.backup import placer, repair_with_backups
+from topologies.ub_mesh.mesh_routes.inside import inside_words
+from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES
+from topologies.ub_mesh.mesh_routes.symmetry import shifts
+from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
+from topologies.ub_mesh.rack_drawing import draw
 from topologies.ub_mesh.wires import cables, tiers
 
 
-def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
-    """The topology of a plan.
+def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
+    """Return the topology of a plan.
 
     Args:
-        plan: Whose ports close.
+        plan: A plan that has passed `check`.
         routing: One of `strategy.STRATEGIES`.
 
     Raises:
-        InputError: more than 2**24 links, or links without bandwidth.
+        InputError: There are more than 2**24 links, or links have no bandwidth.
     """
     links, laid = wire(plan.name, cables(plan).values())
     lrs = plan.racks * plan.planes * plan.plane
@@ -47,11 +47,11 @@ def with_switches(plan: Plan, routing: str = BASELINE) -> Topology:
         draw(plan),
         symmetry=partial(shifts, plan),
         relays=relays(plan),
-        mender=partial(mended, plan),
+        mender=partial(repair_with_backups, plan),
     )
 
 
-def _ports(plan: Plan) -> tuple[str, ...]:
+def _ports(plan: MeshPlan) -> tuple[str, ...]:
     y, x = plan.dims[-2:]
     used, backup = npu_lanes(plan), plan.inside.backup
     return (
@@ -64,7 +64,7 @@ def _ports(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
+def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
     inside = inside_words(routing)
     if plan.racks == 1:
         return (inside,)
@@ -83,7 +83,7 @@ def _ways(plan: Plan, routing: str) -> tuple[str, ...]:
     )
 
 
-def _dcn(plan: Plan, beyond: Beyond) -> tuple[str, ...]:
+def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
     ports = plan.planes * SPARES
     via = {
         "nic": f"a rack has one CPU of x{ports * X4}, an x{X4} from each LRS for CPUs, and on it {ports} NICs of "
@@ -106,10 +106,10 @@ _STRATEGY = {
 }
 
 
-def known(plan: Plan, routing: str = BASELINE) -> Invariants:
-    """What the sizes of a plan say of its topology.
+def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
+    """Return the invariants of a plan's topology.
 
-    The halves worst joined are pods, else racks of a row or a column, where the two are even in number.
+    The halves with the least bandwidth between them are pods, else racks of a row or a column, where their number is even.
     """
     pods, a, z, y, x = plan.five
     degree = x - 1 + y - 1 + plan.planes
@@ -131,8 +131,11 @@ def known(plan: Plan, routing: str = BASELINE) -> Invariants:
     )
 
 
-def _diameter(plan: Plan) -> int:
-    """Two links up, the racks, two down; or the two of a rack; or two up, a CPU's, two to a spine, and so down."""
+def _diameter(plan: MeshPlan) -> int:
+    """Return the diameter: two links up, the racks, two down; or the two of a rack.
+
+    Or, to another SuperPod, up to a spine and down.
+    """
     pods, a, z, y, x = plan.five
     if plan.superpods > 1:
         return 8 + 2 * bool(plan.cpus)
@@ -140,12 +143,12 @@ def _diameter(plan: Plan) -> int:
     return 4 + across if plan.racks > 1 else (y > 1) + (x > 1)
 
 
-def _paths(plan: Plan) -> int | None:
-    """Of the NPUs farthest apart; only where all such pairs are alike."""
+def _paths(plan: MeshPlan) -> int | None:
+    """Return the number of shortest paths between the NPUs farthest apart; None unless it is the same for all such pairs."""
     pods, a, z, y, x = plan.five
     exits = plan.planes * x
     if plan.superpods > 1:
-        ports = plan.planes * SPARES  # by NICs, any of them leads on from any LRS
+        ports = plan.planes * SPARES  # with NICs, any of them leads on from any LRS
         return plan.spines * ports ** (4 if plan.cpus else 2)
     if pods > 1 or (plan.racks > 1 and not plan.meshed):
         return exits * plan.uplinks
@@ -154,10 +157,12 @@ def _paths(plan: Plan) -> int | None:
     return 2 if plan.racks == 1 and min(y, x) > 1 else None
 
 
-def _bisection(plan: Plan) -> float | None:
-    """A halving of SuperPods cuts all that leads out of half of them.
+def _bisection(plan: MeshPlan) -> float | None:
+    """Return the bisection bandwidth.
 
-    One of pods cuts half the cables to HRS, one of rows or columns (s/2)² of s (s-1)/2 links of racks.
+    Half of the SuperPods cut all that leads out of them. Half of the pods cut half the cables to HRS. Half of the rows or
+    columns cut
+    (s/2)² of s (s-1)/2 links of racks.
     """
     pods, a, z, _, x = plan.five
     exits = plan.planes * x

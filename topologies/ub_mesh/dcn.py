@@ -7,19 +7,19 @@ from typing import Any
 
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
-from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import SOURCE, UPLINKS, Beyond, Inside, Lane, Plan, check
-from topologies.ub_mesh.routes.strategy import BASELINE, Routing
+from topologies.ub_mesh.build import mesh_invariants, with_switches
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, Routing
+from topologies.ub_mesh.parts import SOURCE, UPLINKS, DcnSettings, Lane, MeshPlan, RackSettings, check
 
 _DIMS = (8, 8, 4, 4, 8, 8)
 
 
-def _plan(dims: tuple[int, ...], inside: Inside, beyond: Beyond, routing: str, lane: Lane) -> tuple[Plan, str]:
-    return check(Plan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond), 6), routing
+def _plan(dims: tuple[int, ...], inside: RackSettings, beyond: DcnSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond), 6), routing
 
 
 def _invariants(**settings: Any) -> Invariants:
-    return known(*_plan(**settings))
+    return mesh_invariants(*_plan(**settings))
 
 
 @topology(
@@ -34,6 +34,6 @@ def _invariants(**settings: Any) -> Invariants:
     invariants=_invariants,
     full=("", "via=ub"),
 )
-def dcn(dims: Dims = _DIMS, *, inside: Inside, beyond: Beyond, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """SuperPods joined by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
+def dcn(dims: Dims = _DIMS, *, inside: RackSettings, beyond: DcnSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+    """Join SuperPods by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
     return with_switches(*_plan(dims, inside, beyond, routing, lane))

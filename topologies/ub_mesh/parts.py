@@ -1,4 +1,4 @@
-"""What UB-Mesh is built of and how its nodes are numbered; every port of Table 3 is counted.
+"""The parts of a UB-Mesh and the numbering of its nodes; every port of Table 3 is counted.
 
 R racks of Y boards of X NPUs. Each rack has `planes` back-planes of Y LRS for the boards, X for other racks and 2 for CPUs
 and the backup NPU, complete between these three groups (UB-Mesh 3.3.1; K18 at x4 would need more than an LRS has).
@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Kind, Latency
+from emu.topology.catalogue import Bandwidth, Count, Latency, SettingKind
 from emu.units import format_bandwidth, format_time, seconds
 
 SOURCE = "Liao et al., UB-Mesh (arXiv:2503.20377)"
@@ -20,33 +20,33 @@ NPU_LANES, LRS_LANES, HRS_LANES = 72, 72, 512  # Table 3
 X4 = 4  # lanes of a cable to, between and out of LRS
 UPLINKS = 2  # HRS on each LRS that leads out: 256 of a rack's 1024 lanes (3.3.1, 3.3.4) over 32 LRS of x4
 SPARES = 2  # LRS of a plane for CPUs and the backup NPU (3.3.1)
-SPARE_LANES = 8  # what each of them has left for these, of its 72: 72 - (8 + 8) x4
+SPARE_LANES = 8  # lanes that each of these LRS has left for CPUs and the backup NPU: 72 - (8 + 8) x4
 CPU_LANES = 32  # Table 3
 X2 = 2  # lanes of a cable to a UB switch of the DCN, so that CPUs keep some
-DCN_PORTS = 256  # of a switch of the DCN: x512 in cables of x2, or 51.2 Tb/s in ports of 200 Gb/s
+DCN_PORTS = 256  # ports of a switch of the DCN: x512 in cables of x2, or 51.2 Tb/s in ports of 200 Gb/s
 
 TIERS = ("SuperPods", "pods", "alpha", "Z", "Y", "X")  # the dimensions of the NPU numbering
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What links are made of."""
+    """The settings of links: the rate of a lane and the latency of a link."""
 
     lane_rate: Bandwidth = 14e9  # bytes per second, one direction: 112 Gb/s; not published
-    latency: Latency = 300_000_000  # ticks, of a link of any width: 300 ns; not published
+    latency: Latency = 300_000_000  # ticks of a link of any width: 300 ns; not published
 
     @property
     def x4(self) -> float:
-        """Bytes per second of a cable of four, one direction."""
+        """The bytes per second of a cable of four lanes, one direction."""
         return X4 * self.lane_rate
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """What a rack has besides its boards, and how wide."""
+class RackSettings:
+    """The settings of a rack: its back-planes, and the widths of links."""
 
     planes: Count = 4  # back-planes
-    lanes: Count = X4  # of a link between two NPUs
+    lanes: Count = X4  # lanes of a link between two NPUs
     backup: Count = X4  # lanes from an LRS to the backup NPU
 
 
@@ -57,106 +57,106 @@ def _read_via(text: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
-    """How racks are joined to the DCN (3.3.4): by NICs on CPU boards or by UB switches."""
+class DcnSettings:
+    """The settings of the way to the DCN (3.3.4): NICs on CPU boards, or UB switches."""
 
-    via: Annotated[str, Kind(_read_via, str)] = "nic"  # solution (b), or (a)
+    via: Annotated[str, SettingKind(_read_via, str)] = "nic"  # solution (b), or (a)
     nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One UB-Mesh: its sizes and rates.
+class MeshPlan:
+    """The sizes and rates of one UB-Mesh.
 
     Nodes are NPUs, then LRS by rack and plane, then HRS by SuperPod, then CPUs and switches of the DCN, then the backup NPUs.
     """
 
     name: str
-    dims: tuple[int, ...]  # the last ones of SuperPods, pods, alpha, Z, Y, X
-    inside: Inside
+    dims: tuple[int, ...]  # the last sizes of SuperPods, pods, alpha, Z, Y, X
+    inside: RackSettings
     lane: Lane
-    meshed: bool = True  # racks of a row and of a column are linked directly
+    meshed: bool = True  # whether racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
-    beyond: Beyond | None = None  # None: there is no DCN
+    beyond: DcnSettings | None = None  # None: there is no DCN
 
     @property
     def planes(self) -> int:
-        """Back-planes of a rack."""
+        """The number of back-planes of a rack."""
         return self.inside.planes
 
     @property
     def five(self) -> tuple[int, ...]:
-        """Pods of all SuperPods, alpha, Z, Y, X."""
+        """The numbers of pods of all SuperPods, alpha, Z, Y and X."""
         return (prod(self.dims[:-4]), *((1,) * (4 - len(self.dims)) + self.dims)[-4:])
 
     @property
     def superpods(self) -> int:
-        """How many the DCN joins."""
+        """The number of SuperPods that the DCN joins."""
         return prod(self.dims[:-5])
 
     @property
     def standing(self) -> tuple[int, ...]:
-        """How racks are numbered: SuperPods where a DCN joins them, pods, alpha, Z."""
+        """The dims of the numbering of racks: SuperPods where a DCN joins them, pods, alpha, Z."""
         return self.dims[:4] if self.beyond else self.five[:3]
 
     @property
     def npus(self) -> int:
-        """NPUs that are not backups."""
+        """The number of NPUs that are not backups."""
         return prod(self.dims)
 
     @property
     def rack(self) -> int:
-        """NPUs of a rack."""
+        """The number of NPUs of a rack."""
         return prod(self.dims[-2:])
 
     @property
     def racks(self) -> int:
-        """In all pods."""
+        """The number of racks in all pods."""
         return self.npus // self.rack
 
     @property
     def plane(self) -> int:
-        """LRS of a back-plane; as many lead out as a board has NPUs, so that what a board sends finds its way out."""
+        """The number of LRS of a back-plane; as many lead out as a board has NPUs, so that what a board sends can get out."""
         return sum(self.dims[-2:]) + SPARES
 
     @property
     def hrs(self) -> int:
-        """HRS: in each SuperPod one for each cable that a rack has to them."""
+        """The number of HRS: in each SuperPod one for each cable that a rack has to them."""
         return self.superpods * self.planes * self.dims[-1] * self.uplinks
 
     @property
     def cpus(self) -> int:
-        """CPUs that lead to the DCN, one a rack."""
+        """The number of CPUs that lead to the DCN, one a rack."""
         return self.racks if self.beyond and self.beyond.via == "nic" else 0
 
     @property
     def leaves(self) -> int:
-        """Lower switches of the DCN: in each SuperPod one for each LRS for CPUs that a rack has."""
+        """The number of lower switches of the DCN: in each SuperPod one for each LRS for CPUs that a rack has."""
         return self.superpods * self.planes * SPARES if self.beyond else 0
 
     @property
     def spines(self) -> int:
-        """Upper switches of the DCN, as many as a leaf has racks."""
+        """The number of upper switches of the DCN, as many as a leaf has racks."""
         return self.racks // self.superpods if self.beyond else 0
 
     @property
     def first_lrs(self) -> int:
-        """The first LRS's number."""
+        """The number of the first LRS."""
         return self.npus
 
     @property
     def first_hrs(self) -> int:
-        """The first HRS's number."""
+        """The number of the first HRS."""
         return self.npus + self.racks * self.planes * self.plane
 
     @property
     def first_cpu(self) -> int:
-        """The number of rack 0's CPU; then follow leaves, then spines."""
+        """The number of rack 0's CPU; leaves follow after CPUs, then spines."""
         return self.first_hrs + self.hrs
 
     @property
     def first_leaf(self) -> int:
-        """The first leaf's number."""
+        """The number of the first leaf."""
         return self.first_cpu + self.cpus
 
     @property
@@ -166,11 +166,14 @@ class Plan:
 
     @property
     def nodes(self) -> int:
-        """Of all kinds."""
+        """The number of nodes of all kinds."""
         return self.first_backup + self.racks
 
     def lrs(self, kind: str) -> I64:
-        """[racks, planes, n] the LRS for the "board"s, for "other" racks or for the "spare" and the CPUs."""
+        """Return [racks, planes, n] the LRS of one kind.
+
+        "board": those for boards; "other": those for other racks; "spare": those for CPUs and the backup NPU.
+        """
         y, x = self.dims[-2:]
         first, count = {"board": (0, y), "other": (y, x), "spare": (y + x, SPARES)}[kind]
         plane = np.arange(self.racks * self.planes).reshape(self.racks, self.planes, 1)
@@ -178,11 +181,11 @@ class Plan:
         return found
 
 
-def check(plan: Plan, length: int) -> Plan:
-    """The plan, where its ports close.
+def check(plan: MeshPlan, length: int) -> MeshPlan:
+    """Return the plan, after the check that its ports are enough.
 
     Raises:
-        InputError: other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.
+        InputError: There are other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.
     """
     if len(plan.dims) != length:
         what = f"{length} sizes joined by x, of {', '.join(TIERS[6 - length :])}"
@@ -205,7 +208,7 @@ def check(plan: Plan, length: int) -> Plan:
     return plan
 
 
-def _check_beyond(plan: Plan, beyond: Beyond) -> None:
+def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
     out = X4 if beyond.via == "nic" else X2
     left = plan.inside.backup + out
     _within(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
@@ -215,31 +218,31 @@ def _check_beyond(plan: Plan, beyond: Beyond) -> None:
     _within(plan, "ports of a spine of the DCN", plan.leaves, DCN_PORTS, "take fewer SuperPods or planes")
 
 
-def _within(plan: Plan, what: str, lanes: int, limit: int, mend: str) -> None:
+def _within(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
 
 
-def npu_lanes(plan: Plan) -> int:
-    """Lanes that an NPU uses."""
+def npu_lanes(plan: MeshPlan) -> int:
+    """Return the number of lanes that an NPU uses."""
     return plan.inside.lanes * (plan.dims[-1] + plan.dims[-2] - 2) + X4 * plan.planes
 
 
 def pairs(size: int) -> tuple[I64, I64]:
-    """[size (size - 1) / 2] both ends of each link of a full mesh, the lower first, in the order of `pair`."""
+    """Return [size (size - 1) / 2] both ends of each link of a full mesh, the lower first, in the order of `pair`."""
     low, high = np.triu_indices(size, 1)
     return low.astype(np.int64), high.astype(np.int64)
 
 
 def pair(size: int, here: I64, there: I64) -> I64:
-    """[P] which link of a full mesh joins the two."""
+    """Return [P] the link of a full mesh that joins two nodes."""
     low, high = np.minimum(here, there), np.maximum(here, there)
     found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
     return found
 
 
 def rates(lane: Lane) -> tuple[str, str]:
-    """What is assumed of every link of the system."""
+    """Return the assumptions on every link of the system."""
     gbit = lane.lane_rate * 8 / 1e9
     return (
         f"a lane carries {gbit:g} Gb/s a direction, so an x{X4} {format_bandwidth(lane.x4)} (no rate is published)",

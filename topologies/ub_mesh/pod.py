@@ -1,27 +1,27 @@
 """UB-Mesh's pod and SuperPod, and the SuperPod whose racks are joined by HRS alone.
 
-UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha); a SuperPod 8 pods, each rack
-of which has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
+Source: UB-Mesh 3.3.3, 3.3.4 and 6.3. A pod is 4 x 4 racks, a full mesh along rows (Z) and columns (alpha). A SuperPod is 8 pods
+in which each rack has an x4 to each of 64 HRS. With 1, 2, 4, 8 planes an NPU has x4, x8, x16, x32 out of its rack (Figure 20).
 """
 
 from typing import Any
 
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
-from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import SOURCE, UPLINKS, Inside, Lane, Plan, check
-from topologies.ub_mesh.routes.strategy import BASELINE, Routing, without_hrs
+from topologies.ub_mesh.build import mesh_invariants, with_switches
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, Routing, without_hrs
+from topologies.ub_mesh.parts import SOURCE, UPLINKS, Lane, MeshPlan, RackSettings, check
 
 _POD = (4, 4, 8, 8)
 _SUPERPOD = (8, *_POD)
 
 
-def _pod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
-    return check(Plan("ub-mesh:pod", dims, inside, lane), 4), without_hrs("ub-mesh:pod", routing)
+def _pod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    return check(MeshPlan("ub-mesh:pod", dims, inside, lane), 4), without_hrs("ub-mesh:pod", routing)
 
 
 def _pod_invariants(**settings: Any) -> Invariants:
-    return known(*_pod(**settings))
+    return mesh_invariants(*_pod(**settings))
 
 
 @topology(
@@ -31,18 +31,18 @@ def _pod_invariants(**settings: Any) -> Invariants:
     invariants=_pod_invariants,
     full=("", "planes=1", "planes=8,lanes=2"),
 )
-def pod(dims: Dims = _POD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A pod of alpha x Z racks, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
+def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+    """Link alpha x Z racks in a pod, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
     return with_switches(*_pod(dims, inside, routing, lane))
 
 
-def _superpod(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
-    plan = Plan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS)
+def _superpod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    plan = MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS)
     return check(plan, 5), routing
 
 
 def _superpod_invariants(**settings: Any) -> Invariants:
-    return known(*_superpod(**settings))
+    return mesh_invariants(*_superpod(**settings))
 
 
 @topology(
@@ -57,19 +57,19 @@ def _superpod_invariants(**settings: Any) -> Invariants:
     invariants=_superpod_invariants,
     full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
 )
-def superpod(dims: Dims = _SUPERPOD, *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """Pods joined by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
+def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+    """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
     return with_switches(*_superpod(dims, inside, routing, lane))
 
 
-def _switched(dims: tuple[int, ...], inside: Inside, lane: Lane) -> Plan:
+def _switched(dims: tuple[int, ...], inside: RackSettings, lane: Lane) -> MeshPlan:
     uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
-    plan = Plan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks)
+    plan = MeshPlan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks)
     return check(plan, 5)
 
 
 def _switched_invariants(**settings: Any) -> Invariants:
-    return known(_switched(**settings))
+    return mesh_invariants(_switched(**settings))
 
 
 @topology(
@@ -79,6 +79,6 @@ def _switched_invariants(**settings: Any) -> Invariants:
     invariants=_switched_invariants,
     full=("",),
 )
-def superpod_clos(dims: Dims = _SUPERPOD, *, inside: Inside, lane: Lane) -> Topology:
-    """The same racks with all their lanes on HRS and none between racks: 8192 NPUs, 256 HRS."""
+def superpod_clos(dims: Dims = _SUPERPOD, *, inside: RackSettings, lane: Lane) -> Topology:
+    """Join the racks of UB-Mesh by HRS with all their lanes and none between racks: 8192 NPUs, 256 HRS."""
     return with_switches(_switched(dims, inside, lane))

@@ -1,20 +1,20 @@
-"""UB-Mesh's board and rack: NPUs in full meshes of copper, which they relay for one another, and a rack's back-planes.
+"""UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one another, and the back-planes of a rack.
 
-UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
+Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 """
 
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.parts.grid import Dimension, grid
 from emu.topology.topology import Topology
-from topologies.ub_mesh.build import known, with_switches
-from topologies.ub_mesh.parts import SOURCE, X4, Inside, Lane, Plan, check, rates
-from topologies.ub_mesh.routes.inside import inside_words, mesh_router
-from topologies.ub_mesh.routes.recovery import mended
-from topologies.ub_mesh.routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
+from topologies.ub_mesh.build import mesh_invariants, with_switches
+from topologies.ub_mesh.mesh_routes.inside import inside_words, mesh_router
+from topologies.ub_mesh.mesh_routes.recovery import notify_and_reroute
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
+from topologies.ub_mesh.parts import SOURCE, X4, Lane, MeshPlan, RackSettings, check, rates
 
 _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"
 _SIDE = 8
@@ -31,7 +31,7 @@ def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
         inside_words(routing),
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
-    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=mended)
+    return replace(mesh, router=mesh_router(mesh.router, mesh.dims, routing), mender=notify_and_reroute)
 
 
 def _invariants(n_dimensions: int, routing: str, lane: Lane) -> Invariants:
@@ -46,23 +46,23 @@ _EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,routing=multipath", "routing=deto
 
 @topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 1))
 def board(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A board of 8 NPUs in a full mesh: 28 links of x4, degree 7, diameter 1."""
+    """Link the 8 NPUs of a board in a full mesh: 28 links of x4, degree 7, diameter 1."""
     return _mesh("ub-mesh:board", 1, routing, lane)
 
 
 @topology("ub-mesh:rack", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_invariants, 2))
 def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """A rack of 8 boards, NPUs of equal place on them in a full mesh too: 64 NPUs, 448 links of x4, diameter 2."""
+    """Link 8 boards by full meshes of NPUs of equal place on them: 64 NPUs, 448 links of x4, diameter 2."""
     return _mesh("ub-mesh:rack", 2, routing, lane)
 
 
-def _plan(dims: tuple[int, ...], inside: Inside, routing: str, lane: Lane) -> tuple[Plan, str]:
+def _plan(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
     name = "ub-mesh:rack-full"
-    return check(Plan(name, dims, inside, lane), 2), without_hrs(name, routing)
+    return check(MeshPlan(name, dims, inside, lane), 2), without_hrs(name, routing)
 
 
 def _full_invariants(**settings: Any) -> Invariants:
-    return known(*_plan(**settings))
+    return mesh_invariants(*_plan(**settings))
 
 
 @topology(
@@ -76,6 +76,6 @@ def _full_invariants(**settings: Any) -> Invariants:
     ),
     invariants=_full_invariants,
 )
-def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: Inside, routing: Routing = BASELINE, lane: Lane) -> Topology:
-    """The rack with its back-planes: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
+def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+    """Add back-planes to the rack: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
     return with_switches(*_plan(dims, inside, routing, lane))

@@ -1,17 +1,20 @@
-"""The cables of a UB-Mesh, kind after kind, and what their tiers are called."""
+"""The cables of a UB-Mesh, kind after kind, and the names of their tiers."""
 
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.parts.wiring import Cables
-from topologies.ub_mesh.parts import TIERS, X2, X4, Beyond, Plan, pairs
+from emu.topology.builders.wiring import Cables
+from topologies.ub_mesh.parts import TIERS, X2, X4, DcnSettings, MeshPlan, pairs
 
 UP, INSIDE, BACKUP = (f"NPU to LRS x{X4}", f"LRS to LRS x{X4}", "LRS to backup NPU")
 CPU, NIC, OUT = (f"LRS to CPU x{X4}", "link NIC, CPU to DCN leaf", f"link LRS to DCN leaf x{X2}")
 
 
-def cables(plan: Plan) -> dict[str, Cables]:
-    """By name: Y, X, up, inside, spare, backup, Z, alpha, pods, cpu, nic, spine; of each kind in the order of the routes."""
+def cables(plan: MeshPlan) -> dict[str, Cables]:
+    """Return the cables by name: Y, X, up, inside, spare, backup, Z, alpha, pods, cpu, nic, spine.
+
+    The cables of each kind are in the order in which routes count them.
+    """
     pods, a, z, y, x = plan.five
     npu = np.arange(plan.npus).reshape(pods, a, z, y, x)
     board, other, spare = (plan.lrs(kind) for kind in ("board", "other", "spare"))
@@ -36,8 +39,11 @@ def cables(plan: Plan) -> dict[str, Cables]:
     return found | (_beyond(plan, plan.beyond, spare) if plan.beyond else {})
 
 
-def _beyond(plan: Plan, beyond: Beyond, spare: I64) -> dict[str, Cables]:
-    """Up a tree of the DCN: from each LRS for CPUs, by way of the rack's CPU and its NICs or not, to a leaf and all spines."""
+def _beyond(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables]:
+    """Return the cables of the DCN's tree.
+
+    They lead from each LRS for CPUs, directly or by the rack's CPU and its NICs, to a leaf and on to all spines.
+    """
     ends = spare.reshape(plan.racks, -1)
     leaf = plan.first_leaf + np.arange(plan.leaves).reshape(plan.superpods, 1, -1)
     spine = plan.first_leaf + plan.leaves + np.arange(plan.spines)
@@ -51,24 +57,24 @@ def _beyond(plan: Plan, beyond: Beyond, spare: I64) -> dict[str, Cables]:
     return found
 
 
-def _backups(plan: Plan) -> I64:
+def _backups(plan: MeshPlan) -> I64:
     found: I64 = plan.first_backup + np.arange(plan.racks).reshape(-1, 1, 1)
     return found
 
 
-def _mesh(plan: Plan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cables:
-    """Full meshes along the last axis."""
+def _mesh(plan: MeshPlan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cables:
+    """Return full meshes along the last axis."""
     low, high = pairs(nodes.shape[-1])
     return _cables(plan, kind, nodes[..., low], nodes[..., high], lanes, dimension)
 
 
-def _cables(plan: Plan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
+def _cables(plan: MeshPlan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
     kind = kind if kind.startswith("link") else f"link {kind}"
     return Cables(kind, a, b, lanes * plan.lane.lane_rate, plan.lane.latency, dimension + len(plan.dims) - 5)
 
 
-def tiers(plan: Plan) -> tuple[str, ...]:
-    """What the links of each dimension are called."""
+def tiers(plan: MeshPlan) -> tuple[str, ...]:
+    """Return the names of the links of each dimension."""
     named = {
         "SuperPods": "DCN, leaf to spine",
         "pods": f"LRS to HRS x{X4}",

@@ -1,7 +1,7 @@
-"""The least time in which every rank can send a block to every other along any paths at once: concurrent flow.
+"""The least time of an exchange of one block from every rank to every other, on any paths at once: concurrent flow.
 
-The linear program of Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990), with all that one rank
-sends as one flow. A arcs, V nodes, N ranks, R ranks of different kinds.
+The linear program is that of Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990), with all that one
+rank sends as one flow. It is apart because it loads scipy. Letters: A arcs, V nodes, N ranks, R ranks of different kinds.
 """
 
 import numpy as np
@@ -9,16 +9,16 @@ from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_array, csr_array, hstack, kron, vstack
 
 from emu.arrays import F64, I64
-from emu.bound.crossed import at_prices
+from emu.bound.link_prices import price_bound
 from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
 from emu.errors import RunError
 
 
 def exchange(net: Network, symmetry: Symmetry) -> float:
-    """The time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes.
+    """Return the time of an exchange of one block from each rank to each other, in blocks per unit of capacity.
 
-    What the program finds is right to its tolerance; what its prices say is a bound, to the last digit.
+    The solution of the program is right to its tolerance. What its prices give is a bound to the last digit, and is returned.
     """
     sources, n_arcs = symmetry.ranks, len(net.src)
     kept = [conservation(net, int(source)) for source in sources]
@@ -30,11 +30,14 @@ def exchange(net: Network, symmetry: Symmetry) -> float:
     fits = hstack([load, csr_array(-capacity[:, None])])
     found = solve(cost, at_most=(fits, np.zeros(len(capacity))), equal=(hstack([balance, no_time]), wanted))
     price = np.maximum(-found.ineqlin.marginals, 0.0) / np.bincount(symmetry.arc_kind)
-    return at_prices(net, symmetry, price[symmetry.arc_kind])
+    return price_bound(net, symmetry, price[symmetry.arc_kind])
 
 
 def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
-    """[V - 1, A] what each arc adds to the flow into each node but the source less that out of it; and those nodes."""
+    """Return a matrix [V - 1, A]: what each arc adds to the flow into each node but the source, less the flow out of it.
+
+    The second value is these nodes.
+    """
     arc, ones = np.arange(len(net.src)), np.ones(len(net.src))
     shape = (net.n_nodes, len(net.src))
     into = coo_array((ones, (net.dst, arc)), shape).tocsr()
@@ -44,7 +47,7 @@ def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
 
 
 def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
-    """[kinds, R A] what a flow from a rank of each kind, and those alike from its like, put on an arc; and its capacity."""
+    """Return the load of the flows of each kind of rank on an arc of each kind [kinds, R A], and the capacity of that arc."""
     kind, alike = symmetry.arc_kind, np.bincount(symmetry.arc_kind)
     of_one = coo_array((1 / alike[kind], (kind, np.arange(len(kind)))), (len(alike), len(kind))).tocsr()
     capacity = np.zeros(len(alike))
@@ -53,7 +56,7 @@ def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
 
 
 def block_diagonal(blocks: list[csr_array]) -> csr_array:
-    """Blocks of one shape, each in rows and columns of its own."""
+    """Return a matrix of blocks of one shape, each in rows and columns of its own."""
     rows, columns = blocks[0].shape
     parts = [block.tocoo() for block in blocks]
     row = np.concatenate([part.row + i * rows for i, part in enumerate(parts)])
@@ -63,10 +66,10 @@ def block_diagonal(blocks: list[csr_array]) -> csr_array:
 
 
 def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> OptimizeResult:
-    """Where a linear program in variables of 0 or more costs least, `x`, and what its rows are worth there.
+    """Return the cheapest solution `x` of a linear program in variables of 0 or more, with the marginal values of its rows.
 
     Raises:
-        RunError: it has no solution.
+        RunError: It has no solution.
     """
     # By interior points: the simplex takes up to twenty times as long where many solutions are equal, as many are here.
     found = linprog(cost, A_ub=at_most[0], b_ub=at_most[1], A_eq=equal[0], b_eq=equal[1], method="highs-ipm")
@@ -76,5 +79,5 @@ def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64
 
 
 def stacked(rows: list[list[csr_array]]) -> csr_array:
-    """Blocks side by side in a row, rows on one another."""
+    """Return a matrix of rows of blocks: the blocks of a row side by side, the rows below one another."""
     return csr_array(vstack([hstack(row) for row in rows]))

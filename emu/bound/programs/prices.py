@@ -1,9 +1,10 @@
-"""A bound on an exchange of all pairs that is too large for its linear program: by prices on links.
+"""A bound of an exchange of all pairs that is too large for its linear program, from prices on links.
 
-At any prices, what goes from one rank to another pays at least their distance in prices, and all links together take in no
-more than price times capacity a unit of time. The best prices say what the program says: they are its dual (Shahrokhi and
-Matula, The maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that they are
-few; any prices bound, the best of these most often as well as any. A arcs, V nodes, K kinds of arcs, P price lists.
+At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
+most price times capacity in a unit of time. The best prices give what the program gives: they are its dual (Shahrokhi and
+Matula, The maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that there are few
+prices. Any prices give a bound; the best of these are most often as good as any. Letters: A arcs, V nodes, K kinds of arcs, P
+price lists.
 """
 
 import numpy as np
@@ -11,22 +12,23 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.crossed import dimensions
+from emu.bound.link_prices import dimensions
 from emu.bound.network import Network, sums
 from emu.bound.programs.flows import solve
 from emu.bound.symmetry import Symmetry
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 
-NEAR = 1e-6  # of the best prices' bound, at which the search ends
-_LISTS = 60  # at which it ends in any case
-_MOST_KINDS = 64
+NEAR = 1e-6  # the search ends when it is this near to the bound of the best prices, as a share
+_LISTS = 60  # the largest number of price lists
+_MOST_KINDS = 64  # the largest number of kinds of arcs
 
 
 def by_prices(net: Network, alike: Symmetry) -> float:
-    """A time, in blocks per unit of capacity, that an exchange of one block from each rank to each other takes at least.
+    """Return a lower bound of the time of an exchange of one block from each rank to each other.
 
-    A cutting plane a price list, the next list half way from the best so far to the one that the planes call best: Wentges,
-    Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4 (1997).
+    The time is in blocks per unit of capacity. Each price list gives a cutting plane. The next list is half way from the best
+    list so far to the one that the planes call best: Wentges, Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4
+    (1997).
     """
     kind = kinds_of_arcs(net, alike)
     capacity = np.bincount(kind, net.capacity)
@@ -43,7 +45,7 @@ def by_prices(net: Network, alike: Symmetry) -> float:
 
 
 def _best_by(planes: F64) -> tuple[float, F64]:
-    """What no prices beat by these planes [P, K], and the share [K] of each kind in what all capacity costs."""
+    """Return the bound that no prices beat by these planes [P, K], and each kind's share [K] in the price of all capacity."""
     n_planes, n_kinds = planes.shape
     below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
     whole = csr_array(np.append(np.ones(n_kinds), 0.0)[None])
@@ -52,7 +54,7 @@ def _best_by(planes: F64) -> tuple[float, F64]:
 
 
 def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
-    """[K] what cheapest paths from every rank to every other put on all arcs of a kind."""
+    """Return [K] the load that cheapest paths from every rank to every other put on all arcs of a kind."""
     graph = csr_array((price[kind], (net.src, net.dst)), shape=(net.n_nodes, net.n_nodes))
     ends = net.src * net.n_nodes + net.dst
     loads = np.zeros(len(price))
@@ -66,7 +68,10 @@ def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
 
 
 def _along(before: I64, crossed: F64) -> F64:
-    """[V, K] the sum of `crossed` on the way to each node, from the node before each (below 0: none); twice as far a turn."""
+    """Return [V, K] the sum of `crossed` along the path to each node.
+
+    `before` is the node before each node on its path (below 0: none). Each turn of the loop doubles the length that is summed.
+    """
     nodes = np.arange(len(before))
     up = np.where(before < 0, nodes, before)
     while not np.array_equal(up[up], up):
@@ -75,7 +80,10 @@ def _along(before: I64, crossed: F64) -> F64:
 
 
 def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
-    """[A] what arcs look alike by their capacity, dimension and all that their ends are linked to, of at most 64 kinds."""
+    """Return [A] the kind of each arc, at most 64 kinds.
+
+    Arcs of one kind look alike by their capacity, their dimension and all that their ends are linked to.
+    """
     label, node = mix(net.capacity, dimensions(net, alike)), net.has_rank.astype(np.int64)
     kind = np.zeros(len(label), np.int64)
     finer, n_before = _numbered(mix(label, node[net.src], node[net.dst])), 0

@@ -1,9 +1,9 @@
-"""The least time of an all_reduce by trees: each piece is added along a tree to its root, and copied along a tree from it.
+"""The least time of an all_reduce by trees: a piece is added along a tree to its root, and copied along a tree from it.
 
-A linear program divides what every hop can carry between the two; trees of rate y rooted where they are can be packed if
-and only if a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over
-links and switches, which pass on and do not add or copy. What trees reach is no bound on schedules that are none.
-Source: Zhao et al., ForestColl, 2024, arXiv 2402.06787, on packing. P hops, A arcs, N ranks, R ranks of different kinds.
+A linear program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed if and only
+if a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and
+switches, which pass on and do not add or copy. The result is no bound on schedules that are not trees. Source, on packing: Zhao
+et al., ForestColl, 2024, arXiv 2402.06787. Letters: P hops, A arcs, N ranks, R ranks of different kinds.
 """
 
 from dataclasses import dataclass, replace
@@ -23,17 +23,20 @@ class _Hops:
     """The pairs of ranks that a tree may join, as a network of their own."""
 
     net: Network
-    kind: I64  # [P]
+    kind: I64  # [P] kind of each hop
 
 
 def size_of(net: Network, symmetry: Symmetry) -> int:
-    """How many variables the linear program has, about."""
+    """Return about how many variables the linear program has."""
     n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
     return len(symmetry.ranks) * (2 * n_hops + len(net.src))
 
 
 def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
-    """The time, in blocks per unit of capacity, that the best trees take to add up one block of each rank and spread it."""
+    """Return the time of the best trees that add up one block of each rank and spread the sum.
+
+    The time is in blocks per unit of capacity.
+    """
     hops = _hops(net, symmetry)
     n_kinds, n_sources, n_hops = int(hops.kind.max()) + 1, len(symmetry.ranks), len(hops.kind)
     widths = (n_sources, n_kinds, n_kinds, n_sources * n_hops, n_sources * n_hops, n_sources * len(net.src))
@@ -54,13 +57,16 @@ def _hops(net: Network, symmetry: Symmetry) -> _Hops:
 
 
 def _row(blocks: dict[int, csr_array], widths: tuple[int, ...]) -> list[csr_array]:
-    """Blocks of one row of the program, by the variables they are of: y, out-trees, in-trees, their flows, the routes."""
+    """Return the blocks of one row of the program, by their variables: y, out-trees, in-trees, their flows, the routes."""
     height = next(iter(blocks.values())).shape[0]
     return [blocks.get(place, csr_array((height, width))) for place, width in enumerate(widths)]
 
 
 def _equal(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> csr_array:
-    """Flow goes on wherever it does not begin or end, in the trees to and from each rank and on the routes of the hops."""
+    """Return the rows that say that flow goes on where it does not begin or end.
+
+    They cover the trees to and from each rank, and the routes of the hops.
+    """
     kept = [conservation(hops.net, int(node)) for node in symmetry.ranks]
     balance = block_diagonal([rows for rows, _ in kept])
     rooted = csr_array(np.concatenate([_rooted(net, symmetry, nodes) for _, nodes in kept]))
@@ -78,7 +84,7 @@ def _equal(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...
 
 
 def _rooted(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
-    """[nodes, R] 1 where a node holds a rank of that kind, and so a root of its trees."""
+    """Return [nodes, R] 1 where a node has a rank of that kind, and so is a root of its trees."""
     found = np.zeros((len(nodes), len(symmetry.ranks)))
     at = np.flatnonzero(net.has_rank[nodes])
     found[at, symmetry.rank_kind[nodes[at]]] = 1
@@ -86,7 +92,7 @@ def _rooted(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
 
 
 def _carried(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
-    """[nodes, kinds] 1 where the hop from the source to a node is of that kind."""
+    """Return [nodes, kinds] 1 where the hop from the source to a node is of that kind."""
     found = np.zeros((len(nodes), n_kinds))
     at = np.flatnonzero(hops.net.src == source)
     found[np.searchsorted(nodes, hops.net.dst[at]), hops.kind[at]] = 1
@@ -94,7 +100,7 @@ def _carried(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
 
 
 def _at_most(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> tuple[csr_array, F64]:
-    """No flow is above what its trees have of a hop, and all hops together fit the links."""
+    """Return the rows, with their limits, that keep flows within their trees' shares of hops and all hops within the links."""
     n_flows = widths[3]
     of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hops.kind, len(symmetry.ranks)))), (n_flows, widths[1]))
     load, capacity = loads(net, symmetry)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from emu.cluster.pace.kept import Kept, Paced
 from emu.cluster.pace.traffic import Traffic
 from emu.errors import must_be
-from emu.topology.live.course import Course
-from emu.topology.live.fault import Fault
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.history import MachineHistory as Course
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN, check_dtype

@@ -18,9 +18,9 @@ from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError
-from emu.fabric.engine.layout import NEVER
-from emu.topology.live.change import why_stopped
-from emu.topology.live.course import Moment
+from emu.fabric.engine.state_layout import NEVER
+from emu.topology.fault_injection.history import MachineMoment as Moment
+from emu.topology.fault_injection.repair_action import why_stopped
 from emu.trace.device.dtypes import item_as
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE

@@ -12,12 +12,15 @@ import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.errors import InputError, RunError
-from emu.fabric.engine.layout import NEVER
 from emu.fabric.engine.solver.state import State
+from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, launched, lowered
-from emu.topology.live.change import why_stopped
-from emu.topology.live.course import Course, Moment
+from emu.fabric.lower import LoweredSchedule as Piece
+from emu.fabric.lower import delay_entries as launched
+from emu.fabric.lower import lower_placed as lowered
+from emu.topology.fault_injection.history import MachineHistory as Course
+from emu.topology.fault_injection.history import MachineMoment as Moment
+from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.meet.batch import What, communicators

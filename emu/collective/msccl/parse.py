@@ -1,31 +1,31 @@
-"""The text of an MSCCL program as its steps, every number checked."""
+"""The parser of an MSCCL program: from text to steps, with every number checked."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import NoReturn
 
-from emu.collective.msccl.layout import OPERATIONS_OF, Layout, Spot
+from emu.collective.msccl.gpu_buffers import OPERATIONS_OF, BufferLayout, Spot
 from emu.errors import InputError, must_be
 
 _MOST_CHUNKS = 2**24  # as many rows as a schedule may have
 RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 KINDS = RECEIVES | SENDS | {"cpy", "re", "nop"}
-_READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})  # the chunks that its source names, of its own GPU
-_WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # those of its target
+_READS = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})  # kinds that read the source chunks, on their own GPU
+_WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that write the target chunks
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a threadblock; its chunks under their one name."""
+class ProgramStep:
+    """One step of a threadblock; each chunk has one name."""
 
     place: str
     gpu: int
     block: int
     index: int
     kind: str
-    sends_to: int  # of its threadblock
-    receives_from: int
+    sends_to: int  # GPU that its threadblock sends to; -1: none
+    receives_from: int  # GPU that it receives from; -1: none
     channel: int
     reads: tuple[Spot, ...]
     writes: tuple[Spot, ...]
@@ -34,24 +34,24 @@ class Step:
 
     @property
     def count(self) -> int:
-        """How many chunks it moves."""
+        """The number of chunks that the step moves."""
         return max(len(self.reads), len(self.writes))
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A program: GPU after GPU, threadblock after threadblock, step after step."""
+class MscclProgram:
+    """An MSCCL program: its steps in the order of GPU, threadblock and step."""
 
-    layout: Layout
-    steps: list[Step]
+    layout: BufferLayout
+    steps: list[ProgramStep]
     name: str = ""
 
 
-def parse(text: str) -> Program:
-    """Read the text of a program.
+def parse(text: str) -> MscclProgram:
+    """Return the program that a text describes.
 
     Raises:
-        InputError: see `from_xml`.
+        InputError: See `from_xml`.
     """
     try:
         root = ET.fromstring(text)
@@ -64,10 +64,11 @@ def parse(text: str) -> Program:
     if len(gpus) != len(root.findall("gpu")) or len(gpus) != layout.n:
         raise must_be("msccl", "gpu ids", f"0..{layout.n - 1}, each once", sorted(gpus))
     name = root.get("name", "")
-    return Program(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
+    return MscclProgram(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
 
 
-def _layout(root: ET.Element) -> Layout:
+def _layout(root: ET.Element) -> BufferLayout:
+    """Return the buffers of the program that the outermost element describes."""
     coll = root.get("coll", "")
     if coll not in OPERATIONS_OF:
         raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
@@ -77,14 +78,15 @@ def _layout(root: ET.Element) -> Layout:
     blocks = 1 if name == "all_reduce" else n
     if chunks % blocks:
         raise must_be("msccl", "nchunksperloop", f"a multiple of the {n} GPUs of an {coll}", chunks)
-    return Layout(name, n, chunks // blocks, bool(_number(root, "inplace", "msccl", 0, 2, default=0)))
+    return BufferLayout(name, n, chunks // blocks, bool(_number(root, "inplace", "msccl", 0, 2, default=0)))
 
 
-def _gpu_steps(layout: Layout, rank: int, gpu: ET.Element) -> list[Step]:
+def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[ProgramStep]:
+    """Return the steps of one GPU, by threadblock."""
     where = f"msccl: gpu {rank}"
     scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
     sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}
-    steps: list[Step] = []
+    steps: list[ProgramStep] = []
     blocks: dict[tuple[str, int, int], int] = {}  # which threadblock has a connection: direction, peer, channel
     numbers = []
     for element in gpu.findall("tb"):
@@ -102,10 +104,10 @@ def _gpu_steps(layout: Layout, rank: int, gpu: ET.Element) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A threadblock and what its steps are checked against."""
+    """A threadblock, with the sizes and peers against which its steps are checked."""
 
     where: str
-    layout: Layout
+    layout: BufferLayout
     rank: int
     number: int
     sizes: dict[str, int]
@@ -114,7 +116,8 @@ class _Block:
     channel: int
 
     @staticmethod
-    def read(element: ET.Element, layout: Layout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
+    def read(element: ET.Element, layout: BufferLayout, rank: int, number: int, sizes: dict[str, int]) -> "_Block":
+        """Return the threadblock of a `tb` element, after a check of its peers and its channel."""
         where = f"msccl: gpu {rank}, threadblock {number}"
         sends_to, receives_from = (_number(element, way, where, -1, layout.n) for way in ("send", "recv"))
         if rank in (sends_to, receives_from):
@@ -122,14 +125,15 @@ class _Block:
         channel = _number(element, "chan", where, 0, 2**15, default=0)
         return _Block(where, layout, rank, number, sizes, sends_to, receives_from, channel)
 
-    def steps(self, element: ET.Element) -> list[Step]:
-        """Its steps, which must be numbered 0, 1, 2, ..."""
+    def steps(self, element: ET.Element) -> list[ProgramStep]:
+        """Return the steps of the threadblock, which must be numbered 0, 1, 2, ..."""
         found = [self._step(index, step) for index, step in enumerate(element.findall("step"))]
         if not found and len(element):
             _refuse(self.where, "elements", "<step>", element[0].tag)
         return found
 
-    def _step(self, index: int, step: ET.Element) -> Step:
+    def _step(self, index: int, step: ET.Element) -> ProgramStep:
+        """Return one step of the threadblock."""
         where, kind = f"{self.where}, step {index}", step.get("type", "")
         _number(step, "s", where, index, index + 1)
         if kind not in KINDS:
@@ -137,7 +141,7 @@ class _Block:
         if (kind in SENDS and self.sends_to < 0) or (kind in RECEIVES and self.receives_from < 0):
             _refuse(where, "type", "one that its threadblock has a peer for", kind)
         awaits = _number(step, "depid", where, -1, 2**15, default=-1), _number(step, "deps", where, -1, 2**31, default=-1)
-        return Step(
+        return ProgramStep(
             where,
             self.rank,
             self.number,
@@ -153,6 +157,7 @@ class _Block:
         )
 
     def _chunks(self, step: ET.Element, side: str, where: str) -> tuple[Spot, ...]:
+        """Return the chunks that a step reads (`src`) or writes (`dst`), as the places where the layout keeps them."""
         buffer = step.get(f"{side}buf", "")
         if buffer not in self.sizes:
             _refuse(where, f"{side}buf", "i, o or s", buffer)
@@ -164,6 +169,7 @@ class _Block:
 
 
 def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, default: int | None = None) -> int:
+    """Return a whole number from an attribute of an element, after the check that it is within low..end-1."""
     text = element.get(name, None if default is None else str(default))
     try:
         value = int(text if text is not None else "")
@@ -175,4 +181,5 @@ def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, d
 
 
 def _refuse(where: str, name: str, what: str, got: str) -> NoReturn:
+    """Raise the error for an attribute with a wrong value."""
     raise must_be(where, name, what, got)

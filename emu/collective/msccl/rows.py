@@ -1,7 +1,7 @@
-"""From the steps of an MSCCL program to the rows of a schedule.
+"""The rows of a schedule from the steps of an MSCCL program.
 
-A chunk is named by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare one. So a copy within a
-GPU is only another chunk of the same name, until one of the two is added to.
+A chunk is named by the data it holds: a slot, where no other chunk of that GPU holds it, else a spare slot. So a copy within a
+GPU is only another chunk with the same name, until one of the two is added to.
 """
 
 from collections import Counter, defaultdict, deque
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.msccl.layout import Layout, Spot
-from emu.collective.msccl.parse import RECEIVES, SENDS, Step
+from emu.collective.msccl.gpu_buffers import BufferLayout, Spot
+from emu.collective.msccl.parse import RECEIVES, SENDS, ProgramStep
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 
@@ -20,7 +20,7 @@ Cell = tuple[int, int]  # rank, slot
 
 
 class _Edge(NamedTuple):
-    """`later` comes at least `rounds` after `earlier`."""
+    """The rule that row `later` comes at least `rounds` rounds after row `earlier`."""
 
     earlier: int
     later: int
@@ -29,31 +29,34 @@ class _Edge(NamedTuple):
 
 @dataclass(slots=True)
 class _Row:
+    """A row of the schedule that is being made; it is complete once its receiver is known."""
+
     src: int
     slot: int
     channel: int
     place: str
     round: int | None = None
-    dst: int = -1  # until it is received
+    dst: int = -1  # -1 until the row is received
     dst_slot: int = -1
     adds: bool = False
 
 
 @dataclass(slots=True)
-class _Touched:
-    """The rows that touched a cell of late: its last writes (one, or adds that may share a round), the reads since."""
+class _LastAccesses:
+    """The rows that last touched a cell: its last writes (one, or adds that may share a round), and the reads since."""
 
     writes: list[int] = field(default_factory=list)
     adds: bool = False
-    before: list[tuple[int, int]] = field(default_factory=list)  # what each of those adds must follow, by how many rounds
+    before: list[tuple[int, int]] = field(default_factory=list)  # (row that each of those writes must follow, rounds)
     reads: list[int] = field(default_factory=list)
 
 
-def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
-    """The schedule that steps in order amount to.
+def schedule_of(layout: BufferLayout, steps: list[ProgramStep]) -> Schedule:
+    """Return the schedule that does the same as some steps, which are given in an order in which they may run.
 
     Raises:
-        InputError: a chunk read that nothing wrote, an output never written, or rounds that cannot be.
+        InputError: A step reads a chunk that nothing wrote, an output is never written, or the rounds in the file are
+            impossible.
     """
     reader = _Reader(layout)
     for step in steps:
@@ -67,23 +70,23 @@ def schedule_of(layout: Layout, steps: list[Step]) -> Schedule:
 
 
 class _Reader:
-    """Runs steps by name: which slot each chunk holds, which rows that takes, which row must follow which."""
+    """A symbolic run of the steps: which slot each chunk holds, which rows that takes, and which row must follow which."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BufferLayout) -> None:
         self.layout = layout
         self.rows: list[_Row] = []
         self.edges: list[_Edge] = []
-        self.spares: list[int] = []  # the slot that each is a spare one of
-        self.held: Counter[Cell] = Counter()  # by how many chunks
+        self.spares: list[int] = []  # for each spare slot, the slot that it stands for
+        self.held: Counter[Cell] = Counter()  # number of chunks that hold the cell
         self.name: dict[tuple[int, Spot], int] = {}
-        self.touched: dict[Cell, _Touched] = defaultdict(_Touched)
+        self.touched: dict[Cell, _LastAccesses] = defaultdict(_LastAccesses)
         self.in_flight: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         for rank in range(layout.n):
             for chunk in range(layout.inputs):
                 self._hold(rank, layout.home(rank, ("i", chunk)), layout.input_slot(rank, chunk))
 
-    def run(self, step: Step) -> None:
-        """One step: what it receives, what it does within its GPU, what it sends."""
+    def run(self, step: ProgramStep) -> None:
+        """Do one step: what it receives, what it does within its GPU, and what it sends."""
         rank, targets = step.gpu, step.writes
         if step.kind == "rrs":  # its sum is sent, not stored
             targets = tuple(("rrs", i) for i in range(step.count))
@@ -99,8 +102,8 @@ class _Reader:
             for target in targets:
                 self._release(rank, target)
 
-    def _run_within(self, step: Step, targets: tuple[Spot, ...]) -> None:
-        """What a step adds or copies within its GPU; what arrives is added to a copy of its source."""
+    def _run_within(self, step: ProgramStep, targets: tuple[Spot, ...]) -> None:
+        """Do what a step adds or copies within its GPU; what arrives is added to a copy of its source."""
         if step.kind in ("cpy", "rrc", "rrcs", "rrs", "re"):
             for source, target in zip(step.reads, targets, strict=True):
                 if step.kind == "re":
@@ -109,7 +112,7 @@ class _Reader:
                     self._alias(step, source, target)
 
     def finish(self) -> None:
-        """Outputs that ended under another name are copied to their own, all in one go."""
+        """Copy outputs that ended under another name to their own slot, all in one round."""
         moved: list[tuple[int, Cell]] = []
         for rank in range(self.layout.n):
             for chunk in range(self.layout.outputs):
@@ -123,28 +126,34 @@ class _Reader:
             self._fill(row, rank, slot, adds=False)
 
     def _hold(self, rank: int, spot: Spot, slot: int) -> None:
+        """Note that a chunk of a rank has its value in a slot."""
         self.name[rank, spot] = slot
         self.held[rank, slot] += 1
 
     def _release(self, rank: int, spot: Spot) -> None:
+        """Note that a chunk no longer has its value in a slot."""
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
-    def _slot(self, step: Step, spot: Spot) -> int:
+    def _slot(self, step: ProgramStep, spot: Spot) -> int:
+        """Return the slot that has the value of the chunk a step reads."""
         if (step.gpu, spot) not in self.name:
             raise InputError(f"{step.place}: it reads {spot[0]}[{spot[1]}], which nothing wrote")
         return self.name[step.gpu, spot]
 
-    def _alias(self, step: Step, source: Spot, target: Spot) -> None:
+    def _alias(self, step: ProgramStep, source: Spot, target: Spot) -> None:
+        """Let a target chunk have its value in the slot of the source chunk: a copy within a rank needs no row."""
         slot = self._slot(step, source)
         if source != target:
             self._release(step.gpu, target)
             self._hold(step.gpu, target, slot)
 
-    def _read(self, step: Step, spot: Spot, channel: int) -> int:
+    def _read(self, step: ProgramStep, spot: Spot, channel: int) -> int:
+        """Add the row of a step that sends a chunk, and return the row's number."""
         return self._row(step.gpu, self._slot(step, spot), channel, step.place)
 
     def _row(self, rank: int, slot: int, channel: int, place: str) -> int:
+        """Add a row that sends a slot of a rank after the writes to that slot, and return its number."""
         row = len(self.rows)
         self.rows.append(_Row(rank, slot, channel, place))
         touched = self.touched[rank, slot]
@@ -152,8 +161,8 @@ class _Reader:
         touched.reads.append(row)
         return row
 
-    def _write(self, step: Step, row: int, target: Spot, *, adds: bool) -> None:
-        """What a row brings, into a chunk."""
+    def _write(self, step: ProgramStep, row: int, target: Spot, *, adds: bool) -> None:
+        """Write what a row brings into a chunk."""
         rank = step.gpu
         self.rows[row].place, self.rows[row].round = step.place, step.round
         if adds:
@@ -165,8 +174,8 @@ class _Reader:
             raise InputError(f"{step.place}: it adds {target[0]}[{target[1]}] to itself; add another chunk")
         self._fill(row, rank, self.name[rank, target], adds=adds)
 
-    def _make_own(self, step: Step, spot: Spot) -> None:
-        """A chunk that is to be added to gets a slot that no other chunk holds."""
+    def _make_own(self, step: ProgramStep, spot: Spot) -> None:
+        """Give a chunk that is to be added to a slot that no other chunk holds."""
         rank, slot = step.gpu, self._slot(step, spot)
         if self.held[rank, slot] > 1:
             row = self._row(rank, slot, 0, step.place)
@@ -175,7 +184,7 @@ class _Reader:
             self._fill(row, rank, self.name[rank, spot], adds=False)
 
     def _free(self, rank: int, slot: int) -> int:
-        """The slot itself or the first spare one of it that no chunk of the rank holds."""
+        """Return the slot, or its first spare slot, that no chunk of the rank holds."""
         real = slot if slot < self.layout.n_slots else self.spares[slot - self.layout.n_slots]
         names = [real, *(self.layout.n_slots + i for i, of in enumerate(self.spares) if of == real)]
         found = next((name for name in names if not self.held[rank, name]), None)
@@ -185,7 +194,7 @@ class _Reader:
         return found
 
     def _fill(self, row: int, rank: int, slot: int, *, adds: bool) -> None:
-        """Let a row write a cell, after what touched it before."""
+        """Let a row write a cell, after the rows that touched the cell before."""
         self.rows[row].dst, self.rows[row].dst_slot, self.rows[row].adds = rank, slot, adds
         touched = self.touched[rank, slot]
         if not (adds and touched.adds and not touched.reads):
@@ -196,7 +205,7 @@ class _Reader:
 
 
 def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
-    """Those that the file gives where it gives all, else the earliest."""
+    """Return the round of each row: the one that the file gives, where it gives all; else the earliest."""
     earlier, later, apart = np.array(edges, np.int64).reshape(-1, 3).T
     given = [row.round for row in rows]
     if None not in given:
@@ -216,6 +225,7 @@ def _rounds(rows: list[_Row], edges: list[_Edge]) -> I64:
 
 
 def _refuse_early(rows: list[_Row], moments: I64, later: I64, due: I64) -> None:
+    """Raise the error for the first row whose `emu_round` is before the round that its predecessors allow."""
     early = np.flatnonzero(moments[later] < due)
     if len(early):
         row = later[early[0]]

@@ -1,7 +1,7 @@
-"""A schedule as the text of an MSCCL program.
+"""The writer of MSCCL programs: from a schedule to text.
 
-A message is a step for each run of neighbouring chunks, and a threadblock serves one (peer, channel, direction). On each GPU
-steps follow rounds, in a round what reads before what writes, adds by ascending rank: so no wait goes round in a circle.
+A message is one step for each run of neighbouring chunks. A threadblock serves one (peer, channel, direction). On each GPU the
+steps follow the rounds; within a round, reads come before writes and adds go by ascending rank. So no step waits for itself.
 """
 
 import xml.etree.ElementTree as ET
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from emu.collective.msccl.layout import COLLS, Layout, Spot
+from emu.collective.msccl.gpu_buffers import COLLS, BufferLayout, Spot
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 
-Seat = tuple[int, int, int]  # of a threadblock: whom it sends to, whom it receives from (-1: nobody), channel
+Seat = tuple[int, int, int]  # a threadblock's connection: GPU it sends to, GPU it receives from (-1: none), channel
 _LOCAL: Seat = (-1, -1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring chunks that one step sends and one receives."""
+    """Neighbouring chunks that one step sends and one step receives."""
 
     src: int
     dst: int
@@ -31,9 +31,9 @@ class _Run:
 
 
 def write(schedule: Schedule, wanted: Operation, name: str) -> str:
-    """The text of a schedule that has every row stored and that MSCCL can say."""
+    """Return the text of a schedule that has every row stored and that MSCCL can express."""
     in_place = wanted.name != "all_to_all"
-    layout = Layout(wanted.name, schedule.n_ranks, schedule.n_slots // wanted.n_blocks, in_place)
+    layout = BufferLayout(wanted.name, schedule.n_ranks, schedule.n_slots // wanted.n_blocks, in_place)
     gpus = [_Gpu(layout, rank) for rank in range(layout.n)]
     for moment, rows in enumerate(schedule.rounds()):
         runs = list(_runs(schedule, rows, gpus))
@@ -57,11 +57,12 @@ def write(schedule: Schedule, wanted: Operation, name: str) -> str:
 
 
 def _element(tag: str, attributes: dict[str, str | int]) -> ET.Element:
+    """Return an XML element with attributes written as text."""
     return ET.Element(tag, {key: str(value) for key, value in attributes.items()})
 
 
 def _runs(schedule: Schedule, rows: slice, gpus: list["_Gpu"]) -> Iterator[_Run]:
-    """The runs of each message of a round, by (src, dst, channel)."""
+    """Yield the runs of each message of a round, by (src, dst, channel)."""
     columns = (schedule.src, schedule.dst, schedule.channel, schedule.reduce, schedule.slot)
     sent = zip(*(c[rows].tolist() for c in columns), strict=True)
     chunks = [_Run(src, dst, c, adds, gpus[src].spot(slot), gpus[dst].spot(slot)) for src, dst, c, adds, slot in sent]
@@ -78,24 +79,24 @@ def _runs(schedule: Schedule, rows: slice, gpus: list["_Gpu"]) -> Iterator[_Run]
 
 @dataclass(slots=True)
 class _Gpu:
-    """A GPU's threadblocks as they grow, and which of their steps touched each chunk last."""
+    """A GPU's threadblocks while they grow, and which of their steps touched each chunk last."""
 
-    layout: Layout
+    layout: BufferLayout
     rank: int
     blocks: dict[Seat, list[ET.Element]] = field(default_factory=dict)
-    scratch: dict[int, int] = field(default_factory=dict)  # chunk of each slot that only passes through
+    scratch: dict[int, int] = field(default_factory=dict)  # scratch chunk of each slot that this GPU only relays
     writer: dict[Spot, tuple[Seat, int]] = field(default_factory=dict)
     readers: dict[Spot, list[tuple[Seat, int]]] = field(default_factory=dict)
-    waited: dict[tuple[Seat, Seat], int] = field(default_factory=dict)  # the last step that the one awaits of the other
+    waited: dict[tuple[Seat, Seat], int] = field(default_factory=dict)  # last step of the second that the first awaits
 
     def __post_init__(self) -> None:
-        """Out of place, a rank's block for itself needs a copy."""
+        """Copy a rank's block for itself, where the program is not in place."""
         if not self.layout.in_place:
             first = self.rank * self.layout.parts
             self._add("cpy", _LOCAL, ("i", first), ("o", first), self.layout.parts, None)
 
     def spot(self, slot: int) -> Spot:
-        """Where a slot is kept."""
+        """Return the place (buffer and chunk) of a slot on this GPU."""
         if self.layout.operation != "all_to_all":
             return ("o" if self.layout.operation == "all_gather" else "i"), slot
         item, part = divmod(slot, self.layout.parts)
@@ -107,15 +108,19 @@ class _Gpu:
         return "s", self.scratch.setdefault(slot, len(self.scratch))
 
     def send(self, run: _Run, moment: int) -> None:
-        """A step that sends a run."""
+        """Add a step that sends a run."""
         self._add("s", (run.dst, -1, run.channel), run.source, run.target, run.count, moment)
 
     def receive(self, run: _Run, moment: int) -> None:
-        """A step that receives a run; one that adds has its own chunks for source too."""
+        """Add a step that receives a run; a step that adds also has its own chunks as source."""
         kind, source = ("rrc", run.target) if run.adds else ("r", run.source)
         self._add(kind, (-1, run.src, run.channel), source, run.target, run.count, moment)
 
     def _add(self, kind: str, seat: Seat, source: Spot, target: Spot, count: int, moment: int | None) -> None:
+        """Append a step to a threadblock, and note what it reads and writes.
+
+        A step awaits at most one other; where it must await several, empty steps before it await the others.
+        """
         steps = self.blocks.setdefault(seat, [])
         awaited = self._awaited(seat, kind, source, target, count)
         for other in awaited[:-1]:  # a step awaits one other
@@ -132,7 +137,7 @@ class _Gpu:
             self.readers.setdefault(spot, []).append(here)
 
     def _awaited(self, seat: Seat, kind: str, source: Spot, target: Spot, count: int) -> list[tuple[Seat, int]]:
-        """The last step of each other threadblock that must be over and is not yet waited for."""
+        """Return the last step of each other threadblock that must be over first and is not yet awaited."""
         over = [self.writer[s] for s in _spots(source if kind == "s" else target, count) if s in self.writer]
         over += [step for s in _spots(target, count) for step in self.readers.get(s, ()) if kind != "s"]
         last: dict[Seat, int] = {}
@@ -145,7 +150,10 @@ class _Gpu:
     def _step(
         self, index: int, kind: str, source: Spot, target: Spot, count: int, awaited: tuple[Seat, int] | None
     ) -> ET.Element:
-        """Threadblocks are numbered as they come; `hasdep` is set by the first that waits."""
+        """Return a step's element, and set `hasdep` on the step that it awaits.
+
+        A threadblock's number is its place in `blocks`.
+        """
         block, step = (list(self.blocks).index(awaited[0]), awaited[1]) if awaited else (-1, -1)
         if awaited:
             self.blocks[awaited[0]][step].set("hasdep", "1")
@@ -154,7 +162,7 @@ class _Gpu:
         return _element("step", attributes)
 
     def element(self) -> ET.Element:
-        """The GPU with its threadblocks."""
+        """Return the GPU's element with its threadblocks."""
         sizes = {"i_chunks": self.layout.inputs, "o_chunks": self.layout.outputs, "s_chunks": len(self.scratch)}
         gpu = _element("gpu", {"id": self.rank, **sizes})
         for number, ((to, source, channel), steps) in enumerate(self.blocks.items()):
@@ -165,4 +173,5 @@ class _Gpu:
 
 
 def _spots(first: Spot, count: int) -> list[Spot]:
+    """Return `count` consecutive chunks of a buffer."""
     return [(first[0], first[1] + i) for i in range(count)]

@@ -1,8 +1,8 @@
 """The sweep: time a graph as if nothing were shared, then verify that nothing is.
 
-If at every instant every link could carry what crosses it at its nominal rate (the least that a link of its route gives it
-alone), then nobody is ever limited by another, and this is the solver's answer to the bit; else there is no answer here.
-V tasks, L links, H hops, B bodies on one link.
+A body's nominal rate is the least that a link of its route gives it alone. If at every instant every link could carry what
+crosses it at nominal rates, then no body limits another, and this is the solver's answer to the bit; else the sweep has no
+answer. Letters: V tasks, L links, H hops, B bodies on one link.
 """
 
 from typing import NamedTuple
@@ -12,39 +12,44 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.compiled.kinds import BOOL_OUT, F64_OUT, I64_OUT
-from emu.fabric.engine.layout import Columns, columns
-from emu.fabric.engine.solver.admit import carried
+from emu.fabric.engine.solver.admit import link_bytes
+from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.units import MAX_TICKS, TICKS_PER_S
 
-MAX_RATES = 8  # different rates on one link that are verified exactly; with more, a margin must stay free
+MAX_RATES = 8  # up to this many different rates on one link are verified exactly; with more, a margin must stay free
 MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
+    """The times that one sweep over the tasks computes, and what is on each link so far; V tasks and L links."""
+
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
     end: I64_OUT  # [V]
-    met: BOOL_OUT  # [L] whether bodies may meet
-    since: I64_OUT  # [L] of the bodies so far, the one that leaves last: when it started, when it leaves, its load
+    met: BOOL_OUT  # [L] whether bodies may be on the link at the same time
+    since: I64_OUT  # [L] start of the body that leaves last so far; `until`: when it leaves; `load`: its load
     until: I64_OUT  # [L]
     load: F64_OUT  # [L]
 
 
 def sweep(graph: Graph, order: I32) -> Timeline | None:
-    """Time a checked graph, its tasks taken in `order` (empty: as they stand); None if something may be shared."""
+    """Return the timeline of a checked graph; None if something may be shared.
+
+    The tasks are taken in `order` (empty: as they stand).
+    """
     g, capacity, n, n_links = columns(graph), graph.capacity_Bps / TICKS_PER_S, graph.n_tasks, graph.n_links
     start, left, end, since, until = (np.zeros(m, np.int64) for m in (n, n, n, n_links, n_links))
     s = _Pass(start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
     if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.start, s.left, s.met)):
         return None
-    return Timeline(s.start, s.left, s.end, carried(g, n_links), "sweep")
+    return Timeline(s.start, s.left, s.end, link_bytes(g, n_links), "sweep")
 
 
 @compiled
 def _rate(g: Columns, capacity: F64, v: int) -> float:
-    """The nominal rate of a body; worked out again where it is asked for again, as a column of them would take room."""
+    """Return the nominal rate of a body; it is computed each time, because a column of rates would take memory."""
     rate = np.inf
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         rate = min(rate, capacity[g.hop_link[h]] / g.hop_weight[h])
@@ -53,7 +58,7 @@ def _rate(g: Columns, capacity: F64, v: int) -> float:
 
 @compiled
 def _body(g: Columns, rate: float, v: int) -> int:
-    """The ticks that a body takes at its nominal rate: 0 without one, -1 beyond the clock."""
+    """Return the ticks that a body takes at its nominal rate: 0 without a body, -1 beyond the clock."""
     if g.size[v] == 0:
         return 0
     ticks = max(1.0, np.rint(g.size[v] / rate)) if rate > 0 else np.inf
@@ -62,7 +67,7 @@ def _body(g: Columns, rate: float, v: int) -> int:
 
 @compiled
 def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
-    """Let a body cross its links; False: one surely cannot carry it beside another."""
+    """Let a body cross its links; return False where one surely cannot carry it beside another."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         k, load = g.hop_link[h], g.hop_weight[h] * rate
         if s.start[v] < s.until[k]:
@@ -76,7 +81,7 @@ def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
 
 @compiled
 def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
-    """Time all tasks; False where two surely share a link, or the clock ends."""
+    """Time all tasks; return False where two surely share a link, or the clock ends."""
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         rate = _rate(g, capacity, v)
@@ -95,7 +100,7 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Whether a link carries `weights` flows at each of the ascending `rates`, in the very arithmetic of the solver."""
+    """Return whether a link carries `weights` flows at each of the ascending `rates`, computed as the solver computes it."""
     n_left, used, level = weights.sum(), 0.0, 0.0
     for i in range(len(rates)):
         if weights[i] == 0:
@@ -112,7 +117,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Whether a link carries its bodies [B] at every instant; ends come before starts."""
+    """Return whether a link carries its bodies [B] at every instant; ends come before starts."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)
@@ -137,7 +142,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 @compiled_making_arrays
 def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
-    """Whether every link where bodies may meet carries all of them at their nominal rates."""
+    """Return whether every link where bodies may meet carries all of them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):

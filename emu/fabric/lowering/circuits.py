@@ -1,6 +1,6 @@
-"""Optical switches that turn between messages: delays that wait for what went before and hold back what comes after.
+"""Optical switches that turn between messages: a turn is a delay that waits for earlier messages and holds back later ones.
 
-M messages, Q switches that each needs, A = M Q uses, T turns.
+Letters: M messages, Q switches that each needs, A = M Q uses, T turns.
 """
 
 from typing import NamedTuple
@@ -12,28 +12,28 @@ from emu.errors import InputError
 
 
 class TornError(InputError):
-    """A round needs an optical switch in two states at once: this topology cannot carry that schedule."""
+    """The error of a round that needs an optical switch in two states at once: this topology cannot carry that schedule."""
 
 
-class Turns(NamedTuple):
-    """Who waits for which turn, and which turn waits for whom."""
+class SwitchTurns(NamedTuple):
+    """The turns of optical switches, as pairs of tasks of which one waits for the other."""
 
-    total: int  # T
-    before: tuple[I32, I32]  # turn, and a message that must be delivered first
-    after: tuple[I32, I32]  # message, and the turn that it waits for
+    total: int  # number of turns, T
+    before: tuple[I32, I32]  # turn, and message that must be delivered first
+    after: tuple[I32, I32]  # message, and turn that it waits for
 
 
-def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
-    """The turns of every switch, from the order of the rounds that need it; its first state costs nothing.
+def turns_of(message: I32, when: I32, switch: I64, state: I64) -> SwitchTurns:
+    """Return the turns of every switch, in the order of the rounds that need it; its first state costs nothing.
 
     Args:
-        message: [M] as the graph numbers them.
-        when: [M] the round of each.
-        switch: [M, Q] switches that a message needs; -1 for none.
-        state: [M, Q] the state of each.
+        message: [M] number of each message in the graph.
+        when: [M] round of each message.
+        switch: [M, Q] switches that each message needs; -1 for none.
+        state: [M, Q] the state that it needs of each.
 
     Raises:
-        TornError: messages of one round need one switch in two states.
+        TornError: Messages of one round need one switch in two states.
     """
     needed = np.nonzero(switch >= 0)
     uses = (switch[needed], when[needed[0]].astype(np.int64), state[needed])
@@ -55,12 +55,12 @@ def turns_of(message: I32, when: I32, switch: I64, state: I64) -> Turns:
     return _turns(period, number, opens, by)
 
 
-def _turns(period: I64, number: I64, opens: I64, by: I32) -> Turns:
-    """A turn waits for all uses of the period before it, all uses of its own wait for it."""
+def _turns(period: I64, number: I64, opens: I64, by: I32) -> SwitchTurns:
+    """Return turns that wait for all uses of the period before, and for which all uses of their own period wait."""
     opened = np.full(len(period) and int(period[-1]) + 2, -1)
     opened[period[opens]] = number[opens]
     own = opened[period]  # the turn that opens the period of each use, -1: none
     following = opened[period + 1]  # the turn that ends it
     ends, waits = np.flatnonzero(following >= 0), np.flatnonzero(own >= 0)
     before = column(following[ends], np.int32), by[ends]
-    return Turns(len(opens), before, (by[waits], column(own[waits], np.int32)))
+    return SwitchTurns(len(opens), before, (by[waits], column(own[waits], np.int32)))

@@ -1,11 +1,12 @@
-"""The tasks of a schedule and what each waits for, before it is known where they run and how many alike there are.
+"""Classes of tasks: what a schedule does and what each task waits for, before it is known where and how often it runs.
 
-S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R pairs.
+Letters: S stored rows, M messages, Q of them in queues (not local), C classes of tasks, E edges, N ranks, P participants, R
+pairs.
 
-Where translations are declared the rows are those of rank 0, and so are the tasks: a class is a task of every rank, and an edge
-says how far away the one is that is waited for. Whatever waits does so for what is read or written at some place, and every
-place is a translation of one of rank 0. There rank 0 itself reads, and what is written comes from the rank that a translation
-brings to 0 together with the receiver. Where none is declared every participant is a place, and each class is one task.
+Where translations are declared, the rows are those of rank 0, and so are the tasks. A class is then one task of every rank, and
+an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
+every place is a translation of a place of rank 0. There, rank 0 itself reads; what is written comes from the rank that the
+translation that brings the receiver to 0 gives. Without translations every participant is a place, and each class is one task.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,13 +21,14 @@ from cachetools import LRUCache, cached
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
-from emu.fabric.lowering.circuits import Turns, turns_of
+from emu.fabric.lowering.circuits import SwitchTurns, turns_of
+from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.messages import (
+from emu.fabric.lowering.message_table import (
     Accesses,
-    Messages,
+    MessageTable,
     Queues,
-    Rows,
+    RowTable,
     accesses_of,
     messages_of,
     queues_of,
@@ -34,51 +36,50 @@ from emu.fabric.lowering.messages import (
     some_empty,
 )
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
-from emu.fabric.lowering.waits import Out, wait_for_others, wait_for_overwrites, wait_for_queue
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
 
 
 class Joins(IntEnum):
-    """What of a participant's own a schedule has: tasks without a length, that wait for others or are waited for."""
+    """The joins that a schedule has for each participant: tasks without length that wait for others or are waited for."""
 
-    NONE = 0  # alone on a fabric: it ends with its last message
-    EXITS = 1  # says when each participant is done
-    BOTH = 2  # and holds its messages back until it has entered
+    NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
+    EXITS = 1  # one join says when each participant is done
+    BOTH = 2  # a second join holds a participant's messages back until it has entered
 
 
 class Tasks(NamedTuple):
-    """The classes of each kind, in this order; messages come before them, joins after."""
+    """The numbers of the classes that are no messages, by kind; they come after the messages, in this order."""
 
     delays: I32  # [Q] or [0]: the send overhead of each message of a queue
-    turns: I32  # of optical switches
-    entries: I32  # [P] or [1], or [0]
-    exits: I32  # [P] or [1], or [0]
+    turns: I32  # turns of optical switches
+    entries: I32  # [P] or [1], or [0]: the join that a participant's messages wait for
+    exits: I32  # [P] or [1], or [0]: the join that ends when a participant is done
 
 
 class Classes(NamedTuple):
-    """The classes of tasks, and what each waits for."""
+    """The classes of tasks of a schedule, and what each waits for."""
 
-    messages: Messages
-    origin: I32  # [M] the first row of each, as the schedule counts
+    messages: MessageTable
+    origin: I32  # [M] the first row of each message in the schedule
     queues: Queues
     tasks: Tasks
-    start: I64  # [C + 1]
-    pred: I32  # [E] class
-    left: Bool  # [E] as `Graph.pred_left`
-    away: I64 | None  # [E] the rank where the one waited for is, seen from rank 0; None: each class is one task
+    start: I64  # [C + 1] where the predecessors of each class begin
+    pred: I32  # [E] class that must come first
+    left: Bool  # [E] see `Graph.pred_left`
+    away: I64 | None  # [E] the rank of the predecessor, seen from rank 0; None: each class is one task
 
     @property
     def pairs(self) -> tuple[I64, I64, I64]:
-        """[R] source, destination and channel of the messages that need a route, each once."""
+        """The source, destination and channel [R] of the messages that need a route, each triple once."""
         last = self.queues.message[self.queues.tail]
         src, dst, channel = (column(c[last], np.int64) for c in (self.messages.src, self.messages.dst, self.messages.channel))
         return src, dst, channel
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
-    """Whether translations bring each slot to one of as many bytes."""
+    """Return whether translations map each slot to one of as many bytes."""
     if not len(slot_bytes) or slot_bytes.min() == slot_bytes.max():
         return True
     dims, digits = moves.dims, moves.slot_digits
@@ -98,11 +99,11 @@ def classes_of(
     """Return the classes of a schedule's rows.
 
     Args:
-        schedule: Where translations are declared, they keep the size of every slot, and nothing is delayed or turns.
-        slot_bytes: [K].
-        joins: Which of a participant's there are; with entries a message waits until both its ends have entered.
+        schedule: Where it declares translations, they keep the size of every slot, and nothing is delayed or turns.
+        slot_bytes: [K] bytes of each slot.
+        joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
         delayed: Whether a sender spends time on each message of a queue before it may leave, one after another.
-        needs: Of optical switches that turn.
+        needs: Gives the optical switches that messages need, where switches turn.
     """
     if needs is not None or some_empty(slot_bytes):
         return _classes(schedule, slot_bytes, joins, delayed, needs)
@@ -116,7 +117,7 @@ def _of_any_size(schedule: Schedule, joins: Joins, delayed: bool) -> Classes:
     return _classes(schedule, np.broadcast_to(np.int64(1), schedule.n_slots), joins, delayed, None)
 
 
-def _sizes(schedule: Schedule, slot_bytes: I64, messages: Messages) -> I64:
+def _sizes(schedule: Schedule, slot_bytes: I64, messages: MessageTable) -> I64:
     """Return the bytes [M] of messages of which each row is one of the schedule's, and no slot is empty."""
     sizes = slot_bytes if schedule.translate else np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)]))
     of_row = np.where(schedule.src == schedule.dst, 0, sizes[schedule.slot]).astype(np.int64)
@@ -139,8 +140,8 @@ def _classes(schedule: Schedule, slot_bytes: I64, joins: Joins, delayed: bool, n
     return Classes(messages, origin, queues, tasks, *edges)
 
 
-def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[Rows, Messages]:
-    """The rows that carry bytes, and the messages that they make."""
+def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[RowTable, MessageTable]:
+    """Return the rows that carry bytes, and the messages that they make."""
     if not schedule.translate:
         sizes = np.concatenate((slot_bytes, slot_bytes[list(schedule.temps)])).astype(np.int64)
         rows = rows_of(schedule, sizes)
@@ -150,8 +151,8 @@ def _messages(schedule: Schedule, slot_bytes: I64) -> tuple[Rows, Messages]:
     return rows, messages_of(rows._replace(slot=column(code, np.int32)), slot_bytes[slots])
 
 
-def _turns(messages: Messages, queues: Queues, needs: Needs | None) -> Turns:
-    """The turns of optical switches, where there are any."""
+def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> SwitchTurns:
+    """Return the turns of optical switches; none where no switch turns."""
     message, none = queues.message, np.zeros((0, 0), np.int64)
     if needs is None:
         return turns_of(message[:0], message[:0], none, none)
@@ -160,24 +161,27 @@ def _turns(messages: Messages, queues: Queues, needs: Needs | None) -> Turns:
 
 
 def _number(*counts: int) -> Tasks:
+    """Return the numbers of the classes of each kind, which follow one another; `counts` has the messages first."""
     return Tasks(*(column(np.arange(*span), np.int32) for span in pairwise(accumulate(counts))))
 
 
-def _total(messages: Messages, tasks: Tasks) -> int:
+def _total(messages: MessageTable, tasks: Tasks) -> int:
+    """Return the number of classes, messages included."""
     return len(messages.src) + sum(map(len, tasks))
 
 
 class _Places(NamedTuple):
-    """Where messages leave from and arrive at, and what is read and written there."""
+    """The places where messages leave and arrive, and what is read and written there."""
 
-    n: int  # how many
+    n: int  # number of places
     src: I32  # [M] the place that each message leaves from
-    dst: I32  # [M] the place that it, or one of its class, arrives at
+    dst: I32  # [M] the place that it, or another message of its class, arrives at
     accesses: Accesses
     back: I64 | None  # [M] the rank whose message of the class arrives at rank 0; None: each message is alone in its class
 
     @staticmethod
-    def of(schedule: Schedule, rows: Rows, messages: Messages) -> "_Places":
+    def of(schedule: Schedule, rows: RowTable, messages: MessageTable) -> "_Places":
+        """Return the places of a schedule: all participants, or one for all where it declares translations."""
         n = schedule.n_participants
         if not schedule.translate:
             n_slots = schedule.n_slots + len(schedule.temps)
@@ -192,11 +196,11 @@ class _Places(NamedTuple):
         return _Places(1, there, there, accesses_of(at_0, messages, len(names), 1), back)
 
 
-def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, turns: Turns) -> Predecessors:
-    """Of all tasks; what a message waits for but its queue is for its delay to wait for, where there is one.
+def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, turns: SwitchTurns) -> Predecessors:
+    """Return the predecessors of all tasks. Where a message has a delay, the delay waits for all but the message's queue.
 
-    Where classes stand for several, the one that leaves a place has the number of its class; the one that arrives there is
-    another, and is numbered after all classes, in the same order.
+    Where a class stands for several messages, the one that leaves a place has the number of its class. The one that arrives
+    there is another message; it is numbered after all classes, in the same order.
     """
     n_messages, n_tasks = len(messages.src), _total(messages, tasks)
     apart = 0 if places.back is None else n_tasks
@@ -210,7 +214,7 @@ def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Ta
     where, when = accesses.places, accesses.when
     reversed_places = np.roll(where, 2, axis=1)
 
-    def emit_all(out: Out) -> None:
+    def emit_all(out: EdgeSink) -> None:
         wait_for_others(where, when, (reads, arrives), False, out)
         wait_for_others(reversed_places, when[::-1], (writes, read), True, out)
         wait_for_overwrites(where, when, accesses.reduce, (writes, arrives), out)
@@ -220,8 +224,11 @@ def _predecessors(messages: Messages, queues: Queues, places: _Places, tasks: Ta
     return columns_of(emit_all, n_tasks + (n_messages if apart else 0), len(read) + len(queues.message))
 
 
-def _given(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
-    """The edges of delays, entries and exits; `first` is what of a message begins, and how far on the arriving ones are."""
+def _given(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
+    """Yield the edges of delays, entries and exits.
+
+    `first` is the task that begins each message, and the offset of the numbers of arriving messages.
+    """
     (leaving, apart), message = first, queues.message
     local = np.flatnonzero(messages.src == messages.dst)
     leads, meets, last = (message[queues.mark & bit != 0] for bit in (FIRST, MEETS, LAST))
@@ -243,14 +250,18 @@ def _given(messages: Messages, queues: Queues, places: _Places, tasks: Tasks, fi
         yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
 
 
-def _turning(tasks: Tasks, turns: Turns, leaving: I32) -> Iterable[Edges]:
+def _turning(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
+    """Yield the edges around turns: messages before a turn, and messages that wait for a turn."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)
     yield Edges.of(leaving[later], tasks.turns[awaited])
 
 
 def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translations) -> tuple[I64, I32, Bool, I64]:
-    """What arrives at rank 0 made the class that it is of, and how far away each edge leads; equal edges once."""
+    """Return the edges between classes, with the distance to the predecessor's rank; equal edges are kept once.
+
+    A message that arrives at rank 0 is replaced by its class.
+    """
     start, pred, left = edges
     joins = np.arange(len(start) - 1 - n_tasks - len(back))
     number = np.concatenate((np.arange(n_tasks), np.arange(len(back)), n_tasks + joins))

@@ -1,4 +1,4 @@
-"""What the tasks of a lowered schedule are to that schedule, in words."""
+"""The names of the tasks of a lowered schedule, for error messages."""
 
 import numpy as np
 
@@ -7,12 +7,13 @@ from emu.fabric.graph import Graph
 
 
 def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
-    """What a task is to a schedule, such as `the message from rank 1 to rank 2 in round 3 (row 40)`.
+    """Return the name of a task, such as `the message from rank 1 to rank 2 in round 3 (row 40)`.
 
     Args:
-        schedule: That was lowered; with translations its rows are those of rank 0, and a task's owner says of which rank.
-        graph: What it became.
-        task: Of the graph.
+        schedule: The schedule that was lowered. With translations its rows are those of rank 0, and the task's owner gives the
+            rank.
+        graph: The graph that it became.
+        task: The number of the task in the graph.
     """
     row, sender = int(graph.origin[task]), int(graph.owner[task])
     if row < 0:

@@ -1,6 +1,6 @@
-"""The columns of a schedule, sorted and grouped: rows into messages, messages into queues and pairs.
+"""Sorting and grouping of a schedule's columns: rows into messages, messages into queues and pairs.
 
-S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
+Letters: S rows, M messages, Q messages in queues, P participants, R distinct (src, dst, channel).
 """
 
 from typing import Any
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled_making_arrays
 
-FIRST, MEETS, LAST = 1, 2, 4  # in its queue's first round; first of its (src, dst, channel); in its queue's last round
+FIRST, MEETS, LAST = 1, 2, 4  # bits: in its queue's first round; first of its (src, dst, channel); in the last round
 
 
 @compiled_making_arrays
 def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I32, I64, I32]:
-    """[S] the message of each row, then [M] its bytes and its first row; every local row is one of its own.
+    """Return the message of each row [S], then the bytes and the first row of each message [M]; a local row is one message.
 
     Args:
         keys: [S] round, src, dst, channel and slot, in the order of a schedule.
-        slot_bytes: [K].
+        slot_bytes: [K] bytes of each slot.
     """
     when, src, dst, channel, slot = keys
     rows, count = len(when), 0
@@ -39,7 +39,7 @@ def group_rows(keys: tuple[I32, I32, I32, I32, I32], slot_bytes: I64) -> tuple[I
 
 @compiled_making_arrays
 def _counting(key: I32, n_keys: int, order: I32) -> I32:
-    """The places of `order` (empty: as they come), stably sorted by key."""
+    """Return `order` stably sorted by key; an empty `order` means the rows as they come."""
     given = len(order) > 0
     place, out = zeros(n_keys + 1, np_int64), empty(len(key), int32)
     for k in key:
@@ -55,14 +55,14 @@ def _counting(key: I32, n_keys: int, order: I32) -> I32:
 
 @compiled_making_arrays
 def stable_order(major: I32, n_major: int, minor: I32, n_minor: int) -> I32:
-    """The indices by (major, minor), equals as they came: a counting sort by one, then by the other."""
+    """Return the indices sorted by (major, minor), equal ones in their given order: two counting sorts."""
     order = _counting(minor, n_minor, empty(0, int32)) if n_minor > 1 else empty(0, int32)
     return _counting(major, n_major, order)
 
 
 @compiled_making_arrays
 def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
-    """`values[order]`; numpy would first make the indices 64 bits wide."""
+    """Return `values[order]`. numpy would first make the indices 64 bits wide."""
     out = empty(len(order), values.dtype)
     for i in range(len(order)):
         out[i] = values[order[i]]
@@ -71,10 +71,10 @@ def take(values: I32 | I64 | Bool, order: I32) -> NDArray[Any]:
 
 @compiled_making_arrays
 def meeting_places(where: tuple[I64, I64]) -> I64:
-    """[G, 4] from..to of the reads and from..to of the writes of each (slot, participant) that is written.
+    """Return [G, 4] the range of the reads and the range of the writes of each (slot, participant) that is written.
 
     Args:
-        where: [S] of reads and of writes, ascending, a number of the (slot, participant).
+        where: [S] the number of the (slot, participant) of each read and of each write, ascending.
     """
     read_at, write_at = where
     size, places, i, j = len(read_at), 0, 0, 0
@@ -95,10 +95,10 @@ def meeting_places(where: tuple[I64, I64]) -> I64:
 
 @compiled_making_arrays
 def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[NDArray[int8], I32, I32]:
-    """[Q] FIRST, MEETS and LAST of each message; [Q] its pair; [R] the last message of each pair.
+    """Return the bits FIRST, MEETS and LAST of each message [Q], its pair [Q], and the last message of each pair [R].
 
     Args:
-        keys: [Q] src, channel, round and dst, by the first three.
+        keys: [Q] src, channel, round and dst, sorted by the first three.
         n_participants: P.
     """
     src, channel, when, dst = keys

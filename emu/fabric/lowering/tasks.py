@@ -1,28 +1,28 @@
-"""The columns of a Graph: a task of each class in each copy that stands for others, those of a class one after another.
+"""The columns of a graph: a task of each class in each copy that stands for others, the tasks of a class one after another.
 
-C classes, R pairs, D copies that stand for all, U distinct `away`.
+Letters: C classes, R pairs, D copies that stand for all, U distinct distances.
 """
 
 import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.fabric.graph import Graph
+from emu.fabric.lowering.copies import spread_edges, spread_hops
 from emu.fabric.lowering.edges import Predecessors
-from emu.fabric.lowering.laid import Laid
-from emu.fabric.lowering.spread import spread_edges, spread_hops
-from emu.fabric.lowering.ways import Ways
+from emu.fabric.lowering.message_routes import MessageRoutes
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
 
-_CHUNK = 2**20  # translated copies that are held at a time
+_CHUNK = 2**20  # translated copies that are held at one time
 
 
-def graph_of(laid: Laid, copies: Orbits, ways: Ways) -> Graph:
-    """The tasks of a schedule.
+def graph_of(laid: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Graph:
+    """Return the graph of a placed schedule.
 
     Args:
-        laid: The schedule.
-        copies: Which stand for all.
-        ways: [R D] of the pairs, over links or orbits of them.
+        laid: The placed schedule.
+        copies: The orbits of its copies.
+        ways: [R D] the routes of its pairs, over links or over orbits of links.
     """
     classes, size = laid.classes, len(copies.first)
     messages, queues, tasks = classes.messages, classes.queues, classes.tasks
@@ -43,8 +43,8 @@ def graph_of(laid: Laid, copies: Orbits, ways: Ways) -> Graph:
     return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
 
-def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
-    """Of the tasks of all copies; what a class waits for may be in another copy."""
+def _predecessors(laid: PlacedSchedule, copies: Orbits) -> Predecessors:
+    """Return the predecessors of the tasks of all copies; the predecessor of a task may be in another copy."""
     classes, size = laid.classes, len(copies.first)
     if classes.away is None and size == 1:
         return classes.start, classes.pred, classes.left
@@ -60,8 +60,8 @@ def _predecessors(laid: Laid, copies: Orbits) -> Predecessors:
     return begin, *spread_edges(*edges, there, size, begin)
 
 
-def _copies_away(laid: Laid, copies: Orbits, away: I64) -> I32:
-    """[U, D] which copy stands for the one that is so far away of each that stands for all."""
+def _copies_away(laid: PlacedSchedule, copies: Orbits, away: I64) -> I32:
+    """Return [U, D] the copy that stands for the one at each distance from each copy that stands for others."""
     step = max(1, _CHUNK // len(copies.first))
     chunks = (laid.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
     there = [np.empty((0, len(copies.first)), np.int32), *(copies.number[chunk].astype(np.int32) for chunk in chunks)]

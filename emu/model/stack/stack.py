@@ -7,7 +7,7 @@ defaults: what overlaps with computation there, fused accumulation of gradients,
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from emu.collective.library import LIBRARIES
+from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import must_be
 from emu.registry import unknown

@@ -9,11 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.fabric.lowering.domain import Move
-from emu.fabric.symmetric import Power, move
-from emu.topology.facts.spread import some_pairs, spreads
-from emu.topology.kept import kept
+from emu.fabric.lowering.domain import SymmetryMove as Move
+from emu.fabric.symmetric import SymmetryPower as Power
+from emu.fabric.symmetric import move
+from emu.topology.facts.route_spread import routes_spread as spreads
+from emu.topology.facts.route_spread import some_pairs
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 
 
 @lru_cache(maxsize=2**14)

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, Choice, Chooser, Request, Served, operation_of
+from emu.collective.algorithm import AUTO, Choice, Chooser, Request, operation_of
+from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from cachetools import LRUCache, cached
 
-from emu.collective.algorithm import Algorithm, Served, schedule, stored
+from emu.collective.algorithm import Algorithm, schedule, stored
+from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from emu.arrays import digest
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.errors import InputError
 from emu.sources import code_digest
 from emu.store import Store, user_folder

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Chooser, Request, Served, algorithm
-from emu.collective.library import LIBRARIES, Around, Pick
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Chooser, Request, algorithm
+from emu.collective.libraries import LIBRARIES
+from emu.collective.libraries import GroupNetwork as Around
+from emu.collective.libraries import LibraryChoice as Pick
 from emu.collective.operation import OPERATIONS
 from emu.study.choice.wanted import item_bytes_of
 from emu.topology.facts.hosts import hosts_of
-from emu.topology.kept import kept
 from emu.topology.placement import order
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 from emu.trace.device.dtypes import timed_as
 
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from emu.arrays import I32
 from emu.collective.algorithm import Algorithm
-from emu.collective.shape import Grid, Part
+from emu.collective.shape import Grid
+from emu.collective.shape import PartialGrid as Part
 from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 

@@ -3,8 +3,9 @@
 import re
 from typing import NamedTuple
 
-from emu.collective.algorithm import AUTO, Served
-from emu.collective.library import LIBRARIES
+from emu.collective.algorithm import AUTO
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.libraries import LIBRARIES
 
 
 def choosers() -> tuple[str, ...]:

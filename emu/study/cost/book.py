@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.topology.read.values import check_keys, load_toml
+from emu.topology.description.values import check_keys, load_toml
 from emu.topology.topology import Topology
 
 ANY = "any"

@@ -8,7 +8,7 @@ import numpy as np
 from emu.errors import InputError, must_be
 from emu.study.cost.book import Price, PriceBook, Section
 from emu.topology.facts.facts import bisection
-from emu.topology.facts.load import exchanged
+from emu.topology.facts.load import exchange_rate as exchanged
 from emu.topology.topology import Topology
 
 HOURS_PER_YEAR = 8760.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
-from emu.topology.read.values import csv_rows
+from emu.topology.description.values import csv_rows
 
 COLUMNS = ("server", "start_day", "end_day")
 MOST_STATES = 2048

@@ -12,7 +12,7 @@ from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
 from emu.study.faults.log import States
 from emu.topology.topology import Topology
-from emu.topology.usable import usable
+from emu.topology.usable_npus import usable_npus as usable
 
 _CHUNK = 2**24  # bytes of states that are looked at together
 

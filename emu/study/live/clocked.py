@@ -17,10 +17,11 @@ from emu.fabric.run import run
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
 from emu.study.training.composed.calls import topology_under
-from emu.topology.live.change import why_stopped
-from emu.topology.live.course import Course, Moment
-from emu.topology.live.fault import Fault
-from emu.topology.live.mended import Fabric
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.history import MachineHistory as Course
+from emu.topology.fault_injection.history import MachineMoment as Moment
+from emu.topology.fault_injection.machine_state import MachineState as Fabric
+from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

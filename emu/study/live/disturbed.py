@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from emu.cluster.pace.kept import Paced
 from emu.errors import InputError
 from emu.study.training.step.step import LEFT_OUT
-from emu.topology.live.change import events_of, mending, why_stopped
-from emu.topology.live.fault import Fault
-from emu.topology.live.mended import Fabric, fabric
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import MachineState as Fabric
+from emu.topology.fault_injection.machine_state import machine_state as fabric
+from emu.topology.fault_injection.repair_action import events_of, why_stopped
+from emu.topology.fault_injection.repair_action import repair_action as mending
 from emu.topology.topology import Topology
 from emu.units import seconds
 

@@ -18,9 +18,11 @@ from emu.study.live.lost import ends, room
 from emu.study.training.learn.kept import Kept, last
 from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
-from emu.topology.live.change import Loss, events_of, mending, states_of
-from emu.topology.live.fault import Fault
-from emu.topology.live.mended import fabric
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import machine_state as fabric
+from emu.topology.fault_injection.repair_action import RankLoss as Loss
+from emu.topology.fault_injection.repair_action import events_of, states_of
+from emu.topology.fault_injection.repair_action import repair_action as mending
 from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import seconds

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from emu.study.live.disturbed import StepTimes
 from emu.study.training.estimate import EstimateRequest, estimate_moments
-from emu.topology.live.mended import Fabric
+from emu.topology.fault_injection.machine_state import MachineState as Fabric
 from emu.trace.device.device import Device
 
 

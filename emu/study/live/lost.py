@@ -7,9 +7,12 @@ import numpy as np
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.model.plan.ranks import AXES, EXPERT_AXES, group_rows
-from emu.topology.live.change import Loss, events_of, taken
-from emu.topology.live.fault import Fault
-from emu.topology.live.mended import Fabric, fabric
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import MachineState as Fabric
+from emu.topology.fault_injection.machine_state import machine_state as fabric
+from emu.topology.fault_injection.repair_action import RankLoss as Loss
+from emu.topology.fault_injection.repair_action import events_of
+from emu.topology.fault_injection.repair_action import lost_ranks as taken
 from emu.topology.topology import Topology
 
 

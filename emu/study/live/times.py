@@ -7,7 +7,7 @@ from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import StepTimes
 from emu.study.training.composed.calls import topology_under
 from emu.study.training.step.step import time_trace
-from emu.topology.live.mended import Fabric
+from emu.topology.fault_injection.machine_state import MachineState as Fabric
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace import Trace

@@ -18,7 +18,7 @@ from emu.study.training.composed.calls import device_under
 from emu.study.training.learn.kept import Kept, job_of, last
 from emu.study.training.learn.learn import RunOn, on_threads
 from emu.study.training.train import TrainRequest, program_of
-from emu.topology.live.script import faults_of
+from emu.topology.fault_injection.fault_script import faults_of
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
-from emu.collective.algorithm import AUTO, Choice, Served
+from emu.collective.algorithm import AUTO, Choice
+from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline

@@ -8,7 +8,8 @@ from emu.bound.limit import QUICK, Effort
 from emu.collective.algorithm import algorithm, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Grid, Part, Shape, ranks_of, show_shape
+from emu.collective.shape import Grid, Shape, ranks_of, show_shape
+from emu.collective.shape import PartialGrid as Part
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
 from emu.fabric.perturb import check_seeds

@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 from emu.collective.algorithm import Algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import ROOTED, Operation, operation
-from emu.collective.orbit import folds_alike, one_of_each
-from emu.collective.proof import Fault, ProofError, prove
+from emu.collective.orbit import adds_once_per_round as folds_alike
+from emu.collective.orbit import slot_representatives as one_of_each
+from emu.collective.proof import ProofError, prove
+from emu.collective.proof import ScheduleFault as Fault
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.errors import EmuError

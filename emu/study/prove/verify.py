@@ -17,11 +17,12 @@ import numpy as np
 from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.operation import ROOTED, cut, operation
-from emu.collective.proof import Fault
+from emu.collective.proof import ScheduleFault as Fault
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Part, Shape, dims_of, ranks_of, show_shape
-from emu.fabric.alone import run_named
+from emu.collective.shape import PartialGrid as Part
+from emu.collective.shape import Shape, dims_of, ranks_of, show_shape
 from emu.fabric.ideal import ideal
+from emu.fabric.isolated import run_named
 from emu.fabric.lower import lower
 from emu.study.prove.proving import How, Proved, proved
 from emu.units import TICKS_PER_S

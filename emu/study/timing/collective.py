@@ -11,12 +11,13 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.alone import time_alone
-from emu.fabric.lower import UnevenError, every_row, lower
+from emu.fabric.isolated import time_alone
+from emu.fabric.lower import UnevenError, lower
+from emu.fabric.lower import store_rows as every_row
 from emu.fabric.lowering.classes import invariant
 from emu.fabric.lowering.names import message_name
-from emu.fabric.named import named
 from emu.fabric.perturb import Spread, spread
+from emu.fabric.task_error import name_tasks as named
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology

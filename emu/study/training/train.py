@@ -25,7 +25,7 @@ from emu.study.training.learn.text import check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, time_trace
-from emu.topology.live.change import Loss
+from emu.topology.fault_injection.repair_action import RankLoss as Loss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

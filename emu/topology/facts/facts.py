@@ -1,6 +1,6 @@
-"""What an architect asks of a topology first: nodes, degree, diameter, injection and bisection bandwidth.
+"""The figures of a topology that an architect needs first: nodes, degree, diameter, injection and bisection bandwidth.
 
-L links, N NPUs, W words of 64 targets.
+Letters: L links, N NPUs, W words of 64 targets.
 """
 
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.topology.facts.flow import Arcs, least_cut
-from emu.topology.path.shortest import UNREACHED, Ways, shortest
+from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
-_EXACT_WORK = 2**24  # link-words a breadth-first step may touch before the diameter is sampled
-_CHUNK_WORK = 2**21  # of them at a time
+_EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled
+_CHUNK_WORK = 2**21  # link-words at one time
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A topology in numbers, computed from its links."""
+    """The figures of a topology, computed from its links."""
 
     npus: int
     switches: int
-    links: int  # directed
+    links: int  # directed links
     degree: tuple[int, int]  # fewest and most links out of an NPU
     injection_Bps: tuple[float, float]  # least and most bandwidth out of an NPU
-    diameter: int | None  # links between the two NPUs farthest apart; None: some pair is not joined
-    diameter_exact: bool  # False: from 64 NPUs only, so at least this
-    paths: tuple[int, int]  # shortest paths between two NPUs of those sampled: fewest of the farthest pairs, most of all
-    bisection_Bps: float  # one way, between the two halves that `halves` names
-    halves: str  # the worst joined of those tried; a bound from above on the least of all halvings
+    diameter: int | None  # links between the two NPUs farthest apart; None: some pair has no path
+    diameter_exact: bool  # False: only 64 NPUs were tried, so that the true diameter may be larger
+    paths: tuple[int, int]  # shortest paths between sampled NPUs: the fewest of the farthest pairs, the most of any pair
+    bisection_Bps: float  # bandwidth one way between the two halves that `halves` names
+    halves: str  # the halves with the least bandwidth of those tried; other halves may have less
 
 
 def summary(topology: Topology) -> Summary:
-    """Count and measure a topology."""
+    """Return the figures of a topology."""
     links, n = topology.links, topology.n_npus
     degree = np.bincount(links.src, minlength=n)[:n]
     injection = np.bincount(links.src, weights=links.bandwidth_Bps, minlength=n)[:n]
@@ -55,7 +55,10 @@ def summary(topology: Topology) -> Summary:
 
 
 def diameter(topology: Topology) -> tuple[int | None, bool]:
-    """Links between the two NPUs farthest apart, and whether every NPU was asked (else 64 of them)."""
+    """Return the links between the two NPUs farthest apart, and whether paths to every NPU were computed (else to 64).
+
+    None instead of a number: some pair has no path.
+    """
     n, n_links = topology.n_npus, max(1, len(topology.links))
     if n_links * (n // 64 + 1) > _EXACT_WORK:
         ways = _anyhow(topology)
@@ -71,23 +74,26 @@ def diameter(topology: Topology) -> tuple[int | None, bool]:
 
 
 def _sample(n: int, most: int) -> I64:
-    """So many of n, spread evenly."""
+    """Return at most `most` of the numbers below n, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def _anyhow(topology: Topology) -> Ways:
-    """All ways, whoever passes messages on, and however fast."""
+def _anyhow(topology: Topology) -> ShortestPaths:
+    """Return all shortest paths, whichever nodes relay and however fast links are."""
     return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
 
 
-def _hops_to(ways: Ways, target: int) -> I64:
-    """[nodes] links on the shortest way from each node to `target`; -1: there is none."""
+def _hops_to(ways: ShortestPaths, target: int) -> I64:
+    """Return [nodes] the links on the shortest path from each node to `target`; -1: there is no path."""
     found = ways.grades(np.array([target]))[0]
     return np.where(found < UNREACHED, found, -1)
 
 
 def _steps_to(topology: Topology, targets: I64) -> int | None:
-    """Hops until every NPU reaches every target: a bit a target, spread from each link's end to its start."""
+    """Return the hops until every NPU reaches every target; None: some never does.
+
+    Each target is a bit that spreads from a link's end to its start.
+    """
     order = np.argsort(topology.links.src, kind="stable")
     ends = topology.links.dst[order]
     senders, starts = np.unique(topology.links.src[order], return_index=True)
@@ -107,9 +113,9 @@ def _steps_to(topology: Topology, targets: I64) -> int | None:
 
 
 def paths(topology: Topology) -> tuple[int, int]:
-    """How many shortest paths join two NPUs: the fewest of the pairs farthest apart, and the most of any pair.
+    """Return the number of shortest paths between two NPUs: the fewest of the farthest pairs, and the most of any pair.
 
-    Asked are all NPUs to as many as 16 of them, fewer where there are many links; parallel links make different paths.
+    The pairs are all NPUs to at most 16 of them, fewer where there are many links. Parallel links make different paths.
     """
     n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _anyhow(topology)
     for target in _sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
@@ -123,7 +129,7 @@ def paths(topology: Topology) -> tuple[int, int]:
 
 
 def _paths_to(topology: Topology, hops: I64) -> F64:
-    """[nodes] shortest paths from each node, `hops` away, to the one that is 0 away."""
+    """Return [nodes] the number of shortest paths from each node, `hops` away, to the node that is 0 away."""
     src, dst = topology.links.src, topology.links.dst
     nearer = np.flatnonzero((hops[src] == hops[dst] + 1) & (hops[dst] >= 0))
     nearer = nearer[np.argsort(hops[src[nearer]], kind="stable")]
@@ -136,10 +142,10 @@ def _paths_to(topology: Topology, hops: I64) -> F64:
 
 
 def bisection(topology: Topology) -> tuple[float, str]:
-    """Bandwidth one way between two halves of the NPUs, the least of the halvings tried, and which it is.
+    """Return the bandwidth one way between two halves of the NPUs, and the name of these halves.
 
-    Tried are the middle of every dimension of even size where there are several, else the middle of the numbering. The
-    least over all halvings is at most this; finding it is NP-hard.
+    The halves have the least bandwidth of those tried: the middle of every dimension of even size where there are several, else
+    the middle of the numbering. The least over all halves is at most this; finding it is NP-hard.
     """
     n, dims = topology.n_npus, topology.dims
     if n < 2:
@@ -152,17 +158,17 @@ def bisection(topology: Topology) -> tuple[float, str]:
 
 
 def cut(topology: Topology, low: Bool) -> float:
-    """Bandwidth (B/s) from the NPUs where `low` to the others, or back if that is less.
+    """Return the bandwidth (B/s) from the NPUs where `low` is true to the others, or back if that is less.
 
     Args:
-        topology: Its switches may fall on either side: the flow through them is the greatest there can be.
-        low: [N].
+        topology: The topology. A switch may be on either side: the flow through switches is the largest possible.
+        low: [N] whether each NPU is on the first side.
     """
     return min(_flow(topology, low), _flow(topology, ~low))
 
 
 def _flow(topology: Topology, sources: Bool) -> float:
-    """The greatest flow (B/s) from all sources to all other NPUs: what the least cut between them lets through."""
+    """Return the largest flow (B/s) from all sources to all other NPUs: what the least cut between them lets through."""
     links, switches = topology.links, np.zeros(topology.n_nodes - topology.n_npus, np.bool_)
     inside = np.concatenate((sources, switches))
     if len(switches) and sources.any() and not sources.all():

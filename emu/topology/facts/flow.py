@@ -1,9 +1,9 @@
 """The least cut between two sets of nodes, by a maximum flow over classes of nodes that look alike.
 
-Nodes are parted until all of a class have the same capacity to each class and from each (an equitable partition). What flows
-between two classes may be shared out among their nodes by capacity, so that the classes let through what the nodes do, and
-there are few classes where there is symmetry. Dinic, Algorithm for solution of a problem of maximum flow in networks with power
-estimation, Soviet Math. Dokl. 11 (1970). V nodes, A arcs.
+Nodes are partitioned until all nodes of a class have the same capacity to each class and from each class (an equitable
+partition). A flow between two classes can be shared out among their nodes by capacity, so that the classes let through what the
+nodes do. Where there is symmetry there are few classes. Source: Dinic, Algorithm for solution of a problem of maximum flow in
+networks with power estimation, Soviet Math. Dokl. 11 (1970). Letters: V nodes, A arcs.
 """
 
 import importlib
@@ -14,30 +14,30 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 
-_MOST_BY_HAND = 2**12  # arcs between classes; above them scipy is asked
+_MOST_BY_HAND = 2**12  # arcs between classes; above this number scipy finds the flow
 
 
 class Arcs(NamedTuple):
-    """Capacities one way, in whole units; several may join the same two nodes."""
+    """Directed capacities in whole units; several arcs may join the same two nodes."""
 
     src: I64  # [A]
     dst: I64  # [A]
     capacity: I64  # [A]
 
     def leaving(self, inside: Bool) -> int:
-        """Capacity from the nodes of a set [V] to the others."""
+        """Return the capacity from the nodes of a set [V] to the others."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
 
 def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
-    """[V] a set of nodes that holds all of `source` and none of `sink`, which least capacity leaves.
+    """Return [V] a set of nodes with all of `source` and none of `sink` that the least capacity leaves.
 
     Args:
-        arcs: Between nodes below V.
-        source: [V] at least one.
-        sink: [V] at least one, and none of `source`.
+        arcs: Arcs between nodes below V.
+        source: [V] at least one node.
+        sink: [V] at least one node, and none of `source`.
     """
     of = classes(arcs, source, sink)
     pair, number = np.unique(of[arcs.src] * (of.max() + 1) + of[arcs.dst], return_inverse=True)
@@ -55,10 +55,10 @@ def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
 
 
 def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
-    """[V] the class of each node; all of `source` are one, all of `sink` another.
+    """Return [V] the class of each node; all of `source` are one class, all of `sink` another.
 
-    Capacities are summed times a hash of the class at their other end: equal sums of unequal capacities are as good as
-    impossible, and would only make a cut that is not the least.
+    Capacities are summed times a hash of the class at their other end. Equal sums of unequal capacities are almost impossible,
+    and would only give a cut that is not the least.
     """
     fixed = source | sink
     of, count = np.where(source, 0, np.where(sink, 1, 2)), 0
@@ -74,7 +74,7 @@ def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
 
 
 def _reached(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
-    """The nodes that more could still reach when all that can flow does."""
+    """Return the nodes that more flow could still reach when the flow is the largest."""
     left: dict[int, dict[int, int]] = {source: {}, sink: {}}
     for a, b, capacity in zip(arcs.src.tolist(), arcs.dst.tolist(), arcs.capacity.tolist(), strict=True):
         left.setdefault(a, {})[b] = left.get(a, {}).get(b, 0) + capacity
@@ -87,7 +87,7 @@ def _reached(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
 
 
 def _levels(left: dict[int, dict[int, int]], source: int) -> dict[int, int]:
-    """Arcs to each node that more can flow to."""
+    """Return the number of arcs on a shortest path to each node that more flow can reach."""
     level, here = {source: 0}, [source]
     while here:
         ahead = [b for a in here for b, capacity in left[a].items() if capacity]
@@ -97,7 +97,7 @@ def _levels(left: dict[int, dict[int, int]], source: int) -> dict[int, int]:
 
 
 def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, sink: int) -> None:
-    """Send along ways that rise a level an arc until none is open."""
+    """Send flow along paths that rise one level with each arc, until none is open."""
     ahead = {a: list(left[a]) for a in level}
     way = [source]
     while way:

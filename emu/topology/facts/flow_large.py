@@ -1,4 +1,4 @@
-"""Maximum flows over more arcs than are counted by hand; a file of its own, because it loads scipy."""
+"""Maximum flows over many arcs, by scipy. The file is apart from `flow` because scipy takes long to load."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -7,13 +7,13 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from emu.arrays import Bool
 from emu.topology.facts.flow import Arcs
 
-_MOST = 2**30 - 1  # of a flow: scipy counts in 32 bits, and what could still flow may be twice this
+_MOST = 2**30 - 1  # largest flow: scipy counts in 32 bits, and a residual capacity may be twice this
 
 
 def reached(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
-    """[V] the nodes that more could still reach when all that can flow does.
+    """Return [V] the nodes that more flow could still reach when the flow is the largest.
 
-    Capacities beyond what scipy counts to are divided and rounded up: the set is then nearly the least cut.
+    Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut.
     """
     most = int(min(arcs.capacity[arcs.src == source].sum(), arcs.capacity[arcs.dst == sink].sum()))
     unit = most // _MOST + 1

@@ -1,7 +1,7 @@
-"""Which NPUs share a host, and what joins them to each other and to the rest: told by links alone.
+"""The hosts of a topology: which NPUs share a host, and the bandwidth within and between hosts. Only links are used.
 
-A host is what stays joined where every NPU keeps the fastest of its ports alone. A port is all links of one dimension at an
-NPU; the others are its NIC. n nodes, L links.
+A port of an NPU is all its links of one dimension. A host is a set of NPUs that stay joined where every NPU keeps only its
+fastest ports. The other ports are its NIC. Letters: n nodes, L links.
 """
 
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology
 
-_AS_FAST = 1 - 1e-9  # of the fastest port
+_AS_FAST = 1 - 1e-9  # share of the fastest port's rate from which a port counts as equally fast
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Hosts:
-    """The hosts of a topology, and the bandwidth of its NPUs' ports, as their wires have it."""
+    """The hosts of a topology, and the bandwidth of its NPUs' ports at the rate of the wires."""
 
-    of: I64  # [n] the host of each node
-    within_Bps: F64  # [n] out of a node over its fastest ports
-    between_Bps: F64  # [n] ... and over its others
+    of: I64  # [n] host of each node
+    within_Bps: F64  # [n] bandwidth out of a node over its fastest ports
+    between_Bps: F64  # [n] bandwidth out of a node over its other ports
 
 
-@kept(1)
+@cached_by_topology(1)
 def hosts_of(topology: Topology) -> Hosts:
-    """The hosts of a topology."""
+    """Return the hosts of a topology."""
     links, n = topology.links, topology.n_nodes
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
@@ -37,7 +37,7 @@ def hosts_of(topology: Topology) -> Hosts:
 
 
 def _joined(n: int, src: I32, dst: I32) -> I64:
-    """[n] the least node that each is joined to."""
+    """Return [n] the least node that each node is joined to."""
     least = np.arange(n)
     while True:
         near = least.copy()
@@ -50,7 +50,7 @@ def _joined(n: int, src: I32, dst: I32) -> I64:
 
 
 def _ports(topology: Topology) -> F64:
-    """[n, dimensions] bytes a second out of each node, as its wires carry them."""
+    """Return [n, dimensions] the bytes per second out of each node, at the rate of the wires."""
     links = topology.links
     shares = np.array(topology.shares or (1.0,))
     wire = links.bandwidth_Bps / shares[np.minimum(links.dimension, len(shares) - 1)]
@@ -60,5 +60,5 @@ def _ports(topology: Topology) -> F64:
 
 
 def _keeps(topology: Topology, end: I32, fast: Bool) -> Bool:
-    """[L] whether a link is at a switch, or at one of an NPU's fastest ports."""
+    """Return [L] whether a link's end is a switch, or one of an NPU's fastest ports."""
     return column((end >= topology.n_npus) | fast[end, topology.links.dimension], np.bool_)

@@ -1,28 +1,28 @@
-"""What a topology carries by its own routes where all NPUs send to all others, each as much to each.
+"""The rate at which all NPUs can send to all others at once, each as much to each, over the topology's own routes.
 
-N NPUs, L links, P asked pairs.
+Letters: N NPUs, L links, P pairs.
 """
 
 import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import must_be
-from emu.topology.parts.routing import mix
+from emu.topology.builders.route_parts import mix
 from emu.topology.topology import Topology
 
-MOST = 2**13  # NPUs: 67 million pairs are asked in about a minute
-_PAIRS, _ALL = 2**18, 2**24  # asked at a time; asked in all, by further ways of each pair
-_WAYS = 4  # of a pair, at most
-_CHANNELS = 64  # from which those of a pair are drawn
+MOST = 2**13  # largest number of NPUs: 67 million pairs take about a minute
+_PAIRS, _ALL = 2**18, 2**24  # pairs routed at one time; routes in all, where a pair has several
+_WAYS = 4  # largest number of routes of a pair
+_CHANNELS = 64  # channels from which those of a pair are drawn
 
 
-def exchanged(topology: Topology) -> float:
-    """Bytes per second that each NPU sends at most, all of them at once, when no link carries more than it can.
+def exchange_rate(topology: Topology) -> float:
+    """Return the largest rate (B/s) at which each NPU can send, all at once, without any link over its bandwidth.
 
-    Each pair sends by up to four channels that a hash draws, so that ways of equal length are spread over.
+    Each pair sends on up to four channels that a hash draws, so that paths of equal length are used.
 
     Raises:
-        InputError: fewer than two NPUs, or more than 8,192; a pair that no route joins.
+        InputError: There are fewer than two NPUs or more than 8,192, or no route joins a pair.
     """
     n = topology.n_npus
     if not 2 <= n <= MOST:
@@ -40,7 +40,7 @@ def _none(topology: Topology) -> F64:
 
 
 def _taken(topology: Topology, sources: I64, ways: int) -> F64:
-    """[L] how many messages of those sources cross each link."""
+    """Return [L] the number of messages of these sources that cross each link."""
     src, dst = (grid.ravel() for grid in np.meshgrid(sources, np.arange(topology.n_npus), indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
     count = _none(topology)

@@ -24,7 +24,7 @@ from typing import Any
 from emu.errors import InputError, must_be
 from emu.files import write_file
 from emu.registry import unknown
-from emu.topology.read.values import check_keys, load_toml, located, read_count
+from emu.topology.description.values import check_keys, load_toml, located, read_count
 from emu.trace.device.attention import AttentionTable
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32

@@ -5,7 +5,7 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import check_keys, located, read_count
+from emu.topology.description.values import check_keys, located, read_count
 from emu.trace.device.attention import KERNELS, AttentionRate
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.trace.device.measured import MeasuredKernel

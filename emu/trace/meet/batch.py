@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.trace.meet.requests import MESSAGE, Ask, Meetings
 from emu.trace.meet.turns import Members, Table
 from emu.trace.trace import Group
@@ -21,7 +21,7 @@ class What(NamedTuple):
     """What the meetings of a batch have in common."""
 
     communicator: int
-    served: Served | None  # None: messages
+    served: AlgorithmOnDims | None  # None: messages
     name: str  # the operation, or MESSAGE
     n_ranks: int  # of each meeting
     root: int

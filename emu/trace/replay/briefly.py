@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from emu.fabric.named import named
 from emu.fabric.run import run
+from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.trace.replay.delay import entered_apart, had_links_alone
 from emu.trace.replay.replay import Laying, Replayed, event_name
@@ -46,5 +46,5 @@ def timed(laying: Laying, replayed: Replayed) -> Timeline:
     Raises:
         InputError: an event that ends beyond the clock.
     """
-    with named("replay", partial(event_name, laying.trace, replayed)):
+    with name_tasks("replay", partial(event_name, laying.trace, replayed)):
         return run(replayed.graph)

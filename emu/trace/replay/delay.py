@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import I32, I64, Bool
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece
+from emu.fabric.lower import LoweredSchedule
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
 from emu.topology.orbits import components
@@ -27,7 +27,7 @@ K = TypeVar("K")
 class Delay:
     """A collective that all members of a group leave at one time, if they enter it at one time."""
 
-    piece: Piece
+    piece: LoweredSchedule
     alone: Timeline  # of all groups, which enter at 0
     number: I64  # [G P] which of the O is each participant's group, or stands for it
     head_fs: int  # until the first message of each member starts
@@ -56,7 +56,7 @@ class Delay:
         return both[0], both[1]
 
 
-def delay_of(piece: Piece) -> Delay | None:
+def delay_of(piece: LoweredSchedule) -> Delay | None:
     """What stands for a collective; nothing where members leave apart, begin apart, or groups share a link."""
     n, size = piece.schedule.n_ranks, piece.schedule.n_participants
     alone = run(piece.graph)
@@ -69,7 +69,7 @@ def delay_of(piece: Piece) -> Delay | None:
     return found if together and len(np.unique(links)) == len(links) else None
 
 
-def _begins(piece: Piece, alone: Timeline) -> I64:
+def _begins(piece: LoweredSchedule, alone: Timeline) -> I64:
     """When the first message of participants starts, by the number of those who stand for one another; -1: none does."""
     begins = np.full(int(piece.alike.max(initial=0)) + 1, np.iinfo(np.int64).max)
     for end in (piece.graph.owner[: len(piece.receiver)], piece.receiver):
@@ -77,7 +77,7 @@ def _begins(piece: Piece, alone: Timeline) -> I64:
     return np.where(begins == np.iinfo(np.int64).max, -1, begins)
 
 
-def delays_of(pieces: Mapping[K, Piece], collectives: Iterable[K]) -> dict[K, Delay]:
+def delays_of(pieces: Mapping[K, LoweredSchedule], collectives: Iterable[K]) -> dict[K, Delay]:
     """What stands for those collectives among all pieces that share no link with what other groups send message by message."""
     found = {key: delay for key in collectives if (delay := delay_of(pieces[key])) is not None}
     groups: dict[bytes, int] = {}
@@ -94,7 +94,7 @@ def delays_of(pieces: Mapping[K, Piece], collectives: Iterable[K]) -> dict[K, De
     return found
 
 
-def _crossings_of(piece: Piece, groups: dict[bytes, int]) -> I64:
+def _crossings_of(piece: LoweredSchedule, groups: dict[bytes, int]) -> I64:
     """[2, any] links, and the number of each group that crosses them; groups of other nodes are added."""
     size = piece.schedule.n_participants
     number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.laid.nodes], np.int64)

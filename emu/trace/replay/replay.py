@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, column
-from emu.collective.algorithm import Choice, Request, Served, stored
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, launched, lay, lowered
+from emu.fabric.lower import LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.symmetric import domain_of
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
@@ -49,13 +49,13 @@ class Service(NamedTuple):
 
     request: Request
     size_bytes: int
-    by: Served
+    by: AlgorithmOnDims
 
 
 class Instance(NamedTuple):
     """One collective on some groups, or one message between each of some pairs, in the graph."""
 
-    piece: Piece | Delay | None  # None: one task of it stands for all messages
+    piece: LoweredSchedule | Delay | None  # None: one task of it stands for all messages
     first: int  # the number of its first task
 
 
@@ -156,7 +156,7 @@ class Laying:
         self.numbers = communicators(trace.groups)
         meetings = meetings_of(trace, dtype)
         self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
-        laid: dict[object, Laid] = {}
+        laid: dict[object, PlacedSchedule] = {}
         keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
 
@@ -172,12 +172,12 @@ class Laying:
         alike = partial(_same_there, kind_at)
         return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
 
-    def pieces(self, domain: Domain | None) -> dict[Laid, Piece]:
+    def pieces(self, domain: Domain | None) -> dict[PlacedSchedule, LoweredSchedule]:
         """What each different request is lowered to."""
         launch_fs = self.device.request_overhead_fs
-        return {laid: launched(lowered(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
+        return {laid: delay_entries(lower_placed(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
 
-    def delays(self, pieces: Mapping[Laid, Piece], worth: int) -> dict[int, Delay]:
+    def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
         """What may stand for batches, by number; nothing where it makes fewer tasks less than `worth`."""
         if self.topology.circuits is not None:
             return {}
@@ -190,7 +190,7 @@ class Laying:
     def replayed(
         self,
         domain: Domain | None,
-        pieces: Mapping[Laid, Piece] | None = None,
+        pieces: Mapping[PlacedSchedule, LoweredSchedule] | None = None,
         delays: Mapping[int, Delay] = MappingProxyType({}),
     ) -> Replayed:
         """The whole trace, by the ranks that stand for all.
@@ -240,7 +240,9 @@ class Laying:
             where = timed[roles[rank]] + self.first_event[rank]
             self.begins[where] = self.ends[where] = tasks[stands]
 
-    def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[Instance]:
+    def _meet(
+        self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
+    ) -> Iterator[Instance]:
         meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
         for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
@@ -259,7 +261,7 @@ class Laying:
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
             yield Instance(piece, first)
 
-    def _lay(self, batch: Batch) -> Laid:
+    def _lay(self, batch: Batch) -> PlacedSchedule:
         return lay_request(batch.what, self.topology, self.placement[batch.ranks])
 
     def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
@@ -288,7 +290,7 @@ class Laying:
         return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
 
 
-def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:
+def lay_request(what: What, topology: Topology, nodes: I64) -> PlacedSchedule:
     """A request on all the groups that ask it at once.
 
     Args:

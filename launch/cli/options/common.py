@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from emu.collective.algorithm import AUTO, Algorithm
-from emu.collective.msccl.filed import file_program
+from emu.collective.msccl.program_file import file_program
 from emu.errors import must_be
 from emu.model.stack.spell import ROLES, beside, parse_stack
 from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack

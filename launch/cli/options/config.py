@@ -8,7 +8,7 @@ import click
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import load_toml
+from emu.topology.description.values import load_toml
 from launch.cli.options.outputs import read_too
 
 _NAME = "config"

@@ -12,9 +12,9 @@ from emu.errors import InputError, RunError
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.lost import losses
 from emu.topology.catalogue import build_topology
-from emu.topology.live.change import Loss
-from emu.topology.live.fault import Fault
-from emu.topology.live.script import faults_of, read_faults
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.fault_script import faults_of, read_faults
+from emu.topology.fault_injection.repair_action import RankLoss
 from launch.cli.options.common import print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.show.text.live import disturbed_report
@@ -49,7 +49,7 @@ class Known:
     """The faults of a job on the first of its topologies."""
 
     faults: tuple[Fault, ...]
-    lost: tuple[Loss, ...]  # ranks that they take as steps begin
+    lost: tuple[RankLoss, ...]  # ranks that they take as steps begin
 
 
 def known_faults(texts: Sequence[str], topologies: Sequence[str], ranks: int, steps: int, *, clock: bool = False) -> Known:

@@ -14,7 +14,7 @@ from emu.model.stack.stack import Stack
 from emu.registry import unknown
 from emu.study.live.disturbed import Disturbed
 from emu.study.training.composed.calls import topology_under
-from emu.topology.live.fault import Fault
+from emu.topology.fault_injection.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import with_options

@@ -12,7 +12,7 @@ from emu.errors import InputError, must_be
 from emu.model.plan.spell import WORDS
 from emu.model.stack.spell import STACK_WORDS
 from emu.registry import parse_call, unknown
-from emu.topology.read.file import is_file
+from emu.topology.description.topology_file import is_file
 from launch.data.stacks import STACKS
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -10,7 +10,7 @@ from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Part, Shape
+from emu.collective.shape import PartialGrid, Shape
 from launch.papers.flex_sipac.counts import flex, parts, tpuv4
 from launch.papers.formulas import Case, follows
 from launch.papers.targets import Answer
@@ -31,9 +31,9 @@ def _sipco(r: int, levels: int) -> Schedule:
     return algorithm("all_reduce", "sipco").schedule((r,) * levels)
 
 
-def rows_of(r: int, n: int) -> Part:
+def rows_of(r: int, n: int) -> PartialGrid:
     """The job of the first rows of SiPAC(r, 2)."""
-    return Part((r, r), tuple(range(n * r)))
+    return PartialGrid((r, r), tuple(range(n * r)))
 
 
 def _on_sipac(r: int, levels: int, latency: str = "2us", size: int = _SIZE) -> float:
@@ -90,7 +90,7 @@ def _load() -> Answer:
 
 def _single() -> Answer:
     every = [
-        algorithm("all_reduce", "flex-sipco").schedule(Part((r,) * levels, tuple(range(r**levels)))).digest()
+        algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
         == _sipco(r, levels).digest()
         for r, levels in _SYSTEMS
     ]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.faults import without
+from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from launch.papers.wiring import above, built, out_of
 
@@ -60,7 +60,7 @@ def _after_a_link() -> float:
     """Per cent of a host's rate that is gone with one of its NICs' links."""
     whole, tors = built(SEGMENT), of_kind(built(SEGMENT), "ToR")
     gone = np.flatnonzero((whole.links.src == 0) & (whole.links.dst == tors[0]))
-    rates = [sum(out_of(each, npu, tors)[0] for npu in range(_GPUS)) for each in (whole, without(whole, links=gone))]
+    rates = [sum(out_of(each, npu, tors)[0] for npu in range(_GPUS)) for each in (whole, remove_parts(whole, links=gone))]
     return 100 * (1 - rates[1] / rates[0])
 
 

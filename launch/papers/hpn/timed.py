@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.topology.faults import without
+from emu.topology.removal import remove_parts
 from launch.papers.hpn.counts import CORE, DCN, POD, of_kind
 from launch.papers.targets import Answer
 from launch.papers.timing import time_s, time_together_s
@@ -192,7 +192,7 @@ def _single(what: str) -> Callable[[], Answer]:
         for topology in (dual, single):
             gone = np.flatnonzero((topology.links.src == 0) & (topology.links.dst >= topology.n_npus))[-1:]
             try:
-                without(topology, links=gone).routes(*np.array([[0], [8], [0]]))
+                remove_parts(topology, links=gone).routes(*np.array([[0], [8], [0]]))
                 routed.append(True)
             except InputError:
                 routed.append(False)

@@ -17,7 +17,7 @@ from launch.data.faults import GPUS, SOURCE, production_log
 from launch.papers.paper import Way
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 NPUS, NODE = 2880, 4  # of the cluster, GPUs of a node (6.1, 7)
 TPS = (8, 16, 32, 64)
@@ -172,7 +172,7 @@ _LINES = 2000
 def _breakpoints(paper: Any, target: Target) -> Answer:
     """Breaks of a line of 720 nodes for each node that works, against 2 (Ps^K + Ps^2K)."""
     rate, k = float(target.given["rate"]) / 100, target.number("k")
-    line = Plan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, Rates(), closed=False)
+    line = OcstrxPlan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, OcstrxRates(), closed=False)
     sound = np.random.default_rng(0).random((_LINES, line.nodes)) >= rate
     found = sum(int(components(line, each)[1].max(initial=0)) for each in sound) / int(sound.sum())
     bound = 2 * (rate**k + rate ** (2 * k))

@@ -12,7 +12,7 @@ from emu.arrays import I64
 from launch.papers.paper import Way
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import cross_tor, groups, orchestrate, search
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 SHARE = 0.10  # of all traffic that CP sends between nodes
 GPUS, TOR, TORS, K, TP = 8, 2, 128, 3, 32
@@ -26,28 +26,28 @@ _BASELINES = "random: any nodes; greedy: Algorithm 2, the first groups of the li
 
 
 @cache
-def plan(size: int = SIZE) -> Plan:
+def plan(size: int = SIZE) -> OcstrxPlan:
     """Of a cluster of so many GPUs."""
-    return Plan("infinitehbd", (size // (GPUS * TOR * TORS), TORS, TOR, GPUS), K, TP, Rates())
+    return OcstrxPlan("infinitehbd", (size // (GPUS * TOR * TORS), TORS, TOR, GPUS), K, TP, OcstrxRates())
 
 
-def optimised(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+def optimised(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
     """The paper's placement (Algorithm 5)."""
     return orchestrate(of, faulty, job)
 
 
-def greedy(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+def greedy(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
     """As many groups as there is room for, and of them the first."""
     return orchestrate(of, faulty, 0)[: job // of.tp]
 
 
-def anyhow(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+def anyhow(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
     """Nodes that work, at random, whether fibres join them or not."""
     sound = np.setdiff1d(np.arange(of.nodes), faulty)
     return random.permutation(sound)[: job // of.gpus].reshape(-1, of.m)
 
 
-Placed = Callable[[Plan, I64, int, np.random.Generator], I64]
+Placed = Callable[[OcstrxPlan, I64, int, np.random.Generator], I64]
 WAYS_TO_PLACE: Mapping[str, Placed] = MappingProxyType({"Optimized": optimised, "Greedy": greedy, "Random": anyhow})
 
 

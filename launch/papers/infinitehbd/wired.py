@@ -17,7 +17,7 @@ from launch.papers.infinitehbd.setting import MOE
 from launch.papers.paper import Way
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
-from topologies.infinitehbd.plan import Plan, Rates
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 _FIBRE, _DCN = 2, 3  # tiers of what is built
 _CASES = 900
@@ -67,7 +67,7 @@ def _breaks(paper: Any, target: Target) -> Answer:
     random, right = np.random.default_rng(0), 0
     for case in range(_CASES):
         k = 2 + case % 3
-        line = Plan("infinitehbd", (1, int(random.integers(2 * k + 1, 40)), 1, 4), k, 4, Rates(), closed=False)
+        line = OcstrxPlan("infinitehbd", (1, int(random.integers(2 * k + 1, 40)), 1, 4), k, 4, OcstrxRates(), closed=False)
         sound = random.random(line.nodes) < random.choice([0.3, 0.6, 0.9])
         marks = "".join("x" if works else " " for works in sound).strip()
         runs = sum(len(run) >= k for run in marks.split("x"))

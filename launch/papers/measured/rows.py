@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.read.values import csv_rows, located
+from emu.topology.description.values import csv_rows, located
 from launch.data.devices import DEVICES
 
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}

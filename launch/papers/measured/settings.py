@@ -16,7 +16,7 @@ from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
 from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
-from emu.topology.read.values import located
+from emu.topology.description.values import located
 from launch.data.stacks import STACKS
 from launch.papers.measured.rows import PRECISIONS, Run
 

@@ -10,12 +10,12 @@ import numpy as np
 from emu.arrays import Bool
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.orbits import components
-from emu.topology.path.deadlock import cycle
+from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
 from launch.papers.formulas import Case, follows
 from launch.papers.targets import Answer
 from launch.papers.wiring import built
-from topologies.railx.placement import available
+from topologies.railx.grid_placement import available
 
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
 HYPERX, DRAGONFLY = "railx:hyperx:m=4,n=2", "railx:dragonfly:m=7,n=9,groups=64"

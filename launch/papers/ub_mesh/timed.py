@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.collective.algorithm import algorithm
-from emu.topology.path.deadlock import cycle
+from emu.topology.paths.deadlock import cycle
 from launch.papers.formulas import Case, follows
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s

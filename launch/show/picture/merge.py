@@ -11,8 +11,8 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.parts.routing import mix
-from emu.topology.path.shortest import shortest
+from emu.topology.builders.route_parts import mix
+from emu.topology.paths.shortest import shortest
 from emu.topology.topology import Box, Links, Topology
 from launch.show.picture.kinds import layers, switch_names
 

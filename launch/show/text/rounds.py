@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from emu.collective.proof import Fault
+from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule
 
 MOST_RANKS = 16  # whose messages a person can read
@@ -17,7 +17,7 @@ def round_lines(schedule: Schedule) -> Iterator[str]:
         yield f"round {number}: {'  '.join(messages)}"
 
 
-def fault_line(schedule: Schedule, fault: Fault) -> str:
+def fault_line(schedule: Schedule, fault: ScheduleFault) -> str:
     """The round of a fault: all its messages where they are few, else the first of those that carry the slot."""
     groups = list(messages_of(schedule, schedule.rounds()[fault.round]))
     if len(groups) <= MOST_RANKS:

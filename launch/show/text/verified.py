@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from emu.collective.shape import Part, Shape, show_shape
+from emu.collective.shape import PartialGrid, Shape, show_shape
 from emu.study.prove.verify import Verified
 from launch.show.text.table import table
 
@@ -48,7 +48,7 @@ def _claims(run: Sequence[Verified]) -> str:
 
 
 def _shape(row: Verified) -> str:
-    shape: Shape = Part(row.shape, row.members) if row.members is not None else row.shape
+    shape: Shape = PartialGrid(row.shape, row.members) if row.members is not None else row.shape
     return f"{show_shape(shape)} ranks"
 
 

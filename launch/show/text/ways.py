@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from emu.errors import must_be
 from emu.registry import unknown
-from emu.topology.path.ways import CHANNELS_ASKED, Way, ways_between
+from emu.topology.paths.pair_paths import CHANNELS_ASKED, PairPath, paths_between
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 from launch.show.text.table import table
@@ -30,7 +30,7 @@ def find_node(topology: Topology, word: str) -> int:
 
 def told_ways(topology: Topology, src: int, dst: int) -> str:
     """A table of the ways, and above it what it tells."""
-    ways = ways_between(topology, src, dst)
+    ways = paths_between(topology, src, dst)
     count = sum(bool(way.channels) for way in ways)
     taken = "1 way is taken" if count == 1 else f"{count} ways are taken"
     title = f"{topology.call(src)} to {topology.call(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
@@ -38,7 +38,7 @@ def told_ways(topology: Topology, src: int, dst: int) -> str:
     return f"{title}\n\n{table(head, [_cells(topology, way) for way in ways])}"
 
 
-def _cells(topology: Topology, way: Way) -> tuple[str, ...]:
+def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
     hops, links = list(way.links), topology.links
     rates = list(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist())))
     latency_s = seconds(int(links.latency_fs[hops].sum()))
@@ -76,6 +76,6 @@ def ways_as_json(topology: Topology, src: int, dst: int) -> dict[str, object]:
                 "channels": way.channels,
                 "share": len(way.channels) / CHANNELS_ASKED,
             }
-            for way in ways_between(topology, src, dst)
+            for way in paths_between(topology, src, dst)
         ],
     }

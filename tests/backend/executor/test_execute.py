@@ -16,7 +16,7 @@ from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.reduction import REDUCE_OPERATIONS, unwritten
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import then
+from emu.collective.transform import concatenate
 from emu.collective.translation import Translations
 from emu.errors import InputError
 
@@ -190,7 +190,7 @@ class QueueWire:
 @pytest.mark.parametrize("homes", [[[0], [1], [2], [3], [4]], [[0, 3], [1], [2, 4]]])
 def test_ranks_split_over_processes_get_the_same_bits(halves, homes: list[list[int]]) -> None:
     n, count = 5, 23
-    schedule, op = then(halves(n), ring_all_gather(n)), operation("all_reduce", n)
+    schedule, op = concatenate(halves(n), ring_all_gather(n)), operation("all_reduce", n)
     inputs = torch.randn(n, count)
     together = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}
     execute(schedule, op, together)
@@ -215,7 +215,7 @@ def test_each_reduce_operation_does_what_torch_does_over_a_stack(reduce: str) ->
     n = 6
     stack = torch.randint(1, 4, (n, 31)).double()
     buffers = {r: Buffers(stack[r].clone(), nothing(31, torch.float64)) for r in range(n)}
-    execute(then(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n), buffers, reduce=reduce)
+    execute(concatenate(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n), buffers, reduce=reduce)
     expected = {"sum": stack.sum(0), "avg": stack.mean(0), "product": stack.prod(0), "min": stack.amin(0), "max": stack.amax(0)}
     for pair in buffers.values():
         torch.testing.assert_close(pair.output, expected[reduce], rtol=1e-15, atol=0)
@@ -232,7 +232,7 @@ def test_bitwise_operations_on_integers(reduce: str) -> None:
 
 
 def all_then_gather(n: int) -> Schedule:
-    return then(all_at_once_reduce(n), ring_all_gather(n))
+    return concatenate(all_at_once_reduce(n), ring_all_gather(n))
 
 
 def test_in_place_and_out_of_place_agree_and_only_the_former_changes_its_input() -> None:
@@ -249,7 +249,7 @@ def test_in_place_and_out_of_place_agree_and_only_the_former_changes_its_input()
 def test_many_small_buffers_that_lie_apart_get_the_bits_of_those_side_by_side() -> None:
     n, count = 16, 64
     inputs = torch.randn(n, count)
-    schedule, op = then(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n)
+    schedule, op = concatenate(ring_reduce_scatter(n), ring_all_gather(n)), operation("all_reduce", n)
     arena = nothing(n * count).view(n, count)
     execute(schedule, op, {r: Buffers(inputs[r], arena[r]) for r in range(n)})
     scattered = {r: Buffers(inputs[r].clone(), nothing(count)) for r in range(n)}

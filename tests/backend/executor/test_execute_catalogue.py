@@ -14,8 +14,8 @@ from emu.backend.executor import execute as execute_module
 from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.reduction import unwritten
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
+from emu.collective.expert_routing import TOKENS, standard_routing
 from emu.collective.operation import ROOTED, ROUTED, Operation, operation
-from emu.collective.routing import TOKENS, standard_routing
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
 from tests.backend.executor.test_execute import QueueWire

@@ -14,7 +14,7 @@ from emu.backend.executor.execute import Buffers, execute
 from emu.backend.executor.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
-from emu.collective.proof import Fault, ProofError
+from emu.collective.proof import ProofError, ScheduleFault
 from emu.collective.schedule import Schedule, Sends
 from emu.dtypes import DTYPES
 from emu.errors import InputError
@@ -48,7 +48,7 @@ def test_a_schedule_that_adds_to_what_nobody_wrote_is_refused_before_anything_mo
     said = r"all_gather: round 0: rank 1, slot 0 holds nothing, and what rank 0 sends is added to it; let the first write"
     with pytest.raises(ProofError, match=said) as error:
         moved(stored(gathered(reduce=True)), lay)
-    assert error.value.fault == Fault(0, 1, 0)
+    assert error.value.fault == ScheduleFault(0, 1, 0)
 
 
 def test_all_who_add_at_once_to_what_nobody_wrote_are_named():
@@ -63,7 +63,7 @@ def test_a_schedule_that_sends_what_nobody_wrote_is_refused_before_anything_move
     said = "all_gather: round 0: rank 0, slot 1 holds nothing, it must hold what is sent to rank 1"
     with pytest.raises(ProofError, match=said) as error:
         moved(stored(gathered(reduce=False, first_slot=1)))
-    assert error.value.fault == Fault(0, 0, 1)
+    assert error.value.fault == ScheduleFault(0, 0, 1)
 
 
 def test_ranks_elsewhere_are_refused_by_those_that_see_it():

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from emu.bound.cuts import densest
+from emu.bound.cuts import densest_cut
 from emu.bound.limit import ALL, CUT, MESSAGES, limit_of
 from emu.bound.network import network
 from emu.bound.programs.trees import all_reduce_by_trees
@@ -32,7 +32,7 @@ def test_on_a_full_duplex_path_they_take_what_one_link_does_and_two_in_a_row_nea
     topology = path(n)
     assert _trees(topology) * 1e9 == pytest.approx(1, rel=1e-9)
     net = network(topology, np.arange(n))
-    row = (densest(net, net.ranks).ratio + densest(net.back(), net.ranks).ratio) / n
+    row = (densest_cut(net, net.ranks).ratio + densest_cut(net.back(), net.ranks).ratio) / n
     assert row == Fraction(2 * (n - 1), n)
 
 

@@ -20,7 +20,7 @@ from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.topology.catalogue import build_topology
-from emu.topology.live.fault import parse_fault
+from emu.topology.fault_injection.fault import parse_fault
 from emu.trace.device.device import Device
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 1e12}, hbm_Bps=1e12, gemm_share=1.0, unhidden_share=0.0)

@@ -6,13 +6,13 @@ import numpy as np
 
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic
-from emu.collective.algorithm import Served
-from emu.fabric.lower import lowered
+from emu.collective.algorithm import AlgorithmOnDims
+from emu.fabric.lower import lower_placed
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
-from emu.topology.live.course import Course
-from emu.topology.live.fault import parse_fault
+from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.fault_injection.history import MachineHistory
+from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.meet.batch import What
@@ -31,11 +31,11 @@ def message(size: int) -> What:
 
 
 def ring(n: int, size: int) -> What:
-    return What(0, Served("ring"), "all_reduce", n, 0, size, size // 2, b"")
+    return What(0, AlgorithmOnDims("ring"), "all_reduce", n, 0, size, size // 2, b"")
 
 
 def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4, launch: int = 0) -> Traffic:
-    return Traffic(Course(topology, [parse_fault(text) for text in faults], n), launch)
+    return Traffic(MachineHistory(topology, [parse_fault(text) for text in faults], n), launch)
 
 
 def begun(of: Traffic, what: What, ranks: tuple[int, ...], now: int = 0, after: int | None = None) -> int:
@@ -109,8 +109,8 @@ def test_a_link_that_is_halved_in_the_middle_takes_half_as_long_again() -> None:
 def test_a_link_that_is_lost_in_the_middle_is_led_round_once_the_system_has_mended_itself() -> None:
     board = build_topology("ub-mesh:board")
     between = np.isin(board.links.src, (0, 1)) & np.isin(board.links.dst, (0, 1))
-    both = board, without(board, links=np.flatnonzero(between))
-    laid = (lowered(lay_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
+    both = board, remove_parts(board, links=np.flatnonzero(between))
+    laid = (lower_placed(lay_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
     alone, round_it = (int(run(piece.graph).left_fs[0]) for piece in laid)
     of = traffic(f"link 0-1 at {alone / 2e9}us", topology=board, n=8)
     begun(of, message(10 * MB), (0, 1))
@@ -155,7 +155,7 @@ def test_members_that_come_one_after_another_leave_as_the_engine_has_it_that_kno
     number = of.ask(what, range(4), comes[0])
     for member, now in enumerate(comes):
         of.enter(number, member, now)
-    piece = lowered(lay_request(what, SWITCH, np.arange(4)[None]))
+    piece = lower_placed(lay_request(what, SWITCH, np.arange(4)[None]))
     ready = piece.graph.ready_fs.copy()
     ready[piece.entry] = comes
     known = run(replace(piece.graph, ready_fs=ready)).end_fs[piece.exit].tolist()

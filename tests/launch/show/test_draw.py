@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 
 from emu.errors import WriteError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
+from emu.topology.description.networkx_graph import topology_of
 from emu.topology.facts.facts import summary
-from emu.topology.read.graph import topology_of
 from launch.show.draw import draw_topology, picture
 from tests.launch.show.drawn import on_one_another, outside
 

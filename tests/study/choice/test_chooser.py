@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
 from emu.cluster.threads.threads import Threads
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import Fastest, choice_on
@@ -64,7 +64,7 @@ def test_auto_for_one_operation_leaves_the_others_as_they_were() -> None:
     on, dtype = build_topology(SWITCH), "float32"
     best = choice_on(on, ("auto",), dtype)
     reduced, gathered = (Request(name, tuple(range(8)), 0, 2**20) for name in ("all_reduce", "all_gather"))
-    usual = Served("ring"), Served("bruck")
+    usual = AlgorithmOnDims("ring"), AlgorithmOnDims("bruck")
     ran = Choice({"all_gather": "bruck", "all_reduce": "torus-buckets"}, {"all_reduce": (2, 4), "all_gather": ()})
     assert best.served(reduced) not in (Choice().served(reduced), ran.served(reduced))
     assert best.served(gathered) not in usual
@@ -72,13 +72,13 @@ def test_auto_for_one_operation_leaves_the_others_as_they_were() -> None:
         (("all_reduce=auto",), None, (best.served(reduced), usual[0])),
         (("all_gather=bruck", "all_reduce=auto"), None, (best.served(reduced), usual[1])),
         (("all_reduce=auto",), ran, (best.served(reduced), usual[1])),
-        (("all_gather=auto",), ran, (Served("torus-buckets", (2, 4)), best.served(gathered))),
-        (("all_gather=auto", "all_gather=ring"), ran, (Served("torus-buckets", (2, 4)), usual[0])),
-        (("all_gather=ring", "all_gather=auto"), ran, (Served("torus-buckets", (2, 4)), best.served(gathered))),
-        (("all_reduce=direct",), ran, (Served("direct"), usual[1])),  # not on the grid of what ran
+        (("all_gather=auto",), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_gather=auto", "all_gather=ring"), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), usual[0])),
+        (("all_gather=ring", "all_gather=auto"), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_reduce=direct",), ran, (AlgorithmOnDims("direct"), usual[1])),  # not on the grid of what ran
         (("auto", "all_gather=bruck"), ran, (best.served(reduced), usual[1])),
         (("auto", "all_reduce=auto"), ran, (best.served(reduced), best.served(gathered))),
-        ((), ran, (Served("torus-buckets", (2, 4)), usual[1])),
+        ((), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), usual[1])),
     ):
         choice = choice_on(on, words, dtype, before)
         assert (choice.served(reduced), choice.served(gathered)) == expected, words
@@ -137,7 +137,7 @@ def ran() -> tuple[Choice, Trace, set[object]]:
     """A run served by `auto`: its choice, its trace, and what was asked and which schedules were executed in it."""
     choose, executed = Fastest(build_topology(TORUS), "bfloat16"), set()
 
-    def asked(request: Request) -> Served:
+    def asked(request: Request) -> AlgorithmOnDims:
         executed.add(request)
         return choose(request)
 
@@ -195,7 +195,7 @@ def on(topology: str):
 
 def test_sizes_are_told_where_what_serves_differs() -> None:
     def asked(name: str, size: int, by: str) -> Service:
-        return Service(Request(name, (0, 1), 0, size // 4), size, Served.parse(name, by))
+        return Service(Request(name, (0, 1), 0, size // 4), size, AlgorithmOnDims.parse(name, by))
 
     rows = [asked("all_reduce", s, "ring" if s > 100 else "direct") for s in (4, 64, 1024)]
     assert algorithms_of([*rows, asked("all_gather", 8, "ring")]) == {

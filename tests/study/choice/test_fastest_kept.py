@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Served, algorithm, collective
-from emu.collective.shape import Part
+from emu.collective.algorithm import ALGORITHMS, AlgorithmOnDims, algorithm, collective
+from emu.collective.shape import PartialGrid
 from emu.registry import import_file
 from emu.store import Store
 from emu.study.choice import kept
@@ -44,7 +44,7 @@ class TestKept:
         fastest.cache_clear()
         return store
 
-    def again(self, site: Site, wanted: Wanted = WANTED) -> Served:
+    def again(self, site: Site, wanted: Wanted = WANTED) -> AlgorithmOnDims:
         """As another process would ask."""
         fastest.cache_clear()
         return fastest(site, wanted).served
@@ -58,7 +58,7 @@ class TestKept:
 
     def test_what_differs_in_anything_is_chosen_anew(self, store: Store, timed: list[str]) -> None:
         site, wanted = Site.first(build_topology(TORUS)), self.WANTED
-        grid = Part((4, 4), site.npus)
+        grid = PartialGrid((4, 4), site.npus)
         sites = [
             site,
             Site.first(build_topology(TORUS.replace("500ns", "501ns"))),

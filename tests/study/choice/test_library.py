@@ -2,8 +2,8 @@
 
 import pytest
 
-from emu.collective.algorithm import Request, Served
-from emu.collective.library import LIBRARIES, Around, Pick
+from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -35,13 +35,13 @@ def request(operation: str, ranks: tuple[int, ...], elements: int = SIZE // 4, d
 def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
     npus: tuple[int, ...], servers: int, in_order: bool
 ) -> None:
-    assert around(HOSTS, npus) == Around(len(npus), servers, in_order, 450e9, 50e9, False, False)
+    assert around(HOSTS, npus) == GroupNetwork(len(npus), servers, in_order, 450e9, 50e9, False, False)
 
 
 def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
     choice = choice_on(HOSTS, ("auto", "nccl"), "float32")
     served = [choice.served(request("all_reduce", ranks)) for ranks in (tuple(range(16)), (0, 1, 2, 3), (0, 4, 8, 12))]
-    assert served == [Served("rail-ring", (4, 4)), Served("ring"), Served("ring")]
+    assert served == [AlgorithmOnDims("rail-ring", (4, 4)), AlgorithmOnDims("ring"), AlgorithmOnDims("ring")]
 
 
 def test_a_library_is_asked_for_bytes_as_they_are_timed() -> None:
@@ -63,7 +63,7 @@ def test_one_operation_by_a_library_and_the_others_by_auto_or_a_name() -> None:
     gathered, reduced, scattered = (request(name, npus, few) for name in ("all_gather", "all_reduce", "reduce_scatter"))
     assert both.served(gathered) == nccl.served(gathered) != auto.served(gathered)
     assert both.served(reduced) == auto.served(reduced) != nccl.served(reduced)
-    assert both.served(scattered) == Served("ring") != auto.served(scattered)
+    assert both.served(scattered) == AlgorithmOnDims("ring") != auto.served(scattered)
     turned = choice_on(HOSTS, ("nccl", "all_reduce=auto"), "float32")
     assert turned.served(reduced) == auto.served(reduced)
     assert turned.served(gathered) == nccl.served(gathered)
@@ -85,8 +85,8 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
         own = [choice_on(each, ("nccl",), "float32") for each in (fabric, topology_under(stack, fabric))]
         found = [[choice.served(request("all_reduce", ranks)) for ranks in (npus, npus[:8])] for choice in own]
         adding, without = (
-            [Served("in-switch-tree", (2, 8)), Served("in-switch-tree", (1, 8))],
-            [Served("rail-ring", (2, 8)), Served("ring")],
+            [AlgorithmOnDims("in-switch-tree", (2, 8)), AlgorithmOnDims("in-switch-tree", (1, 8))],
+            [AlgorithmOnDims("rail-ring", (2, 8)), AlgorithmOnDims("ring")],
         )
         assert found == [adding if always else without, adding if asked else without]
 
@@ -102,6 +102,6 @@ def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_tre
 
 
 def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LIBRARIES._filed, "own", lambda *_: Pick(Served("rnig"), "its own"))
+    monkeypatch.setitem(LIBRARIES._filed, "own", lambda *_: LibraryChoice(AlgorithmOnDims("rnig"), "its own"))
     with pytest.raises(InputError, match="no all_reduce algorithm is called 'rnig'; did you mean ring"):
         choice_on(HOSTS, ("own",), "float32").served(request("all_reduce", (0, 1)))

@@ -15,11 +15,11 @@ from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.times import of_trace
 from emu.topology.catalogue import build_topology
-from emu.topology.live.check import check_met
-from emu.topology.live.course import Course
-from emu.topology.live.fault import parse_fault
-from emu.topology.live.mended import fabric
-from emu.topology.live.script import faults_of
+from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.fault_injection.fault_check import check_before_end
+from emu.topology.fault_injection.fault_script import faults_of
+from emu.topology.fault_injection.history import MachineHistory
+from emu.topology.fault_injection.machine_state import machine_state
 from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import seconds
@@ -59,7 +59,7 @@ def times(found: Disturbed) -> list[float]:
 
 def on(trace: Trace, topology: Topology, *texts: str) -> list[float]:
     """Of every step on the fabric that the faults leave."""
-    found = fabric(topology, [parse_fault(text) for text in texts], 8)
+    found = machine_state(topology, [parse_fault(text) for text in texts], 8)
     return list(of_trace(trace, lambda _: CHOICE, DEVICE, "bfloat16", Stack())(found))
 
 
@@ -70,7 +70,7 @@ def test_without_a_fault_in_time_the_steps_are_those_of_the_whole_fabric(trace: 
     with pytest.raises(
         InputError, match=r"the moment of 'link 0-1 at 1s' must be before .*, when the job has ended, got '1 s'"
     ):
-        check_met([parse_fault("link 0-1 at 1s")], sum(times(found)))
+        check_before_end([parse_fault("link 0-1 at 1s")], sum(times(found)))
 
 
 @pytest.mark.parametrize("what", ["link 0-1", "link 0-1 slow 0.5", "npu 5 slow 0.25"])
@@ -80,7 +80,7 @@ def test_a_fault_from_the_first_tick_on_is_a_fabric_built_so(trace: Trace, what:
 
 def test_a_link_halved_in_the_middle_is_what_the_engine_has_for_such_a_change(trace: Trace) -> None:
     ran = Ran(trace, CHOICE, DEVICE, "bfloat16", Stack())
-    whole = Course(TORUS, (), 8).whole
+    whole = MachineHistory(TORUS, (), 8).whole
     replayed, at_fs = ran.laid(whole.found, whole.speed), 10**10
     links = TORUS.links
     pair = np.flatnonzero(np.isin(links.src, (0, 1)) & np.isin(links.dst, (0, 1)))

@@ -10,14 +10,14 @@ from emu.study.live.disturbed import disturbed
 from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
-from emu.topology.faults import without
-from emu.topology.live.check import check_faults, nic_of
-from emu.topology.live.fault import parse_fault
+from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.fault_injection.fault_check import check_faults, nic_of
+from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
-from topologies.sipac.jobs import initial, reconfigured
+from topologies.sipac.jobs import initial, reconfigure
 from topologies.sipac.levels import Levels
-from topologies.sipac.system import topology_of
+from topologies.sipac.sipac_system import topology_of
 
 MODEL = "tests/data/two-layers.toml"
 RINGS = tuple(f"{operation}=ring" for operation in ("all_reduce", "all_gather", "reduce_scatter"))
@@ -75,29 +75,29 @@ SYSTEMS = (HBD, RACK, RAIL, HPN, FLEX)
 
 
 def flexed(jobs, dark=()):
-    now = reconfigured(initial(Levels("flex-sipac", 4, 2, 60)), [np.arange(8)])
+    now = reconfigure(initial(Levels("flex-sipac", 4, 2, 60)), [np.arange(8)])
     pairs = {(a, b) for a, b in dark} | {(b, a) for a, b in dark}
     gone = np.array([pair in pairs for pair in zip(now.near.src.tolist(), now.near.dst.tolist(), strict=True)])
-    return topology_of(reconfigured(now, jobs, dark=gone))
+    return topology_of(reconfigure(now, jobs, dark=gone))
 
 
 SURVIVED = [
     Case(HBD, "npu 2 at step 3", lambda _: build_topology(f"{HBD},faulty=0"), 70 * US),
-    Case(HBD, "link 0-1 at step 3", lambda t: without(t, links=links(t, (0, 1))), 0),
+    Case(HBD, "link 0-1 at step 3", lambda t: remove_parts(t, links=links(t, (0, 1))), 0),
     Case(HBD, "nic 3 slow 0.5 at step 3", lambda t: slow(t, 0.5, (3, 40)), 0),
     Case(HBD, "link 0-1 slow 0.5 at step 3", lambda t: slow(t, 0.5, (0, 1)), 0),
-    Case(RACK, "npu 5 at step 3", lambda t: without(t, nodes=[5]), 0.6 * US, npus=[0, 1, 2, 3, 4, 40, 6, 7]),
-    Case(RACK, "link 0-1 at step 3", lambda t: without(t, links=links(t, (0, 1))), 0.6 * US),
-    Case(RACK, "switch 9 at step 3", lambda t: without(t, nodes=[9]), 0.3 * US),
+    Case(RACK, "npu 5 at step 3", lambda t: remove_parts(t, nodes=[5]), 0.6 * US, npus=[0, 1, 2, 3, 4, 40, 6, 7]),
+    Case(RACK, "link 0-1 at step 3", lambda t: remove_parts(t, links=links(t, (0, 1))), 0.6 * US),
+    Case(RACK, "switch 9 at step 3", lambda t: remove_parts(t, nodes=[9]), 0.3 * US),
     Case(RACK, "link 0-1 slow 0.5 at step 3", lambda t: slow(t, 0.5, (0, 1)), 0),
-    Case(RACK, "nic 3 at step 3", lambda t: without(t, links=links(t, *nic_of(t, 3))), 0.6 * US),
+    Case(RACK, "nic 3 at step 3", lambda t: remove_parts(t, links=links(t, *nic_of(t, 3))), 0.6 * US),
     Case(RAIL, "npu 5 at step 3", lambda _: build_topology("railx:torus:m=2,n=2,nodes=2x3"), 6 * MS),
-    Case(RAIL, "link 1-4 at step 3", lambda t: without(t, links=links(t, (1, 4))), 0),
+    Case(RAIL, "link 1-4 at step 3", lambda t: remove_parts(t, links=links(t, (1, 4))), 0),
     Case(RAIL, "link 0-1 slow 0.5 at step 3", lambda t: slow(t, 0.5, (0, 1)), 0),
-    Case(HPN, "npu 5 at step 3", lambda t: without(t, nodes=[5]), 0, npus=[0, 1, 2, 3, 8, 9, 10, 11]),
-    Case(HPN, "link 0-15 at step 3", lambda t: without(t, links=links(t, (0, 15))), 1),
-    Case(HPN, "switch 15 at step 3", lambda t: without(t, nodes=[15]), 1),
-    Case(HPN, "nic 0 at step 3", lambda t: without(t, links=links(t, (0, 15), (0, 16))), 1),
+    Case(HPN, "npu 5 at step 3", lambda t: remove_parts(t, nodes=[5]), 0, npus=[0, 1, 2, 3, 8, 9, 10, 11]),
+    Case(HPN, "link 0-15 at step 3", lambda t: remove_parts(t, links=links(t, (0, 15))), 1),
+    Case(HPN, "switch 15 at step 3", lambda t: remove_parts(t, nodes=[15]), 1),
+    Case(HPN, "nic 0 at step 3", lambda t: remove_parts(t, links=links(t, (0, 15), (0, 16))), 1),
     Case(HPN, "nic 0 slow 0.5 at step 3", lambda t: slow(t, 0.5, (0, 15), (0, 16)), 0),
     Case(FLEX, "npu 5 at step 3", lambda _: flexed([np.arange(8, 16)]), 70 * US, npus=list(range(8, 16))),
     Case(FLEX, "link 0-1 at step 3", lambda _: flexed([np.arange(8)], [(0, 1)]), 70 * US),

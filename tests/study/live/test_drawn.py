@@ -9,7 +9,7 @@ from emu.study.live.disturbed import disturbed
 from emu.study.live.estimated import of_estimate
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
-from emu.topology.live.script import faults_of
+from emu.topology.fault_injection.fault_script import faults_of
 from launch.data.devices import find_device
 
 RINGS = tuple(f"{operation}=ring" for operation in ("all_reduce", "all_gather", "reduce_scatter"))

@@ -8,10 +8,10 @@ from emu.model.plan.plan import Plan
 from emu.study.live.disturbed import disturbed
 from emu.study.live.lost import ends, losses, room
 from emu.topology.catalogue import build_topology
-from emu.topology.live.check import check_faults
-from emu.topology.live.course import Course
-from emu.topology.live.fault import parse_fault
-from emu.topology.live.mended import fabric
+from emu.topology.fault_injection.fault import parse_fault
+from emu.topology.fault_injection.fault_check import check_faults
+from emu.topology.fault_injection.history import MachineHistory
+from emu.topology.fault_injection.machine_state import machine_state
 from emu.units import MAX_TICKS
 
 RACK = "ub-mesh:rack-full:dims=2x4"  # node 40 is the backup NPU
@@ -75,14 +75,14 @@ def test_a_backup_npu_that_has_failed_or_is_cut_off_takes_the_place_of_none(back
     near = np.unique(topology.links.src[topology.links.dst == 40]).tolist()
     texts = backup if len(backup) == 1 else [f"link {lrs}-40" for lrs in near]
     known = faults(*(f"{text} at step 2" for text in texts), "npu 1 at step 3")
-    assert fabric(topology, known, 7).npus.tolist() == [0, 2, 3, 4, 5, 6, 7]
+    assert machine_state(topology, known, 7).npus.tolist() == [0, 2, 3, 4, 5, 6, 7]
     came, _ = job(RACK, 8, *map(str, known))
     assert "step 3: npu 1 failed, and the job cannot go on: " in came.stopped
     assert "ranks must be at most 7" in came.stopped
 
 
 def test_what_the_system_has_made_of_itself_is_mended_and_not_what_it_was():
-    lit = fabric(build_topology(HBD), faults("npu 2 at step 2"), 8)
+    lit = machine_state(build_topology(HBD), faults("npu 2 at step 2"), 8)
     next_one = f"npu {lit.npus[0]} at step 4"
     came, _ = job(HBD, 8, "npu 2 at step 2", next_one)
     assert [step.mending_s for step in came.steps] == pytest.approx([0, 70 * US, 0, 70 * US, 0])
@@ -115,19 +115,19 @@ def test_railx_of_which_a_row_would_have_one_node_goes_on_as_it_is():
 
 
 def test_flex_sipac_leaves_each_link_of_a_job_light_and_moves_a_job_that_falls_apart():
-    way = fabric(build_topology(FLEX), faults("link 0-2 at step 2"), 4)
+    way = machine_state(build_topology(FLEX), faults("link 0-2 at step 2"), 4)
     assert way.npus.tolist() == [0, 1, 2, 3]
     links = way.topology.links
     assert {(a, b) for a, b in zip(links.src, links.dst, strict=True) if a < b < 4} == {(0, 1), (1, 3), (2, 3)}
-    moved = fabric(build_topology(FLEX), faults("link 0-2 at step 2", "link 1-3 at step 2"), 4)
+    moved = machine_state(build_topology(FLEX), faults("link 0-2 at step 2", "link 1-3 at step 2"), 4)
     assert moved.npus.tolist() == [4, 5, 6, 7]
 
 
 def test_flex_sipac_has_room_for_a_smaller_job_where_no_block_is_left_for_the_whole():
     known = faults("npu 0 at step 2", "npu 5 at step 2")
     with pytest.raises(InputError, match=r"a block of CUs must be one of which none failed, .* for a job of 4"):
-        fabric(build_topology(FLEX), known, 4)
-    assert fabric(build_topology(FLEX), known, 2).npus.tolist() == [2, 3]
+        machine_state(build_topology(FLEX), known, 4)
+    assert machine_state(build_topology(FLEX), known, 2).npus.tolist() == [2, 3]
 
 
 def test_what_is_repaired_on_hpn_serves_at_once_and_says_so():
@@ -148,7 +148,7 @@ def test_of_two_faults_of_one_part_the_worse_counts_and_nothing_is_told_twice():
     assert [step.mending_s > 0 for step in came.steps] == [False, True, False, False, True]
     slow = faults("npu 3 slow 0.25 at step 1", "npu 3 slow 0.75 at step 1")
     for each in (slow, slow[::-1]):
-        assert fabric(build_topology(RACK), each, 8).speed.tolist() == [1, 1, 1, 0.25, 1, 1, 1, 1]
+        assert machine_state(build_topology(RACK), each, 8).speed.tolist() == [1, 1, 1, 0.25, 1, 1, 1, 1]
 
 
 def cut(line, npu, step):
@@ -170,7 +170,7 @@ def test_a_rank_on_an_npu_that_is_cut_off_is_lost_and_goes_on_elsewhere(line):
 def test_at_a_time_a_rank_on_an_npu_that_is_cut_off_is_lost_too():
     links = build_topology(RACK).links
     texts = [f"link 1-{other} at 1ms" for other in np.unique(links.dst[links.src == 1]).tolist()]
-    course = Course(build_topology(RACK), faults(*texts), 8)
+    course = MachineHistory(build_topology(RACK), faults(*texts), 8)
     failed = course.turn()
     assert [(each.fault.part, each.rank) for each in failed.taken] == [("link", 1)]
     mended = course.turn()

@@ -5,7 +5,7 @@ import pytest
 from collectives import direct
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
-from emu.collective.proof import Fault
+from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule, Sends
 from emu.study.prove.proving import proved, subject
 from emu.study.prove.verify import ranks_to, shapes_of, verify
@@ -46,7 +46,7 @@ def test_a_wrong_schedule_is_refused_from_its_translation_too():
     found = Algorithm("all_to_all", "own", build, None, "")
     done = proved(found, 32)
     assert done.said == "proof: at the end: rank 31, slot 31 holds nothing, it must be the value of rank 0"
-    assert (done.how, done.fault) == ("", Fault(-1, 31, 31))
+    assert (done.how, done.fault) == ("", ScheduleFault(-1, 31, 31))
     assert subject(found, 32).schedule.n_rows == 30
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.plan.spell import parse_plan
@@ -51,10 +51,10 @@ def test_auto_for_an_axis_beside_a_name_for_all_and_a_name_for_an_axis_beside_au
     best = choice_on(BOARD, ("auto",), "float32").served(GATHERED)
     assert best.algorithm not in ("bruck", "ring")
     for words, on_dp, on_tp in (
-        (("all_gather=bruck", "dp.all_gather=auto"), best, Served("bruck")),
-        (("auto", "all_gather=bruck", "dp.all_gather=auto"), best, Served("bruck")),
-        (("all_gather=auto", "dp.all_gather=bruck"), Served("bruck"), best),
-        (("dp.all_gather=auto",), best, Served("ring")),
+        (("all_gather=bruck", "dp.all_gather=auto"), best, AlgorithmOnDims("bruck")),
+        (("auto", "all_gather=bruck", "dp.all_gather=auto"), best, AlgorithmOnDims("bruck")),
+        (("all_gather=auto", "dp.all_gather=bruck"), AlgorithmOnDims("bruck"), best),
+        (("dp.all_gather=auto",), best, AlgorithmOnDims("ring")),
     ):
         choice = choice_on(BOARD, words, "float32")
         assert [choice.served(GATHERED._replace(axis=axis)) for axis in ("dp", "tp")] == [on_dp, on_tp], words

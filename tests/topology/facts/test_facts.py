@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
+from emu.topology.builders.grid import Dimension, grid
+from emu.topology.builders.star import star
 from emu.topology.facts import facts
 from emu.topology.facts.facts import bisection, cut, diameter, paths, summary
-from emu.topology.parts.grid import Dimension, grid
-from emu.topology.parts.star import star
 from emu.topology.topology import Links, Routes, Topology
 
 

@@ -6,7 +6,7 @@ import pytest
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import load
-from emu.topology.facts.load import exchanged
+from emu.topology.facts.load import exchange_rate
 
 RATE = "bandwidth=50GB/s,latency=500ns"
 
@@ -22,7 +22,7 @@ RATE = "bandwidth=50GB/s,latency=500ns"
     ],
 )
 def test_each_npu_sends_what_the_busiest_link_lets_through(word, links):
-    assert exchanged(build_topology(word)) == pytest.approx(links * 50e9)
+    assert exchange_rate(build_topology(word)) == pytest.approx(links * 50e9)
 
 
 def test_no_rate_above_it_keeps_all_links_within_what_they_carry():
@@ -34,16 +34,16 @@ def test_no_rate_above_it_keeps_all_links_within_what_they_carry():
     crossed = np.zeros(len(topology.links))
     for way in range(ways):
         np.add.at(crossed, topology.routes(src, dst, load.mix(src, dst, way) % 64).link, 1 / ways)
-    each = exchanged(topology) / (n - 1)
+    each = exchange_rate(topology) / (n - 1)
     assert (crossed * each / topology.links.bandwidth_Bps).max() == pytest.approx(1)
 
 
 def test_a_machine_is_asked_in_pieces_and_gives_the_same(monkeypatch):
-    whole = exchanged(build_topology("rail-only:dims=4x8,planes=2"))
+    whole = exchange_rate(build_topology("rail-only:dims=4x8,planes=2"))
     monkeypatch.setattr(load, "_PAIRS", 100)
-    assert exchanged(build_topology("rail-only:dims=4x8,planes=2")) == whole
+    assert exchange_rate(build_topology("rail-only:dims=4x8,planes=2")) == whole
 
 
 def test_a_machine_that_is_too_large_is_refused():
     with pytest.raises(InputError, match=r"NPUs of an all-to-all must be 2\.\.8192, got 9000; take a smaller size"):
-        exchanged(build_topology("big-switch:n=9000"))
+        exchange_rate(build_topology("big-switch:n=9000"))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.step.step import time_trace
@@ -255,7 +255,7 @@ def test_what_served_is_told_once_a_different_request_and_of_collectives_only(wo
     messages = [words.send(8, peer=1), words.mark([5])], [words.recv(8, peer=0), words.mark([5])]
     laid = replayed(trace_of(*(words.events(*rows, *more) for more in messages), role_of_rank=(0, 1)), dtype="bfloat16")
     asked = [Request("all_reduce", (0, 1), 0, n, "float32", axis="world") for n in (4, 8, 16, 32)]
-    expected = [Service(request, 2 * request.elements, Served("ring")) for request in asked]
+    expected = [Service(request, 2 * request.elements, AlgorithmOnDims("ring")) for request in asked]
     assert sorted(laid.services) == expected
 
 

@@ -1,1 +1,1 @@
-"""How the OCSTrx are set: `fibres` has their bundles and states, `orchestration` the nodes of each ring, `rings` its GPUs."""
+"""The setting of OCSTrx: `fibres` has their bundles and states, `orchestration` the nodes of each ring, `rings` its GPUs."""

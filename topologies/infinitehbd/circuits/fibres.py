@@ -1,27 +1,29 @@
-"""The bundles of OCSTrx of a node, where their two external paths lead, and what state takes which (4.1, 4.2).
+"""The bundles of OCSTrx of a node, the ends of their two external paths, and the state that lights each (4.1, 4.2).
 
-Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones; in state 0 it loops them to each other, in state 1 or
-2 it sends both out by one path, so two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
+Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones. In state 0 it loops them to each other; in state 1 or 2
+it sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 LOOPBACK = 0
 
 
-def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
-    """The bundle of a node, and its state, that takes the fibre to the node so far up the line (down below 0); -1: none.
+def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
+    """Return the bundle of a node, and its state, that lights the fibre to the node `away` up the line (below 0: down).
 
-    The fibres of a side are paired, nearest first, so a node can use any of one side with any of the other; where K is odd
-    the two farthest share the last bundle.
+    -1: none.
+
+    The fibres of a side are paired, nearest first, so that a node can use any of one side with any of the other. Where K is
+    odd, the two farthest share the last bundle.
 
     Args:
-        plan: Its fibres.
-        away: How far each is.
+        plan: The sizes.
+        away: The distance of each node.
     """
     signed = np.asarray(away, np.int64)
     nth, up = np.searchsorted(plan.reach, np.abs(signed)), signed > 0
@@ -32,34 +34,40 @@ def bundle(plan: Plan, away: ArrayLike) -> tuple[I64, I64]:
     return np.where(joined, np.where(shared, plan.gpus - 1, own), -1), np.where(joined, state, -1)
 
 
-def bundles(plan: Plan) -> I64:
-    """[K] the bundles that are OCSTrx; the others are copper."""
+def bundles(plan: OcstrxPlan) -> I64:
+    """Return [K] the bundles that are OCSTrx; the others are copper."""
     away = np.array(plan.reach)
     return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
 
 
-def blocked(plan: Plan) -> int:
-    """How far the fibres lead, one up and one down, that share a bundle, so that no node uses both; 0: none do."""
+def blocked_distance(plan: OcstrxPlan) -> int:
+    """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node uses both.
+
+    0: none do.
+    """
     return plan.reach[-1] if plan.k % 2 else 0
 
 
-def fibres(plan: Plan) -> I64:
-    """[F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, lit or not: the K-hop ring or line."""
+def fibres(plan: OcstrxPlan) -> I64:
+    """Return [F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, whether it is lit or not.
+
+    These are all fibres of the K-hop ring or line.
+    """
     at, away = (grid.ravel() for grid in np.meshgrid(np.arange(plan.nodes), plan.reach, indexing="ij"))
     there = at + away
     kept = there < plan.nodes
     return np.stack((at, there % plan.nodes), axis=-1)[kept | plan.closed]
 
 
-def states(plan: Plan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """The bundle and its state, at the places `src` and at the places `dst` of the line, that join each two; -1: no fibre does.
+def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+    """Return the bundle and its state, at the places `src` and at the places `dst`, that join each two; -1: no fibre does.
 
     A place needs a reconfiguration between two rounds that take one bundle in two states.
 
     Args:
-        plan: Its fibres.
-        src: [P] places; numbers of nodes where a ToR has one.
-        dst: [P] others.
+        plan: The sizes.
+        src: [P] places on the line; numbers of nodes where a ToR has one.
+        dst: [P] other places.
     """
     away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
     if plan.closed:

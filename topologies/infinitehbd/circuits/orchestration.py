@@ -1,7 +1,7 @@
-"""Which nodes make the TP groups of a job where some are faulty: InfiniteHBD's Algorithms 1-5 (4.3, appendix D), vectorised.
+"""The choice of nodes for the TP groups of a job around faults: InfiniteHBD's Algorithms 1-5 (4.3, appendix D), vectorised.
 
-Corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm 4's last call stand a level too deep, the
-number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the faults as given. G groups.
+They are corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm 4's last call are a level too deep,
+the number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the given faults. Letter: G groups.
 """
 
 from dataclasses import replace
@@ -10,23 +10,23 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.usable import in_whole_units
-from topologies.infinitehbd.circuits.fibres import blocked
-from topologies.infinitehbd.plan import Plan
+from emu.topology.usable_npus import in_whole_units
+from topologies.infinitehbd.circuits.fibres import blocked_distance
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
-def deploy(plan: Plan) -> I64:
-    """[n] the node at each place of the line: first nodes of all ToRs, then second ones (Algorithm 3)."""
+def deploy(plan: OcstrxPlan) -> I64:
+    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
-def components(plan: Plan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
-    """The places of sound nodes in the order of the line, and which component each is in: a run of K faults ends one.
+def components(plan: OcstrxPlan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
+    """Return the places of sound nodes in the order of the line, and the component of each; a run of K faults ends one.
 
     Args:
-        plan: Its fibres.
-        sound: [n] of each place.
-        apart: How many sub-lines, the first ones, are components of their own, and all after them one part.
+        plan: The sizes.
+        sound: [n] whether the node at each place is sound.
+        apart: The first sub-lines, so many, are components of their own; all later ones are one part.
     """
     at = np.flatnonzero(sound)
     if plan.closed and not apart:  # begin after a gap, so that a component over the end of the numbering is whole
@@ -35,21 +35,21 @@ def components(plan: Plan, sound: Bool, apart: int = 0) -> tuple[I64, I64]:
     gap = np.diff(at) % plan.nodes
     cut = (gap > plan.k) | (np.diff(np.minimum(at // plan.subline, apart)) != 0)
     if plan.m > 2:
-        far = ~cut & (gap == blocked(plan))
+        far = ~cut & (gap == blocked_distance(plan))
         cut[:-1] |= far[:-1] & far[1:]
     return at, np.concatenate((np.zeros(min(1, len(at)), np.int64), np.cumsum(cut)))
 
 
-def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
-    """[G, m] the nodes of each group, in the order of the line, under so many constraints (Algorithms 2 and 4).
+def groups(plan: OcstrxPlan, sound: Bool, constraints: int) -> I64:
+    """Return [G, m] the nodes of each group, in the order of the line, under a number of constraints (Algorithms 2 and 4).
 
-    The first constraints keep groups within a sub-line, one sub-line each; those beyond take all nodes of a ToR with a
-    fault for faulty, one domain each, so that groups of the sub-lines are aligned.
+    The first constraints keep groups within a sub-line, one sub-line each. Further ones count all nodes of a ToR with a fault
+    as faulty, one domain each, so that groups of the sub-lines are aligned.
 
     Args:
-        plan: Its line, ToRs and domains.
-        sound: [n] of each node.
-        constraints: Up to the sub-lines and the domains.
+        plan: The sizes.
+        sound: [n] whether each node is sound.
+        constraints: At most the number of sub-lines and domains.
     """
     apart = min(plan.sublines, constraints)
     aligned = (constraints - apart) * plan.subline
@@ -62,18 +62,18 @@ def groups(plan: Plan, sound: Bool, constraints: int) -> I64:
     return order[at[np.arange(len(at)) - first < whole]].reshape(-1, plan.m)
 
 
-def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
-    """[G, m] the nodes of each TP group of a job, under as many constraints as leave room for it (Algorithm 5).
+def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
+    """Return [G, m] the nodes of each TP group of a job, under as many constraints as leave room for it (Algorithm 5).
 
-    Every p groups in a row are to make a CP group: those that share all their ToRs come first, then the others, by ToR.
+    Every p consecutive groups make a CP group. Groups that share all their ToRs come first, then the others, by ToR.
 
     Args:
-        plan: Its line, ToRs and domains.
-        faulty: Nodes.
+        plan: The sizes.
+        faulty: The faulty nodes.
         job: GPUs; 0: as many as there is room for.
 
     Raises:
-        InputError: a node that is not there, no room for the job, or one that is no multiple of t.
+        InputError: A node does not exist, there is no room for the job, or its size is no multiple of t.
     """
     sound = _sound(plan, faulty)
     most = plan.tp * len(groups(plan, sound, 0))
@@ -87,13 +87,13 @@ def orchestrate(plan: Plan, faulty: I64, job: int) -> I64:
     return _in_order(plan, groups(plan, sound, search(plan, sound, wanted)[0]))[:wanted]
 
 
-def search(plan: Plan, sound: Bool, wanted: int) -> tuple[int, int]:
-    """The most constraints that leave room for so many groups, and how many numbers of constraints were tried (Algorithm 5).
+def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
+    """Return the most constraints that leave room for so many groups, and how many numbers were tried (Algorithm 5).
 
     Args:
-        plan: Its line, ToRs and domains.
-        sound: [n] of each node.
-        wanted: Groups, for which there is room without a constraint.
+        plan: The sizes.
+        sound: [n] whether each node is sound.
+        wanted: The number of groups, for which there is room without a constraint.
     """
     low, high, tried = 0, plan.sublines + plan.dims[0], 0
     while low < high:
@@ -103,13 +103,13 @@ def search(plan: Plan, sound: Bool, wanted: int) -> tuple[int, int]:
     return low, tried
 
 
-def usable(plan: Plan, group: int, faulty: Bool) -> I64:
-    """[E] the GPUs that TP groups of so many can be made of in each state, with rings lit anew around its faults.
+def usable(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
+    """Return [E] the GPUs that TP groups of `group` GPUs can use in each state, with rings lit around its faults.
 
     A group within a node needs the whole node, whose GPUs are joined by loopback.
 
     Raises:
-        InputError: a group of several nodes and a part of one.
+        InputError: A group has several nodes and a part of one.
     """
     if group < plan.gpus:
         return in_whole_units(plan.name, plan.gpus, group, faulty)
@@ -120,12 +120,12 @@ def usable(plan: Plan, group: int, faulty: Bool) -> I64:
     return np.array([group * len(groups(asked, sound[i], 0)) for i in range(len(sound))])
 
 
-def _in_order(plan: Plan, found: I64) -> I64:
+def _in_order(plan: OcstrxPlan, found: I64) -> I64:
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 
 
-def _sound(plan: Plan, faulty: I64) -> Bool:
+def _sound(plan: OcstrxPlan, faulty: I64) -> Bool:
     if len(faulty) and max(faulty) >= plan.nodes:
         raise InputError(f"{plan.name}: faulty must be nodes of 0..{plan.nodes - 1}, got {max(faulty)}")
     sound = np.ones(plan.nodes, np.bool_)
@@ -133,8 +133,11 @@ def _sound(plan: Plan, faulty: I64) -> Bool:
     return sound
 
 
-def cross_tor(plan: Plan, found: I64) -> float:
-    """The share of the edges of CP rings, between nodes of equal place in groups of a CP group, that leave a ToR (6.4)."""
+def cross_tor(plan: OcstrxPlan, found: I64) -> float:
+    """Return the share of the edges of CP rings that leave a ToR (6.4).
+
+    An edge joins nodes with equal places in their TP groups.
+    """
     rings = found[: len(found) // plan.tor * plan.tor].reshape(-1, plan.tor, plan.m) // plan.tor
     leaves = rings != np.roll(rings, 1, axis=1)
     return float(leaves.mean()) if leaves.size else 0.0

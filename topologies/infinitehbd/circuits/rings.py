@@ -1,7 +1,7 @@
-"""The GPUs of a ring in order: nodes in a line, each passed twice, the bundles at the ends looped (4.2, Fig. 2).
+"""The GPUs of a ring in order: nodes in a line, each passed twice, with the bundles at the ends looped (4.2, Fig. 2).
 
-G groups of m nodes. A node's bundles to its left and to its right cut its circle of GPUs in two strands; equal lanes meet,
-so a ring that leaves a node by upper lanes enters the next at the upper one's GPU and leaves it by the lower.
+A node's bundles to its left and to its right cut its circle of GPUs in two strands. Equal lanes meet, so a ring that leaves a
+node by upper lanes enters the next at the upper lanes' GPU and leaves it by the lower lanes. Letters: G groups of m nodes.
 """
 
 import numpy as np
@@ -9,32 +9,35 @@ import numpy as np
 from emu.arrays import I64
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle
 from topologies.infinitehbd.circuits.orchestration import deploy
-from topologies.infinitehbd.plan import Plan
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
-def lit(plan: Plan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """The bundle to the left and its state [G, m - 1] of all nodes but the first, and to the right of all but the last."""
+def bundle_states(plan: OcstrxPlan, groups: I64) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+    """Return the bundle and its state [G, m - 1] to the left of all nodes but the first, and to the right of all but the last.
+
+    Each joins two neighbouring nodes of a group.
+    """
     place = np.empty(plan.nodes, np.int64)
     place[deploy(plan)] = np.arange(plan.nodes)
     away = np.diff(place[groups], axis=1) % plan.nodes
     return bundle(plan, -away), bundle(plan, away)
 
 
-def settings(plan: Plan, groups: I64) -> I64:
-    """[n, R] the state of every bundle of every node; copper and what no ring uses is looped."""
+def settings(plan: OcstrxPlan, groups: I64) -> I64:
+    """Return [n, R] the state of every bundle of every node; copper and unused bundles are looped."""
     found = np.full((plan.nodes, plan.gpus), LOOPBACK, np.int64)
-    for nodes, (which, state) in zip((groups[:, 1:], groups[:, :-1]), lit(plan, groups), strict=True):
+    for nodes, (which, state) in zip((groups[:, 1:], groups[:, :-1]), bundle_states(plan, groups), strict=True):
         found[nodes, which] = state
     return found
 
 
-def rings(plan: Plan, groups: I64) -> tuple[I64, I64]:
-    """The GPUs of all rings in order, and the bundle by which each is left: -1 where the ring goes to another node.
+def rings(plan: OcstrxPlan, groups: I64) -> tuple[I64, I64]:
+    """Return the GPUs of all rings in order, and the bundle by which the ring leaves each: -1 where it goes to another node.
 
     Nodes without a group come last, each a ring of its own.
 
     Args:
-        plan: Its bundles.
+        plan: The sizes.
         groups: [G, m] nodes.
     """
     alone = np.setdiff1d(np.arange(plan.nodes), groups)
@@ -47,21 +50,21 @@ def rings(plan: Plan, groups: I64) -> tuple[I64, I64]:
     return node[of] * plan.gpus + gpu, np.where(leaves, -1, by)
 
 
-Strands = tuple[I64, I64, I64, I64]  # node, GPU that it begins at, 1 up or -1 down, GPUs
+Strands = tuple[I64, I64, I64, I64]  # node, first GPU, 1 up or -1 down, number of GPUs
 
 
-def _circles(plan: Plan, nodes: I64) -> Strands:
+def _circles(plan: OcstrxPlan, nodes: I64) -> Strands:
     ones = np.ones(len(nodes), np.int64)
     return nodes, 0 * ones, ones, plan.gpus * ones
 
 
-def _strands(plan: Plan, groups: I64) -> Strands:
-    """2m - 2 a group: the nodes from left to right, and those between the ends back."""
+def _strands(plan: OcstrxPlan, groups: I64) -> Strands:
+    """Return 2m - 2 strands a group: the nodes from left to right, and those between the ends back."""
     if plan.m == 1:
         return _circles(plan, groups.ravel())
-    left, right = (which for which, _ in lit(plan, groups))
+    left, right = (which for which, _ in bundle_states(plan, groups))
     x, y = left[:, :-1], right[:, 1:]  # [G, m - 2] of the nodes between
-    odd = np.arange(1, plan.m - 1) % 2 == 1  # nodes that are entered by upper lanes, and left by lower
+    odd = np.arange(1, plan.m - 1) % 2 == 1  # nodes that a ring enters by upper lanes and leaves by lower
     there = np.where(odd, x, x + 1), np.where(odd, (x - y) % plan.gpus, (y - x) % plan.gpus)
     back = np.where(odd, y, y + 1), plan.gpus - there[1]
     way = np.broadcast_to(1 - 2 * odd, x.shape)

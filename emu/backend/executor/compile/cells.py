@@ -11,9 +11,9 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.backend.executor.compile.layout import INPUT, NOWHERE, OUTPUT, SCRATCH, Layout, Place
-from emu.collective.cells import numbered
 from emu.collective.operation import Operation
-from emu.collective.proof import Fault, added_to_nothing, sent_of_nothing
+from emu.collective.proof import ScheduleFault, empty_add_error, empty_send_error
+from emu.collective.proof_cells import number_cells
 from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
 
@@ -71,7 +71,7 @@ class Cells:
         ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
         dense = layout.n_names * (schedule.n_participants if carry is None else 1)
         keys = tuple(_key(rank, slot, layout.n_names, carry) for rank, slot in ends)
-        n_cells, (read, write, staying) = numbered(keys, dense)
+        n_cells, (read, write, staying) = number_cells(keys, dense)
         now, first = schedule.round_column(), np.full(n_cells, schedule.n_rounds)
         first[write[::-1]] = now[::-1]
         never = first[staying] == schedule.n_rounds
@@ -111,13 +111,15 @@ class Cells:
         empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]
         if len(empty):
             row = empty[0]
-            fault = Fault(int(rows.round[row]), int(rows.src[row]), int(rows.slot[row]))
-            raise sent_of_nothing(self.name, fault, int(rows.dst[row]), n_ranks)
+            fault = ScheduleFault(int(rows.round[row]), int(rows.src[row]), int(rows.slot[row]))
+            raise empty_send_error(self.name, fault, int(rows.dst[row]), n_ranks)
         added = np.flatnonzero(alone & (rows.dst < n_ranks))
         if len(added):
             row = added[0]
             senders = rows.src[added[(rows.write[added] == rows.write[row]) & (rows.round[added] == rows.round[row])]]
-            raise added_to_nothing(self.name, Fault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders)
+            raise empty_add_error(
+                self.name, ScheduleFault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders
+            )
 
     def _found(self, cell: I64, written: Bool, rank: I64, slot: I64) -> Place:
         """Where cells are read: at home if they have been written, else in the input."""

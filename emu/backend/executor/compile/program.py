@@ -17,9 +17,9 @@ from emu.backend.executor.compile.crossing import Crossing, Transfer
 from emu.backend.executor.compile.layout import SCRATCH, Layout
 from emu.backend.executor.compile.moves import copies, in_any_order, moves_of
 from emu.collective.operation import Operation
-from emu.collective.orbit import blocks_of
+from emu.collective.orbit import block_translations
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
-from emu.collective.transform import of_some
+from emu.collective.transform import rows_of_participants
 from emu.collective.translation import Translations
 
 _AT_A_TIME = 2**16  # rows of all ranks: few enough for what is made of them to stay in cache
@@ -61,7 +61,7 @@ def compiled(schedule: Schedule, operation: Operation, block_counts: I64, given:
     here = np.isin(np.where(people < schedule.n_ranks, people, 0), ranks)
     layout = Layout.of(schedule, operation, block_counts)
     carry = schedule.translations if here.all() and _carries(schedule, operation, layout) else None
-    cells = Cells.of(schedule if carry else of_some(schedule, here), operation, layout, carry, here)
+    cells = Cells.of(schedule if carry else rows_of_participants(schedule, here), operation, layout, carry, here)
     where = given.copy()
     where[SCRATCH] += np.cumsum(cells.scratch) - cells.scratch
     cutter, crossing = Cutter(layout, where), Crossing(layout, where, here)
@@ -77,7 +77,7 @@ def compiled(schedule: Schedule, operation: Operation, block_counts: I64, given:
 def _carries(schedule: Schedule, operation: Operation, layout: Layout) -> bool:
     """Whether what befalls the slots of rank 0 befalls those of all ranks, in buffers that are laid out alike."""
     alike = layout.have.alike is not None and layout.want.alike is not None
-    return bool(schedule.translate) and alike and blocks_of(schedule, operation) is not None
+    return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[Rows]:

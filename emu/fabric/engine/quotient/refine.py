@@ -1,7 +1,7 @@
-"""Colour refinement: the tasks and links of a graph that look alike, up to collisions of hashes.
+"""Colour refinement: it finds tasks and links of a graph that look alike, up to collisions of hashes.
 
-Colours are hashes of 64 bits. Those of tasks follow from one pass in order of predecessors, given those of links; so only
-the links' need rounds (Paige & Tarjan 1987 find the same partition by splitting). V tasks, L links.
+Colours are hashes of 64 bits. The colours of tasks follow from one pass in the order of predecessors, given those of links. So
+only the colours of links need rounds (Paige & Tarjan 1987 find the same partition by splitting). Letters: V tasks, L links.
 """
 
 from math import isqrt
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from emu.arrays import F64, I32, I64, column
 from emu.compiled.function import compiled
 from emu.compiled.kinds import OUT
-from emu.fabric.engine.layout import Columns
+from emu.fabric.engine.state_layout import Columns
 
 U64 = NDArray[np.uint64]
 U64_OUT = Annotated[U64, OUT]
 
-MAX_ROUNDS = 12  # each takes some hundredths of the solver's time
-_ALL_COUNTED = 2**14  # tasks; of more, the number of colours is estimated
-_FEW_PAIRS = 64  # half of what a sample holds if all colours are of two tasks
+MAX_ROUNDS = 12  # a round takes some hundredths of the solver's time
+_ALL_COUNTED = 2**14  # above this number of tasks, the number of colours is estimated
+_FEW_PAIRS = 64  # half the number of pairs in a sample where every colour has two tasks
 
 _GAMMA, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ENDED, _LEFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA3B195354A39B70D)
@@ -28,7 +28,7 @@ _ENDED, _LEFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA3B195354A39B70D)
 
 @compiled
 def _mix(x: np.uint64) -> np.uint64:
-    """A permutation of the 64-bit numbers that looks random (splitmix64; Steele, Lea, Flood 2014)."""
+    """Return x under a permutation of the 64-bit numbers that looks random (splitmix64; Steele, Lea, Flood 2014)."""
     x += _GAMMA
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
@@ -37,7 +37,7 @@ def _mix(x: np.uint64) -> np.uint64:
 
 @compiled
 def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
-    """The colours of tasks without their neighbours, and of links, which come as the bits of their capacities."""
+    """Write the colours of tasks without their neighbours, and of links, whose array comes as the bits of their capacities."""
     for k in range(len(link)):
         link[k] = _mix(link[k])
     for v in range(len(own)):
@@ -46,7 +46,7 @@ def _colour_alone(g: Columns, own: U64_OUT, link: U64_OUT) -> None:
 
 @compiled
 def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
-    """The colour of a task by those of its links and predecessors."""
+    """Return the colour of a task, from the colours of its links and predecessors."""
     x = own[v]
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         x += link[g.hop_link[h]]
@@ -57,7 +57,7 @@ def _colour(g: Columns, own: U64, task: U64, link: U64, v: int) -> np.uint64:
 
 @compiled
 def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load: U64_OUT) -> None:
-    """Colour all tasks anew, then all links by what crosses them."""
+    """Colour all tasks again, then all links by what crosses them."""
     load[:] = np.uint64(0)
     for i in range(len(task)):
         v = order[i] if len(order) > 0 else i
@@ -71,15 +71,15 @@ def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load:
 
 @compiled
 def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
-    """What the next round would colour some tasks like, were no predecessor coloured anew."""
+    """Write the colours that the next round would give some tasks if no predecessor changed its colour."""
     for i in range(len(some)):
         colour[i] = _colour(g, own, task, link, some[i])
 
 
 def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
-    """Colour tasks [V] and links [L], coarsely, so that equal colours see equal colours; None where that gains little.
+    """Return colours of tasks [V] and links [L], so that equal colours see equal colours; None where that would gain little.
 
-    `order` has the tasks with predecessors first; empty: as they stand.
+    The partition is as coarse as possible. `order` has the tasks with predecessors first; empty: as they stand.
     """
     link = column(capacity, np.float64).view(np.uint64).copy()
     own, task, load = np.empty(len(g.size), np.uint64), np.empty(len(g.size), np.uint64), np.empty_like(link)
@@ -100,13 +100,16 @@ def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
 
 
 def _are_many(colour: U64) -> bool:
-    """Whether there are more than half as many colours as tasks; of many tasks, one in 64 of the colours is counted."""
+    """Return whether there are more than half as many colours as tasks; of many tasks, one colour in 64 is counted."""
     share = 1 if len(colour) < _ALL_COUNTED else 64
     return 2 * share * len(np.unique(colour[colour & np.uint64(share - 1) == 0])) > len(colour)
 
 
 def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
-    """Whether a sample foretells what a round costs to see: 16 sqrt(V) of V tasks hold 128 pairs where all go in twos."""
+    """Return whether a small sample shows that the next round will find too many colours, without the cost of that round.
+
+    A sample of 16 sqrt(V) of V tasks holds 128 pairs where every colour has two tasks.
+    """
     n = len(task)
     if n < _ALL_COUNTED:
         return False

@@ -1,18 +1,18 @@
-"""New tasks among those that run: who waits for whom, where the links keep their flows, what they carry.
+"""The admission of new tasks into a run: their waits, the room of links for their flows, and what they carry.
 
-V tasks, E predecessor edges, H hops.
+Letters: V tasks, E predecessor edges, H hops.
 """
 
 import numpy as np
 
 from emu.arrays import F64, I32, I64
 from emu.compiled.function import compiled, compiled_making_arrays
-from emu.fabric.engine.layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
+from emu.fabric.engine.state_layout import FLOWING, LEFT, LINKS, TASKS, U32, Columns
 
 
 @compiled
 def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
-    """Count for each task from `first` on that has not left the predecessors that have not; the others move its start."""
+    """Count, for each task from `first` on that has not left, its predecessors that have not left; the others set its start."""
     for v in range(first, len(tasks)):
         if tasks[v].state == LEFT:
             continue
@@ -27,8 +27,11 @@ def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
 
 @compiled_making_arrays
 def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
-    """Turn the edges from what has not left yet round: for each task who waits, ~v where only for its body."""
-    start = np.zeros(len(tasks) + 2, np.int64)  # [p + 1]: first where those of p begin, and in the end where they stop
+    """Return, for each task that has not left, the tasks that wait for it: where they begin, and their numbers.
+
+    A number is ~v where v waits only until the body has left.
+    """
+    start = np.zeros(len(tasks) + 2, np.int64)  # [p + 1]: first where the successors of p begin, later where they end
     for p in g.pred:
         start[p + 2] += tasks[p].state != LEFT
     for v in range(len(tasks)):
@@ -45,7 +48,7 @@ def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
 
 @compiled_making_arrays
 def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
-    """Give every link room for all flows that are still to cross it, those that do so now in front."""
+    """Return room for all flows that have still to cross each link, with the flows that cross it now in front."""
     room = np.zeros(len(links) + 1, np.int64)
     for v in range(len(tasks)):
         if tasks[v].state != LEFT:
@@ -65,8 +68,8 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 
 @compiled_making_arrays
-def carried(g: Columns, n_links: int) -> F64:
-    """[L] bytes each link carries."""
+def link_bytes(g: Columns, n_links: int) -> F64:
+    """Return the bytes [L] that each link carries."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):

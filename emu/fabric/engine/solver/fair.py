@@ -1,21 +1,22 @@
-"""Max-min fair rates, solved anew only where something changed.
+"""Max-min fair rates, which are solved again only where something changed.
 
-L links. Every sum is taken in an order that does not depend on any list's (R1), and a flow is touched only when its rate
-changes bitwise (R2): so neither numbering, history nor the amount re-solved shows in a result.
+Every sum is taken in an order that does not depend on any list's order (R1). A flow is touched only when the bits of its rate
+change (R2). So neither numbering nor history nor the amount that is solved again shows in a result. Letter: L links.
 """
 
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.layout import FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine
 from emu.fabric.engine.solver.heap import expect, replace_first
 from emu.fabric.engine.solver.opening import begin_round, enter, open_queued, queue
+from emu.fabric.engine.state_layout import FLOWING, FLOWS, FRESH, LATE, LEVELS, NEVER, NOW, OPENED, TRIAL, Engine
 
 NEAR_FULL = 1 - 2.0**-20  # a link loaded above this share is solved anew; one too many changes no result
 
 
 @compiled
 def _pop(e: Engine) -> None:
+    """Remove the link with the lowest fair rate from the heap of levels."""
     e.reg[LEVELS] -= 1
     n = e.reg[LEVELS]
     replace_first(e.level_key, e.level_node, n, e.level_key[n], e.level_node[n])
@@ -23,7 +24,7 @@ def _pop(e: Engine) -> None:
 
 @compiled
 def _freeze(e: Engine, v: int, rate: float) -> None:
-    """Give a flow its new rate; if that is another, open those links that were full, or become so."""
+    """Give a flow its new rate; if it differs from the old one, open those links that were full or become full."""
     more, trial = rate - e.tasks[v].rate, e.reg[TRIAL]
     e.tasks[v].new_rate = rate
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -42,7 +43,7 @@ def _freeze(e: Engine, v: int, rate: float) -> None:
 
 @compiled
 def _saturate(e: Engine, link: int, rate: float) -> int:
-    """Freeze at `rate` what is left on a link; how many flows."""
+    """Freeze the flows that are left on a link at `rate`, and return how many they are."""
     k, n = e.links[link], 0
     k.new_level = rate
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -58,7 +59,7 @@ def _saturate(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
-    """Open the links of a flow that will be full when it passes from `rate` to `share`."""
+    """Open the links of a flow that will be full when the flow passes from `rate` to `share`."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
         if k.opened_in != e.reg[TRIAL] and k.capacity * NEAR_FULL - k.load <= weight * (share - rate):
@@ -67,7 +68,10 @@ def _open_fullest(e: Engine, v: int, rate: float, share: float) -> None:
 
 @compiled
 def _let_rise(e: Engine, v: int, rate: float) -> int:
-    """Let a flow pass its old rate: open its full links, or those likely to be; if one holds it at `rate`, freeze it: 1."""
+    """Let a flow pass its old rate, and open its full links, or those likely to be full.
+
+    Return 1 if a link holds the flow at `rate`, so that it is frozen there; else 0.
+    """
     share, room, heaviest = np.inf, np.inf, 0
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
@@ -89,7 +93,7 @@ def _let_rise(e: Engine, v: int, rate: float) -> int:
 
 @compiled
 def _raise(e: Engine, link: int, rate: float) -> int:
-    """Let the flows that a link held at `rate` pass it; how many of them another link holds there."""
+    """Let the flows that a link held at `rate` pass that rate, and return how many of them another link holds there."""
     k, n = e.links[link], 0
     k.rise = np.inf
     for j in range(k.first + k.n_others, k.first + k.length):
@@ -101,7 +105,7 @@ def _raise(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def _turn(e: Engine, rate: float, link: int) -> int:
-    """Let it be an opened link's turn, the first of the heap; how many flows that freezes."""
+    """Do the turn of an opened link, the first of the heap, and return how many flows that freezes."""
     k, n = e.links[link], 0
     if k.n_left > 0 and k.round < rate:
         k.best = max(k.best, (k.capacity - (k.used + k.round * k.n_frozen)) / k.n_left)
@@ -115,7 +119,7 @@ def _turn(e: Engine, rate: float, link: int) -> int:
 
 @compiled
 def _stay(e: Engine, link: int) -> int:
-    """Freeze at their old rate the flows that stay with a link, if that is still not open; how many."""
+    """Freeze at their old rate the flows that stay with a link, if the link is still not open; return how many they are."""
     k, n = e.links[link], 0
     v = k.staying if k.opened_in != e.reg[TRIAL] else -1
     k.staying = -1
@@ -131,10 +135,10 @@ def _stay(e: Engine, link: int) -> int:
 
 @compiled
 def _fill(e: Engine, n_first: int) -> None:
-    """Freeze the flows in rounds of ascending rate, and open what that has queued after each turn.
+    """Freeze the flows in rounds of ascending rate, and open the links that were queued after each turn.
 
     A link's level after a round is (capacity - what the rounds so far use) / (the weights not yet frozen), and never falls.
-    The round in progress does not count: ties are found by `==` with the level before it, whatever the order they come in.
+    The round in progress does not count: ties are found by `==` with the level before it, in whatever order they come.
     """
     n_frozen, n_open, rate = 0, 0, e.floor[0]
     while True:
@@ -156,6 +160,7 @@ def _fill(e: Engine, n_first: int) -> None:
 
 @compiled
 def _set_rate(e: Engine, v: int, now: int) -> None:
+    """Give a task its new rate from `now` on, and compute from it when the task leaves."""
     f = e.tasks[v]
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
     f.since, f.rate, f.left = now, f.new_rate, NEVER
@@ -190,9 +195,10 @@ def _apply(e: Engine) -> None:
 
 @compiled
 def _try(e: Engine, n_first: int) -> None:
-    """Fill the first of the opened links, and those that it opens on the way.
+    """Do one trial: fill the first of the opened links, and those that the trial opens.
 
-    At the end a link that did not get its turn, as another froze its flows at the same rate, must forget who stayed with it.
+    At the end, a link that did not get its turn, because another froze its flows at the same rate, must forget who stayed
+    with it.
     """
     e.reg[LATE] = e.reg[FLOWS] = e.reg[LEVELS] = 0
     for i in range(e.reg[FRESH]):
@@ -207,7 +213,7 @@ def _try(e: Engine, n_first: int) -> None:
 
 @compiled
 def _unload(e: Engine, v: int) -> None:
-    """Give a flow its old rate again, and its load to the links that were not open."""
+    """Give a flow its old rate again, and take the change of its load from the links that were not open."""
     f = e.tasks[v]
     if f.new_rate != f.rate:
         for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -219,7 +225,10 @@ def _unload(e: Engine, v: int) -> None:
 
 @compiled
 def _put_back(e: Engine, n_first: int) -> int:
-    """Undo a trial; put the links that were opened too late, or whose load is lost, among the first: how many these are."""
+    """Undo a trial, and return the new number of first links.
+
+    The first links now include those that were opened too late, or whose load is lost.
+    """
     for i in range(e.reg[FLOWS]):
         _unload(e, e.flows[i])
     for i in range(e.reg[OPENED]):
@@ -239,16 +248,17 @@ def _put_back(e: Engine, n_first: int) -> int:
 
 @compiled
 def solve(e: Engine) -> None:
-    """Max-min fair rates, where flows came, or opened links lost some or changed capacity, in one pass of ascending rate.
+    """Solve the max-min fair rates where flows came, or opened links lost flows or changed capacity, by ascending rate.
 
-    Call a link consistent if, its flows taken in rounds of ascending rate, none is above the level of its turn, and nobody
-    comes after one that is at it. Only one set of rates makes every link consistent and lets every flow be at the level of
-    some link (by induction over ascending rates): so what was left alone cannot show, as long as it is consistent still.
+    Call a link consistent if, with its flows taken in rounds of ascending rate, no flow is above the level of its turn, and no
+    flow comes after one that is at the level. Only one set of rates makes every link consistent and lets every flow be at the
+    level of some link (by induction over ascending rates). So links that are left alone do not change the result, as long as
+    they stay consistent.
 
-    A flow that falls to a rate, or passes its old one, changes nothing below that: its full links are opened then and there,
-    and what is slower on them stays. Only a link that was not full can turn out to be so too late. The trial is nevertheless
-    filled to its end, so that another one has all such links among its first. Every trial starts at the floor, below which
-    no link that came, lost or changed can freeze a flow.
+    A flow that falls to a rate, or passes its old one, changes nothing below that rate: its full links are opened there, and
+    slower flows on them keep their rates. Only a link that was not full can turn out too late to be full. The trial is still
+    filled to its end, so that the next trial has all such links among its first. Every trial starts at the floor: the rate
+    below which no link that came, lost a flow or changed can freeze a flow.
     """
     n_first = e.reg[OPENED]
     while True:

@@ -1,11 +1,11 @@
-"""Binary heaps in two arrays: the keys, and the node that each belongs to.
+"""Binary heaps in two arrays: the keys, and the node that each key belongs to.
 
-Of `push` and `replace_first`, whoever calls keeps the count; the heap of events finds a link by its place in it.
+The caller of `push` and `replace_first` keeps the count. The heap of events finds a link by the link's place in the heap.
 """
 
 from emu.compiled.function import compiled
 from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT
-from emu.fabric.engine.layout import EVENTS, NEVER, Engine
+from emu.fabric.engine.state_layout import EVENTS, NEVER, Engine
 
 
 @compiled
@@ -20,7 +20,7 @@ def push(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node
 
 @compiled
 def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
-    """Put a node in the place of the first of a heap of n."""
+    """Put a node in the place of the first node of a heap of n."""
     at = 0
     while 2 * at + 1 < n:
         child = 2 * at + 1
@@ -34,12 +34,14 @@ def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | 
 
 @compiled
 def _seat(e: Engine, at: int, time: int, link: int) -> None:
+    """Put an event of a link at a place of the heap."""
     e.event_time[at], e.event_link[at] = time, link
     e.event_place[link] = at
 
 
 @compiled
 def _sift(e: Engine, at: int, time: int, link: int) -> None:
+    """Put an event at a place of the heap and move it up or down until the heap is in order."""
     n = e.reg[EVENTS]
     while at > 0 and e.event_time[(at - 1) >> 1] > time:
         _seat(e, at, e.event_time[(at - 1) >> 1], e.event_link[(at - 1) >> 1])
@@ -57,7 +59,7 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
 
 @compiled
 def expect(e: Engine, link: int, time: int) -> None:
-    """Let the first of the flows that a link limits leave at `time`; NEVER: none."""
+    """Set the time at which the first of the flows that a link limits leaves; NEVER: none does."""
     e.links[link].next_left = time
     at = e.event_place[link]
     if time == NEVER:

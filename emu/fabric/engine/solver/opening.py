@@ -1,15 +1,15 @@
-"""A link that is to be solved anew: what of it is frozen already, and which of its flows take part.
+"""The opening of a link, whose rates are to be solved again: which rates stay, and which flows take part.
 
-L links, V tasks. A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). Those of a link
-that saturated are kept: while it is not opened no flow of it comes, leaves or changes, so that the next time all rounds below
-the rate at which it is opened stand as they are, and of its slower flows only those after them are sorted.
+Letters: L links, V tasks. A level is a sum over rounds of ascending rate, each a rate times a count of weights (R1). The rounds
+of a link that saturated are kept. While the link is not opened, no flow of it comes, leaves or changes. So the next time, all
+rounds below the rate at which it is opened still hold, and of its slower flows only those after these rounds are sorted.
 """
 
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.layout import FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine
 from emu.fabric.engine.solver.heap import push, replace_first
+from emu.fabric.engine.state_layout import FLOWING, FLOWS, IN_TRIAL, KEPT, LEFT, LEVELS, OPENED, TRIAL, Engine
 
 
 @compiled
@@ -23,7 +23,7 @@ def queue(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def open_link(e: Engine, link: int, rate: float) -> None:
-    """Have the rates on a link solved anew in this step, where no flow below `rate` is concerned."""
+    """Let the rates on a link be solved again in this step, where no flow below `rate` can change."""
     e.floor[0] = min(e.floor[0], rate)
     if e.links[link].opened_in != e.reg[TRIAL]:
         queue(e, link, rate)
@@ -31,6 +31,7 @@ def open_link(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _push(e: Engine, key: float, node: int) -> None:
+    """Put a node with its key on the heap of levels."""
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 
@@ -45,7 +46,10 @@ def enter(e: Engine, v: int) -> None:
 
 @compiled
 def _enter_held(e: Engine, v: int) -> None:
-    """Let a flow take part; if the link that limits it is not open, it stays with that one's others until their turn."""
+    """Let a flow take part in the trial.
+
+    If the link that limits it is not open, it stays with the other flows of that link until their turn.
+    """
     enter(e, v)
     f = e.tasks[v]
     k = e.links[f.limit]
@@ -57,6 +61,7 @@ def _enter_held(e: Engine, v: int) -> None:
 
 @compiled
 def _weight(e: Engine, v: int, link: int) -> int:
+    """Return how often a task's route crosses a link."""
     h = e.graph.hop_start[v]
     while e.graph.hop_link[h] != link:
         h += 1
@@ -65,7 +70,7 @@ def _weight(e: Engine, v: int, link: int) -> int:
 
 @compiled
 def begin_round(e: Engine, link: int, rate: float) -> None:
-    """Close a link's round, keep it for the next time that it is opened, and begin that of `rate`."""
+    """Close a link's round, keep it for the next time that the link is opened, and begin the round of `rate`."""
     k = e.links[link]
     if k.n_frozen > 0:
         k.used += k.round * k.n_frozen
@@ -78,7 +83,10 @@ def begin_round(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
-    """Count a flow as frozen on a link that is being opened; whether that can be: no earlier round was at its level."""
+    """Count a flow as frozen on a link that is being opened, and return whether that is possible.
+
+    It is possible if no earlier round was at the link's level.
+    """
     k, possible = e.links[link], True
     if k.round != rate:
         possible = k.best > k.round
@@ -90,7 +98,7 @@ def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
 
 @compiled
 def _recount(e: Engine, link: int, rate: float) -> bool:
-    """Count those rounds below `rate` that were kept; whether that can be."""
+    """Count the kept rounds below `rate`, and return whether that is possible."""
     k, n, possible = e.links[link], e.links[link].n_kept, True
     k.used, k.round, k.n_frozen, k.n_left, k.n_kept = 0.0, -1.0, 0, k.n_flowing, 0
     k.best = k.capacity / k.n_flowing
@@ -103,7 +111,10 @@ def _recount(e: Engine, link: int, rate: float) -> bool:
 
 @compiled
 def _split(e: Engine, link: int, rate: float) -> int:
-    """Let the flows of a link from `rate` on take part, behind the others; collect those not counted yet: how many."""
+    """Let the flows of a link from `rate` on take part, behind the others, and return how many others are not counted yet.
+
+    These others are collected in the heap of frozen rates.
+    """
     k, n, n_others, n_frozen = e.links[link], e.links[link].first, e.links[link].first, 0
     for j in range(k.first, k.first + k.length):
         v = e.members[j]
@@ -126,7 +137,10 @@ def _split(e: Engine, link: int, rate: float) -> int:
 
 @compiled
 def open_queued(e: Engine, link: int, rate: float) -> bool:
-    """Solve a link anew from `rate` on; whether that can still be: no slower flow is above its level, or after one at it."""
+    """Solve a link again from `rate` on, and return whether that is still possible.
+
+    It is possible if no slower flow is above the link's level, or comes after one that is at it.
+    """
     k = e.links[link]
     k.rise, k.new_level, k.staying = k.level, np.inf, -1
     possible = _recount(e, link, rate)

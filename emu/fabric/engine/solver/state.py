@@ -1,6 +1,6 @@
 """The resumable solver: a fabric at a moment of virtual time.
 
-V tasks, L links. What is done to it happens at its present time, and `advance` moves that on.
+Changes to it take effect at its present time, and `advance` moves that time on. Letters: V tasks, L links.
 """
 
 from typing import TypeVar
@@ -9,8 +9,12 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.errors import InputError, RunError, must_be
-from emu.fabric.engine.check import check, order
-from emu.fabric.engine.layout import (
+from emu.fabric.engine.graph_check import check_graph, order_tasks
+from emu.fabric.engine.solver.admit import count_waits, link_bytes, place_members, successors
+from emu.fabric.engine.solver.event_loop import advance, begin, let_go
+from emu.fabric.engine.solver.opening import open_link
+from emu.fabric.engine.solver.transfer import transfer_tasks
+from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
     KEPT,
@@ -25,15 +29,11 @@ from emu.fabric.engine.layout import (
     TOO_LATE,
     TRIAL,
     Engine,
-    aligned,
+    align_records,
     columns,
 )
-from emu.fabric.engine.solver.admit import carried, count_waits, place_members, successors
-from emu.fabric.engine.solver.kernel import advance, begin, let_go
-from emu.fabric.engine.solver.moved import carried_on
-from emu.fabric.engine.solver.opening import open_link
 from emu.fabric.graph import Graph
-from emu.fabric.named import TaskError
+from emu.fabric.task_error import TaskError
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
@@ -43,15 +43,15 @@ _CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
 
 class State:
-    """What was added to a fabric, what flows on it, and what has left.
+    """A fabric at a moment of virtual time: the tasks that were added, those that flow, and those that have left.
 
-    The same tasks added in several calls give the same bits, provided that each was added before it could start.
+    Tasks that are added in several calls give the same bits as in one, provided that each is added before it could start.
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
         self._graph = _no_tasks(capacity_Bps)
-        check(self._graph)
-        self._tasks, self._links = aligned(0, TASK), aligned(self._graph.n_links, LINK)
+        check_graph(self._graph)
+        self._tasks, self._links = align_records(0, TASK), align_records(self._graph.n_links, LINK)
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
         self._links["next_left"], self._links["staying"] = NEVER, -1
         self._reg = np.zeros(N_REG, np.int64)
@@ -67,12 +67,12 @@ class State:
 
     @property
     def now_fs(self) -> int:
-        """What happens before this has happened."""
+        """The present time, in ticks: everything before it has happened."""
         return int(self._reg[NOW])
 
     @property
     def next_fs(self) -> int:
-        """When something happens next, as far as is known at present; NEVER: nothing does."""
+        """The time of the next event, as far as it is known at present; NEVER: there is none."""
         if self._reg[OPENED]:
             return self.now_fs
         leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
@@ -81,30 +81,30 @@ class State:
 
     @property
     def graph(self) -> Graph:
-        """The tasks there are."""
+        """The tasks that were added and are not dropped."""
         return self._graph
 
     @property
     def start_fs(self) -> I64:
-        """[V] when each task has started; of one that has not, the earliest that it can, as far as is known."""
+        """The start of each task [V]; for a task that has not started, the earliest start that is known at present."""
         return np.asarray(self._tasks["start"])
 
     @property
     def end_fs(self) -> I64:
-        """[V] when each task has ended, or will have; NEVER: that is not known yet."""
+        """The end of each task [V], past or future; NEVER: it is not known yet."""
         arrives = np.where(np.diff(self._graph.hop_start) > 0, self._graph.alpha_fs, 0)
         return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
-        """When each of some tasks has left; of one without a body this is known ahead. -1: it is not known yet."""
+        """Return when each of some tasks has left; -1: it is not known yet. For a task without a body it is known ahead."""
         of = self._tasks[tasks]
         return np.where(of["state"] == LEFT, of["left"], -1)
 
     def expected_fs(self, tasks: I64) -> I64:
-        """When each of some tasks, which move nothing and take no time, has left if what flows goes on as it does now.
+        """Return when each of some tasks will have left if everything that flows goes on at its present rate.
 
-        Returns:
-            NEVER: that is not known, as something that a task waits for has not begun, or stands still.
+        The tasks move nothing and take no time. NEVER: the time is not known, because a predecessor has not begun or stands
+        still.
         """
         graph = self._graph
         first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
@@ -120,37 +120,34 @@ class State:
 
     @property
     def has_left(self) -> Bool:
-        """[V] whether the body has left; of a task without one, whether it is known when it will have."""
+        """Truth [V], for each task, of: its body has left, or, for a task without a body, its end is known."""
         return np.asarray(self._tasks["state"] == LEFT)
 
     @property
     def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
-        """[V] at which each task flows at present; 0: it does not."""
+        """The rate [V] at which each task flows at present; 0: it does not flow."""
         return np.where(self._tasks["state"] == FLOWING, self._tasks["rate"], 0.0) * TICKS_PER_S
 
     def add(self, graph: Graph, held: I64 | None = None) -> int:
-        """Add tasks on the same links, numbered after those there are; what could have started earlier starts now.
+        """Add tasks on the same links, and return the number of the first; tasks that could have started earlier start now.
 
         Args:
-            graph: its `pred` may name any task of this state.
-            held: Which of them, counted from the first of the graph, wait to be let go, too.
-
-        Returns:
-            The number of the first.
+            graph: The tasks. Its `pred` may name any task of this state.
+            held: [any] tasks, counted from the first of the graph, that also wait for `let_go`.
 
         Raises:
-            InputError: the graph cannot be run, or has other links.
+            InputError: The graph cannot be run, or has other links.
         """
         if not np.array_equal(graph.capacity_Bps, self._graph.capacity_Bps):
             raise InputError("graph: capacity_Bps must be that of the state it is added to; a change in time is set_capacity's")
-        check(graph, self._graph.n_tasks)
-        order(graph, self._graph.n_tasks)
+        check_graph(graph, self._graph.n_tasks)
+        order_tasks(graph, self._graph.n_tasks)
         return self.admit(graph, held)
 
     def admit(self, graph: Graph, held: I64 | None = None) -> int:
-        """Add tasks that `check` and `order` have let pass."""
+        """Add tasks that have passed `check_graph` and `order_tasks`, and return the number of the first."""
         first, before = self._graph.n_tasks, self._tasks
-        self._tasks = aligned(first + graph.n_tasks, TASK)
+        self._tasks = align_records(first + graph.n_tasks, TASK)
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
         self._graph = joined = _joined(self._graph, graph) if first else graph
@@ -170,16 +167,16 @@ class State:
         self._refuse_late()
 
     def forget(self) -> I64:
-        """Drop the tasks that have left, of which nothing more happens, and number the others anew.
+        """Drop the tasks that have left and to which nothing more can happen, and number the others again.
 
         Returns:
-            [V] the new number of each; -1: it is dropped, and no task that is added may wait for it.
+            [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
         """
         kept = ~self.has_left
         number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last is of -1
         tasks = self._tasks[kept]
         tasks["next"] = number[tasks["next"]]
-        self._tasks = aligned(len(tasks), TASK)
+        self._tasks = align_records(len(tasks), TASK)
         self._tasks[:] = tasks
         self._graph = _some(self._graph, kept, number)
         self._start_time = self._start_time[: len(tasks)].copy()
@@ -188,21 +185,21 @@ class State:
         return number[:-1]
 
     def moved(self, graph: Graph, held: I64 | None = None, anew: Bool | None = None) -> "State":
-        """The same tasks at the same time, from then on over other links; changes of capacity that are still to come are not.
+        """Return the same tasks at the same time, from then on over other links. Future changes of capacity are not taken over.
 
-        What has left stays so. Of a message that flows, what has passed need not pass again, but for a part of a byte. Of a
-        task without hops that has begun, what is left takes as much longer as the whole does.
+        What has left stays so. Bytes of a message that have passed need not pass again, but for a part of a byte. Of a task
+        without hops that has begun, the rest takes longer in the same proportion as the whole does.
 
         Args:
-            graph: The tasks, which wait for one another as before.
-            held: Which of them wait to be let go, too.
-            anew: [V] which begin anew, whatever has happened of them; those may wait for others. None: none.
+            graph: The tasks on the other links, with the same waits.
+            held: [any] tasks that also wait for `let_go`.
+            anew: [V] whether each task begins again from the start; such tasks may have other waits. None: no task does.
 
         Raises:
-            RunError: the tasks are not these.
+            RunError: The tasks are not the same.
         """
         other, now_fs, n = State(graph.capacity_Bps), self.now_fs, len(self._tasks)
-        other._tasks, other._graph = carried_on(self._tasks, now_fs, self._graph, graph, anew)
+        other._tasks, other._graph = transfer_tasks(self._tasks, now_fs, self._graph, graph, anew)
         if held is not None:
             other._tasks["state"][held] += 1
         other._reg[NOW] = now_fs
@@ -214,10 +211,11 @@ class State:
         return other
 
     def set_capacity(self, link: int, time_fs: int, capacity_Bps: float) -> None:
-        """Let a link have another capacity from a time on; 0: nothing flows.
+        """Let a link have another capacity from a time on; with 0 nothing flows.
 
         Raises:
-            InputError: no such link, a time that is over, a capacity below 0, or a second one for that link and time.
+            InputError: There is no such link, the time is over, the capacity is below 0, or it is the second for that link and
+                time.
         """
         if not 0 <= link < self._graph.n_links:
             raise must_be("capacity event", "link", f"0 to {self._graph.n_links - 1}", link)
@@ -233,7 +231,7 @@ class State:
         """Let everything happen that happens before `until_fs`.
 
         Raises:
-            InputError: a time that is over; a TaskError where a task ends beyond the clock.
+            InputError: The time is over. A TaskError: a task ends beyond the clock.
         """
         if until_fs < self.now_fs:
             raise must_be("solver", "until_fs", f"{self.now_fs} (now) or later", until_fs)
@@ -246,21 +244,25 @@ class State:
         self._refuse_late()
 
     def timeline(self) -> Timeline:
-        """When everything happened, of a state that was advanced to the end.
+        """Return the timeline of a state that was advanced to the end.
 
         Raises:
-            TaskError: a task leaves beyond the clock.
-            RunError: a task has not left, for the clock or for a link without capacity.
+            TaskError: A task leaves beyond the clock.
+            RunError: A task has not left, because of the clock or of a link without capacity.
         """
         graph, tasks = self._graph, self._tasks
         if not self.has_left.all():
             self._explain_unfinished()
         left = np.ascontiguousarray(tasks["left"])
         end = left + np.where(np.diff(graph.hop_start) > 0, graph.alpha_fs, 0)
-        start, load = np.ascontiguousarray(tasks["start"]), carried(columns(graph), graph.n_links)
+        start, load = np.ascontiguousarray(tasks["start"]), link_bytes(columns(graph), graph.n_links)
         return Timeline(start, left, end, load, "solver")
 
     def _explain_unfinished(self) -> None:
+        """Raise the error that says why a task has not left.
+
+        More time is needed, a link lost its capacity, or the clock ends first.
+        """
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
             raise RunError(f"solver: task {task} has not left at {self.now_fs} fs; advance further")
@@ -272,10 +274,12 @@ class State:
         raise self._too_late(int(flowing[0]) if len(flowing) else int((~self.has_left).argmax()))
 
     def _refuse_late(self) -> None:
+        """Check that no task ends beyond the clock."""
         if self._reg[TOO_LATE] >= 0:
             raise self._too_late(int(self._reg[TOO_LATE]))
 
     def _too_late(self, task: int) -> TaskError:
+        """Return the error for a task that ends beyond the clock, with what makes it take so long."""
         graph, start_s = self._graph, seconds(self._tasks["start"][task])
         hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
         rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
@@ -288,7 +292,7 @@ class State:
         return TaskError("solver", f"{said}; {mend}", task)
 
     def _lay_out(self) -> Engine:
-        """The arrays of the compiled half, around the tasks there are now."""
+        """Return the arrays of the compiled functions, for the tasks that there are now."""
         graph, tasks, links = columns(self._graph), self._tasks, self._links
         n, n_links = len(tasks), len(links)
         next_start, next_task = successors(tasks, graph)
@@ -303,12 +307,13 @@ class State:
 
 
 def _no_tasks(capacity_Bps: F64) -> Graph:
+    """Return a graph of links without tasks."""
     n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
     return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
 
 
 def _some(graph: Graph, kept: Bool, number: I64) -> Graph:
-    """Some tasks of a graph, by their new numbers; they wait for no others."""
+    """Return some tasks of a graph, under their new numbers; they wait for no others."""
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
     waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))
@@ -322,14 +327,14 @@ def _some(graph: Graph, kept: Bool, number: I64) -> Graph:
 
 
 def _longer(values: _Column, n: int) -> _Column:
-    """[n] some numbers, then zeros; these are not written, and so take memory only where they are used."""
+    """Return [n] some numbers, then zeros; the zeros are not written, so that they take memory only where they are used."""
     longer = np.zeros(n, values.dtype)
     longer[: len(values)] = values
     return longer
 
 
 def _joined(a: Graph, b: Graph) -> Graph:
-    """The tasks of `a`, then those of `b`, whose predecessors are numbered so already."""
+    """Return the tasks of `a`, then those of `b`, whose predecessors are already numbered for that."""
     offsets = {"hop_start": len(a.hop_link), "pred_start": len(a.pred)}
     columns = {}
     for name in Graph.__slots__:

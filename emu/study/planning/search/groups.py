@@ -15,7 +15,7 @@ from emu.study.choice.alike import first_equal
 from emu.study.planning.bound.rates import Taken
 from emu.study.training.composed.asked import choosing
 from emu.study.training.placed import npus_of
-from emu.topology.facts.spread import spreads
+from emu.topology.facts.route_spread import routes_spread as spreads
 from emu.topology.topology import Topology
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from emu.arrays import column
 from emu.model.stack.stack import UNFUSED, Stack
-from emu.topology.kept import kept
 from emu.topology.topology import Links, Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 

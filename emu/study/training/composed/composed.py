@@ -15,8 +15,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
-from emu.fabric.named import named
 from emu.fabric.run import run
+from emu.fabric.task_error import name_tasks as named
 from emu.fabric.timeline import Timeline
 from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape

@@ -12,19 +12,21 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, digest
 from emu.collective.operation import ROOTED
-from emu.fabric.apart import clusters_of
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
-from emu.fabric.lower import Piece, launched, lowered
+from emu.fabric.link_clusters import link_clusters_of as clusters_of
+from emu.fabric.lower import LoweredSchedule as Piece
+from emu.fabric.lower import delay_entries as launched
+from emu.fabric.lower import lower_placed as lowered
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.laid import Laid
+from emu.fabric.lowering.placed_schedule import PlacedSchedule as Laid
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.fabric.symmetric import domain_of
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.parts import Part
-from emu.topology.kept import kept
 from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology as kept
 from emu.trace.meet.batch import What
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Request, Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Choice, Request
 from emu.collective.operation import operation
 from emu.study.training.composed.asked import Different
-from emu.topology.facts.spread import spreads
+from emu.topology.facts.route_spread import routes_spread as spreads
 from emu.topology.topology import Topology
 from emu.trace.meet.batch import What
 from emu.trace.meet.requests import MESSAGE

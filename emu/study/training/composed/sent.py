@@ -10,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.fabric.lower import Piece, launched, lowered
+from emu.fabric.lower import LoweredSchedule as Piece
+from emu.fabric.lower import delay_entries as launched
+from emu.fabric.lower import lower_placed as lowered
 from emu.study.training.composed.asked import Asked
 from emu.study.training.composed.parts import Part
 from emu.topology.topology import Topology

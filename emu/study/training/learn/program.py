@@ -28,7 +28,7 @@ from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.study.training.learn.kept import Kept
 from emu.study.training.learn.text import batch
-from emu.topology.live.change import Loss
+from emu.topology.fault_injection.repair_action import RankLoss as Loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emu.collective.algorithm import Chooser, Request, Served, algorithm
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Chooser, Request, algorithm
 from emu.dtypes import item_bytes
 from emu.study.choice.alike import first_alike
 from emu.study.choice.site import Site

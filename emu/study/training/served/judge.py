@@ -8,8 +8,8 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.fabric.named import named
 from emu.fabric.run import run
+from emu.fabric.task_error import name_tasks as named
 from emu.study.training.composed.asked import Standing, asked_by
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.graph import compose

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request
-from emu.collective.library import LIBRARIES
+from emu.collective.libraries import LIBRARIES
 from emu.study.choice.alike import first_alike
 from emu.study.choice.chooser import is_automatic
 from emu.study.choice.fastest import Bound, bounds

@@ -11,7 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.study.choice.alike import first_alike
 from emu.study.training.composed.asked import Asked, Different

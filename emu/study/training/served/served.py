@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Served
+from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import Choice, Chooser
 from emu.study.training.composed.asked import Standing, asked_by
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
 from emu.study.training.served.descent import Descent, Judged, ServedBy

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import AUTO, Choice, Request, Served, operation_of
+from emu.collective.algorithm import AUTO, Choice, Request, operation_of
+from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes
 from emu.topology.placement import place

@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 
 from emu.arrays import column
+from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
-from emu.topology.parts.grid import Dimension, grid
 from launch.show.text.describe import link_classes, table_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

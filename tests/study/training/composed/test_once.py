@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Request, Served
-from emu.fabric.lower import launched, lowered
+from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.fabric.lower import delay_entries, lower_placed
 from emu.fabric.run import run
 from emu.study.training.composed import once
 from emu.study.training.composed.once import time_once
@@ -21,13 +21,13 @@ STRIPED = np.arange(32).reshape(16, 2).T  # every second rank: two groups of 16
 PAIRS = np.arange(32).reshape(2, 16).T  # a rank and the one 16 places on: the messages of a pipeline
 SIXES = np.arange(30).reshape(5, 6)  # in servers of 8: within one, and over the end of one
 ASKS = [
-    ("fat-tree:radix=8", "all_reduce", Served("ring"), STRIPED),
-    ("fat-tree:radix=8", "all_gather", Served("bruck"), SIXES),
+    ("fat-tree:radix=8", "all_reduce", AlgorithmOnDims("ring"), STRIPED),
+    ("fat-tree:radix=8", "all_gather", AlgorithmOnDims("bruck"), SIXES),
     ("fat-tree:radix=8", "message", None, PAIRS),
-    ("servers:nodes=4", "reduce_scatter", Served("direct"), SIXES),
-    ("servers:nodes=4", "broadcast", Served("binomial"), SIXES),
-    ("hpn:segment:dims=8x4", "all_gather", Served("ring"), np.arange(32).reshape(8, 4).T),
-    ("hpn:segment:dims=8x4", "all_reduce", Served("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
+    ("servers:nodes=4", "reduce_scatter", AlgorithmOnDims("direct"), SIXES),
+    ("servers:nodes=4", "broadcast", AlgorithmOnDims("binomial"), SIXES),
+    ("hpn:segment:dims=8x4", "all_gather", AlgorithmOnDims("ring"), np.arange(32).reshape(8, 4).T),
+    ("hpn:segment:dims=8x4", "all_reduce", AlgorithmOnDims("hierarchical-direct", (2, 4)), np.arange(32).reshape(4, 8)),
 ]
 
 
@@ -45,7 +45,7 @@ def timed(line, parts, known=None):
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), ASKS)
 def test_each_kind_of_groups_timed_once_is_what_all_of_them_take_at_once(line, name, served, ranks):
     topology, asked = build_topology(line), part(name, served, ranks)
-    piece = launched(lowered(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
+    piece = delay_entries(lower_placed(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
     graph = piece.graph
     whole, found = run(graph), timed(line, [asked])
     leaves = whole.end_fs[piece.exit.reshape(len(ranks), -1)[:, 0 if served else 1 : ranks.shape[1]]]  # who takes a message
@@ -73,10 +73,10 @@ def test_of_groups_that_are_alike_one_is_timed_and_what_is_known_is_not_timed_ag
     sizes, spread = [], "rail-optimised:radix=4,gpus=8"  # whose spines a hash chooses among, so that it declares no symmetry
     monkeypatch.setattr(once, "run", lambda graph: sizes.append(np.count_nonzero(graph.size_bytes)) or run(graph))
     known, eights = {}, np.arange(32).reshape(4, 8)
-    assert timed(spread, [part("all_gather", Served("direct"), eights[:3])], known).tasks == 3 * 56
-    timed(spread, [part("all_gather", Served("direct"), eights[3:], communicator=1)], known)
+    assert timed(spread, [part("all_gather", AlgorithmOnDims("direct"), eights[:3])], known).tasks == 3 * 56
+    timed(spread, [part("all_gather", AlgorithmOnDims("direct"), eights[3:], communicator=1)], known)
     assert sizes == [56]
-    timed(spread, [part("all_gather", Served("bruck"), eights[:1])], known)
+    timed(spread, [part("all_gather", AlgorithmOnDims("bruck"), eights[:1])], known)
     assert len(sizes) == 2
 
 
@@ -84,16 +84,16 @@ def test_ways_of_other_rates_are_not_alike():
     ring = build_topology("ring:n=4,bandwidth=50GB/s,latency=1us")
     slow = np.where(ring.links.src + ring.links.dst == 1, 25e9, ring.links.bandwidth_Bps)  # between NPUs 0 and 1
     uneven = replace(ring, links=replace(ring.links, bandwidth_Bps=slow), symmetry=None)
-    both, one = (part("all_gather", Served("direct"), np.array(ranks)) for ranks in ([[2, 3], [0, 1]], [[2, 3]]))
+    both, one = (part("all_gather", AlgorithmOnDims("direct"), np.array(ranks)) for ranks in ([[2, 3], [0, 1]], [[2, 3]]))
     assert time_once([both], uneven, np.arange(4), 0, {}).ticks > time_once([one], uneven, np.arange(4), 0, {}).ticks
 
 
 @pytest.mark.parametrize(
     ("line", "name", "served", "ranks"),
     [
-        ("fat-tree:radix=16", "all_gather", Served("direct"), np.arange(128).reshape(16, 8).T),
-        ("fat-tree:radix=16", "all_reduce", Served("direct"), np.arange(128).reshape(16, 8).T),
-        ("servers:nodes=4", "all_gather", Served("direct"), SIXES),
+        ("fat-tree:radix=16", "all_gather", AlgorithmOnDims("direct"), np.arange(128).reshape(16, 8).T),
+        ("fat-tree:radix=16", "all_reduce", AlgorithmOnDims("direct"), np.arange(128).reshape(16, 8).T),
+        ("servers:nodes=4", "all_gather", AlgorithmOnDims("direct"), SIXES),
     ],
 )
 def test_many_messages_in_few_rounds_are_timed_by_bounds_that_are_close(line, name, served, ranks, monkeypatch):
@@ -113,7 +113,7 @@ def test_many_messages_in_few_rounds_are_timed_by_bounds_that_are_close(line, na
 
 
 def test_many_messages_whose_bounds_are_apart_are_left_to_the_solver(monkeypatch):
-    asked = part("all_gather", Served("hyperx-direct", (4, 4)), np.arange(128).reshape(16, 8).T)
+    asked = part("all_gather", AlgorithmOnDims("hyperx-direct", (4, 4)), np.arange(128).reshape(16, 8).T)
     slow = timed("fat-tree:radix=16", [asked])
     monkeypatch.setattr(once, "LIGHT", 1)
     monkeypatch.setattr(once, "HEAVY", 1)

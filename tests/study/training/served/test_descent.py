@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from emu.collective.algorithm import Served
+from emu.collective.algorithm import AlgorithmOnDims
 from emu.study.training.served.coordinates import Coordinate, Option
 from emu.study.training.served.descent import Descent, Judged
 from emu.study.training.served.options import Candidate, front
@@ -14,7 +14,7 @@ A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))
 
 
 def options(*names: str) -> list[Option]:
-    return [ALONE, *(Option(name, lambda _, name=name: Served(name)) for name in names)]
+    return [ALONE, *(Option(name, lambda _, name=name: AlgorithmOnDims(name)) for name in names)]
 
 
 def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, floor_s: float = 0.0, **of):

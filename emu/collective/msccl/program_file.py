@@ -1,0 +1,48 @@
+"""MSCCL programs as algorithms of the registry, so that they are proved, shown and timed like any other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.msccl.parse import parse
+from emu.collective.msccl.rows import schedule_of
+from emu.collective.msccl.step_order import order_steps
+from emu.collective.schedule import Schedule
+from emu.collective.shape import Shape
+from emu.errors import InputError
+from emu.registry import filing
+
+
+def file_program(path: Path) -> Algorithm:
+    """File the MSCCL program of a file as an algorithm, and return it.
+
+    Its name is the one in the file, else the file's own. It takes the program's number of ranks and no other. It makes no
+    claim, because a program says what is sent, not how fast.
+
+    Raises:
+        InputError: The file cannot be read, its name is taken, or see `from_xml`.
+    """
+    program = parse(_text(path))
+    name, n = program.name or path.stem, program.layout.n
+    schedule = schedule_of(program.layout, order_steps(program))
+
+    def build(ranks: int) -> Schedule:
+        return schedule
+
+    def shapes(ranks: int) -> Iterator[Shape]:
+        if ranks == n:
+            yield n
+
+    found = Algorithm(program.layout.operation, name, build, None, f"Read from {path.name}: MSCCL, {n} ranks.", shapes)
+    with filing(path):
+        ALGORITHMS.file(found.key, found)
+    return found
+
+
+def _text(path: Path) -> str:
+    """Return the text of the file that `--import` names."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"--import: {str(path)!r} cannot be read: {why}; give the path of an MSCCL XML file") from None

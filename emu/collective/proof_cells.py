@@ -1,0 +1,176 @@
+"""The cells that a proof checks, in batches of a few slots, so that memory stays bounded.
+
+A *cell* is one slot at one participant. A *contribution* is the value that one rank has of one slot at the start. Slots do not
+depend on one another unless a row renames one; slots that renaming ties together are in one batch. Letters: K slots and spare
+slots, P participants.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from emu.arrays import I32, I64
+from emu.collective.operation import Operation
+from emu.collective.schedule import Schedule
+
+_STATE_BYTES = 2**24  # state of one batch, about: a larger batch misses the cache, a smaller one means more passes
+_DENSE = 4  # up to this many cells for each access, every (slot, participant) gets a cell, whether it is used or not
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CellValues:
+    """Values of some slots at some ranks, in ascending order of slot."""
+
+    cell: I64
+    slot: I64  # index within the batch
+    rank: I64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SlotBatch:
+    """One batch of a schedule's slots, with all their rows, contributions and wanted values."""
+
+    slots: I64  # [k] their numbers in the schedule
+    group: I64  # [k] equal for slots that renaming ties together
+    n_cells: int
+    given: CellValues
+    bit: I64  # [given] number of each contribution within its group
+    wanted: CellValues
+    rows: I64  # [s] indices into the schedule's rows, ascending
+    round_end: I64  # end of each round that touches the batch, as an index into `rows`
+    source: I64  # [s] cell that each row reads
+    target: I64  # [s] cell that each row writes
+
+    def rounds(self) -> list[slice]:
+        """Return the rows of each round, as slices of `rows`."""
+        return [slice(low, high) for low, high in pairwise([0, *self.round_end.tolist()])]
+
+
+def slot_batches(schedule: Schedule, operation: Operation) -> Iterator[SlotBatch]:
+    """Yield the batches of slots of a schedule that has every row stored."""
+    cutter = _Cutter.of(schedule, operation)
+    edges = cutter.edges()
+    for (low, high), rows in zip(pairwise(edges.tolist()), cutter.rows_between(edges), strict=True):
+        yield cutter.piece(low, high, rows)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Holders:
+    """The ranks that have (or want) each block, in compressed sparse rows (CSR)."""
+
+    start: I64  # [B + 2] the last block stands for the spare slots, which nobody has or wants
+    rank: I64
+
+    @staticmethod
+    def of(pairs: I32, n_blocks: int) -> "_Holders":
+        """Return the holders of each block, from pairs (rank, block)."""
+        counts = np.bincount(pairs[:, 1], minlength=n_blocks + 1)
+        order = np.argsort(pairs[:, 1], kind="stable")
+        return _Holders(np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64))
+
+    def of_blocks(self, block: I64) -> tuple[I64, I64]:
+        """Return, for every holder of every block in `block`, the index into `block` and the holder's rank."""
+        start, count = self.start[block], np.diff(self.start)[block]
+        index = np.repeat(np.arange(len(block)), count)
+        return index, self.rank[np.arange(len(index)) + (start - np.cumsum(count) + count)[index]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cutter:
+    """A schedule whose slots are ordered so that slots that renaming ties together are neighbours."""
+
+    schedule: Schedule
+    order: I64  # [K] the slots in that order
+    position: I64  # [K] position of each slot in that order
+    group: I64  # [K] group of each slot, in that order
+    block: I64  # [K] block of each slot, in that order
+    have: _Holders
+    want: _Holders
+
+    @staticmethod
+    def of(schedule: Schedule, operation: Operation) -> "_Cutter":
+        """Return the cutter of a schedule whose slots are sorted by group."""
+        group = _groups(schedule)
+        order = np.argsort(group, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        parts = max(1, schedule.n_slots // operation.n_blocks)
+        block = np.minimum(order // parts, operation.n_blocks)
+        have, want = (_Holders.of(p, operation.n_blocks) for p in (operation.have, operation.want))
+        return _Cutter(schedule, order, position, group[order], block, have, want)
+
+    def edges(self) -> I64:
+        """Return the positions at which batches begin and end; a group of slots stays in one batch."""
+        border = np.flatnonzero(np.diff(self.group, prepend=-1))
+        holders = int(np.diff(self.have.start).max(initial=0))
+        touched = min(self.schedule.n_participants, holders + 1 + 2 * self.schedule.n_rows // max(1, len(self.order)))
+        words = 2 + holders * int(np.diff(border, append=len(self.order)).max(initial=1)) // 64
+        most = max(1, _STATE_BYTES // (8 * words * touched))
+        return np.append(border[np.flatnonzero(np.diff(border // most, prepend=-1))], len(self.order))
+
+    def rows_between(self, edges: I64) -> Iterator[I64]:
+        """Return an iterator over the row indices of each batch, ascending."""
+        number = (np.searchsorted(edges, self.position, "right") - 1).astype(np.min_scalar_type(len(edges)))
+        of_row = number[self.schedule.slot]
+        order = np.argsort(of_row, kind="stable")
+        ends = np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))
+        return (order[low:high] for low, high in pairwise([0, *ends.tolist()]))
+
+    def piece(self, low: int, high: int, rows: I64) -> SlotBatch:
+        """Return the batch of the slots at positions low to high, to which `rows` belong."""
+        people = self.schedule.n_participants
+        (given_slot, given_rank), (want_slot, want_rank) = (
+            holders.of_blocks(self.block[low:high]) for holders in (self.have, self.want)
+        )
+        keys = (
+            given_slot * people + given_rank,
+            want_slot * people + want_rank,
+            (self.position[self.schedule.slot[rows]] - low) * people + self.schedule.src[rows],
+            (self.position[self.schedule.written_slot[rows]] - low) * people + self.schedule.dst[rows],
+        )
+        n_cells, (given, wanted, source, target) = number_cells(keys, (high - low) * people)
+        ends = np.searchsorted(rows, self.schedule.round_end)
+        return SlotBatch(
+            self.order[low:high],
+            self.group[low:high],
+            n_cells,
+            CellValues(given, given_slot, given_rank),
+            count_within(self.group[low:high][given_slot]),
+            CellValues(wanted, want_slot, want_rank),
+            rows,
+            ends[np.diff(ends, prepend=0) > 0],
+            source,
+            target,
+        )
+
+
+def _groups(schedule: Schedule) -> I64:
+    """Return the group of each slot [K]: the least slot that its value may come from or go to through renaming."""
+    group = np.arange(schedule.n_slots + len(schedule.temps))
+    while schedule.dst_slot is not None:
+        low = np.minimum(group[schedule.slot], group[schedule.dst_slot])
+        if np.array_equal(low, group[schedule.slot]) and np.array_equal(low, group[schedule.dst_slot]):
+            break
+        np.minimum.at(group, schedule.slot, low)
+        np.minimum.at(group, schedule.dst_slot, low)
+        group = group[group]
+    return group
+
+
+def count_within(group: I64) -> I64:
+    """Return 0, 1, 2, ... within each run of equal groups."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
+
+
+def number_cells(keys: tuple[I64, ...], dense: int) -> tuple[int, list[I64]]:
+    """Return the number of cells, and the cell of each key.
+
+    A cell's number is the key itself, unless most of the `dense` possible keys would be unused. Numbers ascend as keys do.
+    """
+    if dense <= _DENSE * sum(map(len, keys)):
+        return dense, list(keys)
+    found, cell = np.unique(np.concatenate(keys), return_inverse=True)
+    return len(found), np.split(cell, np.cumsum([len(k) for k in keys[:-1]]))

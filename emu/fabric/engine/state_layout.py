@@ -1,0 +1,122 @@
+"""The layout of the solver's state: one record for each task, one for each link, and arrays of indices.
+
+Letters: V tasks, L links, H hops, E predecessor edges. Rates are in bytes per tick of 1 fs.
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.arrays import I32, I64, Bool, column
+from emu.compiled.kinds import F64_OUT, I32_OUT, I64_OUT, OUT, ArrayLayout
+from emu.fabric.graph import Graph
+from emu.units import MAX_TICKS
+
+READY, FLOWING, IN_TRIAL, LEFT = range(-4, 0)  # state of a task that waits for no other
+OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, LATE = range(7)  # places in `reg`: how many of each there are,
+NOW, TRIAL, TOO_LATE, N_REG = range(7, 11)  # the time, a counter, and a task that ends beyond the clock or -1
+KEPT = 16  # number of rounds that a link keeps
+LINE = 64  # bytes of a cache line
+NEVER = MAX_TICKS
+
+U32 = NDArray[np.uint32]  # what is often an index has no sign, which would be looked at each time
+U32_OUT = Annotated[U32, OUT]
+
+LINK = np.dtype(  # of two cache lines the first is what a flow that crosses it reads and writes
+    [
+        ("capacity", "f8"),
+        ("load", "f8"),  # sum of rates, up to rounding, infinite if it is saturated: no result may depend on it
+        ("used", "f8"),  # by flows frozen in rounds before `round`
+        ("round", "f8"),  # rate of the last round that froze a flow of it
+        ("best", "f8"),  # its level before `round`
+        ("n_frozen", "i8"),  # weights, in `round`
+        ("n_left", "i8"),  # weights not yet frozen
+        ("opened_in", "i8"),  # the last trial that solved it anew
+        ("level", "f8"),  # rate at which it saturated; infinite: it did not
+        ("new_level", "f8"),  # in the current trial
+        ("rise", "f8"),  # its old level, as long as the trial has not passed that
+        ("n_flowing", "i8"),  # weights
+        ("next_left", "i8"),  # when the first of the flows it limits will have left
+        ("first", "i8"),  # of its part of `members`
+        ("length", "i4"),
+        ("n_others", "i4"),  # those in front that were slower when the trial opened it
+        ("staying", "i4"),  # the first, by `next`, of the flows that it limits and that wait in the trial; -1: none
+        ("n_kept", "i4"),  # rounds in `kept_rate` and `kept_weight`, in ascending order
+    ],
+    align=True,
+)
+TASK = np.dtype(  # a cache line
+    [
+        ("start", "i8"),  # not before this, then the start
+        ("left", "i8"),  # expected, then true
+        ("since", "i8"),  # when `remaining` was true
+        ("remaining", "f8"),
+        ("rate", "f8"),
+        ("new_rate", "f8"),  # below 0: in the trial, and not yet frozen
+        ("state", "i4"),  # predecessors that have not left, then one of the above
+        ("next", "i4"),  # with the same start, staying with the same link, or in the queue of releases
+        ("limit", "i4"),  # the link that limits it
+        ("new_limit", "i4"),
+    ],
+    align=True,
+)
+TASKS = Annotated[NDArray[np.void], ArrayLayout(written=True, record=TASK)]
+LINKS = Annotated[NDArray[np.void], ArrayLayout(written=True, record=LINK)]
+
+
+class Columns(NamedTuple):
+    """The columns of a graph that the compiled code reads, under the same names without units."""
+
+    size: I64  # [V]
+    alpha: I64  # [V]
+    ready: I64  # [V]
+    hop_start: I64  # [V + 1]
+    hop_link: U32  # [H]
+    hop_weight: I32  # [H]
+    pred_start: I64  # [V + 1]
+    pred: I32  # [E]
+    pred_left: Bool  # [E]
+
+
+class Engine(NamedTuple):
+    """The arrays of the solver."""
+
+    tasks: TASKS  # [V]
+    links: LINKS  # [L]
+    graph: Columns
+    next_start: I64  # [V + 1]
+    next_task: I32  # [E] who waits; ~v: only until the body has left
+    members: U32_OUT  # [H] by link: what started to flow, and maybe has left since
+    floor: F64_OUT  # [1] no rate below this changes in this step
+    opened: I32_OUT  # [L] links whose rates are to be solved
+    late: I32_OUT  # [L] links that were opened too late
+    fresh: I32_OUT  # [V] flows that start now
+    flows: I32_OUT  # [V] those, and the flows on opened links
+    level_key: F64_OUT  # [2 L] heap of levels
+    level_node: I32_OUT  # [2 L] an opened link, or ~k: one that is not, but limits flows of the trial
+    frozen_rate: F64_OUT  # [V] heap of the rates of what is frozen already on a link that is being opened
+    frozen_weight: I32_OUT  # [V]
+    kept_rate: F64_OUT  # [L * KEPT] by link: its rounds when it was last solved
+    kept_weight: I64_OUT  # [L * KEPT]
+    event_time: I64_OUT  # [L] heap of links by `next_left`
+    event_link: I32_OUT  # [L]
+    event_place: I32_OUT  # [L] of each link in that heap; -1: not there
+    start_time: I64_OUT  # [V] heap of starts
+    start_task: I32_OUT  # [V] the first of the tasks with one start
+    recent: I32_OUT  # [64] tasks last put into that heap
+    reg: I64_OUT  # the scalars
+
+
+def columns(graph: Graph) -> Columns:
+    """Return the columns of a graph as the compiled code takes them: contiguous and read-only."""
+    names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "pred_start", "pred", "pred_left")
+    taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
+    return taken._replace(hop_link=taken.hop_link.view(np.uint32))
+
+
+def align_records(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
+    """Return records [n] of zeros that begin where a cache line does."""
+    room = np.zeros(n * kind.itemsize + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + n * kind.itemsize].view(kind)

@@ -1,0 +1,189 @@
+"""The rules by which messages wait for one another: those of a schedule's docstring, without waits that others imply.
+
+The reads and the writes of each (slot, participant) are two lists in the order of rounds, and so are the messages of each
+(src, channel). A message waits for a run of such a list. Where many wait for many, a join stands between, so that there are no
+more edges than rows. Each function runs twice: once to count the edges of each task, once to write them. Letters: S rows,
+G places.
+"""
+
+from typing import NamedTuple
+
+from emu.arrays import I32, I64, Bool
+from emu.compiled.function import compiled
+from emu.compiled.kinds import BOOL_OUT, I32_OUT, I64_2D, I64_OUT
+
+
+class EdgeSink(NamedTuple):
+    """The arrays that edges are written to."""
+
+    fill: I64_OUT  # [V] index of the next edge of each task; or, while counting, its number of edges
+    pred: I32_OUT  # [E] empty where edges are only counted
+    left: BOOL_OUT  # [E] see `Graph.pred_left`
+    join: I64_OUT  # [1] number of the next join
+
+
+class TaskRange(NamedTuple):
+    """A range of a list of tasks."""
+
+    task: I32
+    low: int
+    high: int
+
+
+@compiled
+def _emit(out: EdgeSink, task: int, pred: int, left: bool) -> None:
+    """Write the edge from a task to a predecessor, or only count it where there is no room for edges."""
+    at = out.fill[task]
+    if at < len(out.pred):
+        out.pred[at], out.left[at] = pred, left
+    out.fill[task] = at + 1
+
+
+@compiled
+def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool) -> None:
+    """Let each task of one run wait for each task of another, by a join where that makes fewer edges."""
+    k, m = others.high - others.low, waiting.high - waiting.low
+    if k * m <= k + m:
+        for w in range(waiting.low, waiting.high):
+            for i in range(others.low, others.high):
+                _emit(out, waiting.task[w], others.task[i], left)
+        return
+    join = out.join[0]
+    out.join[0] += 1
+    for i in range(others.low, others.high):
+        _emit(out, join, others.task[i], left)
+    for w in range(waiting.low, waiting.high):
+        _emit(out, waiting.task[w], join, False)
+
+
+@compiled
+def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: EdgeSink) -> None:
+    """Let each waiting task wait for the last others of earlier rounds; these imply all others of earlier rounds.
+
+    Each of the others in turn waits for the waiting tasks of rounds before its own. So the last round of others implies those
+    before the previous round of waiting tasks. Waiting tasks that see the same others share a run.
+
+    Args:
+        places: [G, 4] the range of the waiting tasks and the range of the others.
+        when: [S] round of each waiting task, of each other.
+        task: [S] number of each waiting task, of each other.
+        left: Whether the others must have left (true) or ended.
+        out: The arrays that edges are written to.
+    """
+    a, b = when
+    for g in range(len(places)):
+        i, a_end, j, b_end = places[g, 0], places[g, 1], places[g, 2], places[g, 3]
+        first, b_first, low = i, j, j
+        while i < a_end:
+            while j < b_end and b[j] < a[i]:
+                j += 1
+            end = i
+            while end < a_end and (j == b_end or a[end] <= b[j]):
+                end += 1
+            k = i - 1
+            while j > b_first and k >= first and a[k] == b[j - 1]:
+                k -= 1
+            while j > b_first and k >= first and b[low] < a[k]:
+                low += 1
+            if j > low:
+                _emit_runs(out, TaskRange(task[0], i, end), TaskRange(task[1], low, j), left)
+            i = end
+
+
+@compiled
+def wait_for_overwrites(places: I64_2D, when: tuple[I32, I32], reduce: Bool, task: tuple[I32, I32], out: EdgeSink) -> None:
+    """Let an add wait for the last overwrite before it, and an overwrite for all writes since; a read may imply some of these.
+
+    Args:
+        places: [G, 4] the range of the reads and the range of the writes.
+        when: [S] round of each read, of each write.
+        reduce: [S] whether each write adds.
+        task: [S] for each write, the task that waits, and its message.
+        out: The arrays that edges are written to.
+    """
+    read, write = when
+    for g in range(len(places)):
+        i, i_end, j, j_end = places[g, 0], places[g, 1], places[g, 2], places[g, 3]
+        i_first, since, low, high = i, j, j, j
+        while j < j_end and j_end > places[g, 2] + 1:
+            while i < i_end and read[i] < write[j]:
+                i += 1
+            while i > i_first and since < j and write[since] < read[i - 1]:
+                since += 1
+            end, over, begin = j, False, max(since, low)
+            while end < j_end and write[end] == write[j]:
+                over |= not reduce[end]
+                stop = j if not reduce[end] else high if low >= since else begin
+                if stop > begin:
+                    _emit_runs(out, TaskRange(task[0], end, end + 1), TaskRange(task[1], begin, stop), False)
+                end += 1
+            if over:
+                low, high = j, end
+            j = end
+
+
+@compiled
+def wait_for_queue(keys: tuple[I32, I32, I32], queue: I32, out: EdgeSink) -> None:
+    """Let each message wait until the round before its own in its queue has left.
+
+    Args:
+        keys: [Q] src, channel and round, ascending.
+        queue: [Q] messages.
+        out: The arrays that edges are written to.
+    """
+    src, channel, when = keys
+    i = low = 0
+    while i < len(src):
+        end = i
+        while end < len(src) and src[end] == src[i] and channel[end] == channel[i] and when[end] == when[i]:
+            end += 1
+        if i > 0 and src[i - 1] == src[i] and channel[i - 1] == channel[i]:
+            _emit_runs(out, TaskRange(queue, i, end), TaskRange(queue, low, i), True)
+        low, i = i, end
+
+
+@compiled
+def wait_for_given(task: I32, pred: I32, left: Bool, out: EdgeSink) -> None:
+    """Add the edges of three columns."""
+    for e in range(len(task)):
+        _emit(out, task[e], pred[e], left[e])
+
+
+@compiled
+def wait_for_columns(start: I64, pred: I32, left: Bool, out: EdgeSink) -> None:
+    """Add the edges of the columns of a graph."""
+    for t in range(len(start) - 1):
+        for e in range(start[t], start[t + 1]):
+            _emit(out, t, pred[e], left[e])
+
+
+@compiled
+def drop_repeats(start: I64_OUT, pred: I32_OUT, left: BOOL_OUT, place: I64_OUT) -> int:
+    """Keep one of equal predecessors of a task, in place, and return the new number of edges.
+
+    A wait for the end of a predecessor includes the wait until it has left.
+
+    Args:
+        start: [V + 1] as `Graph.pred_start`.
+        pred: [E] predecessors.
+        left: [E] see `Graph.pred_left`.
+        place: [V] zeros: scratch for tasks with many predecessors.
+    """
+    end = 0
+    for t in range(len(start) - 1):
+        low, begin, stop = end, start[t], start[t + 1]
+        many = stop - begin > 8
+        for e in range(begin, stop):
+            k = place[pred[e]] if many else low
+            while not many and k < end and pred[k] != pred[e]:
+                k += 1
+            if low <= k < end and pred[k] == pred[e]:
+                left[k] &= left[e]
+                continue
+            pred[end], left[end] = pred[e], left[e]
+            if many:
+                place[pred[e]] = end
+            end += 1
+        start[t] = low
+    start[len(start) - 1] = end
+    return end

@@ -1,0 +1,89 @@
+"""The routes of messages: the links that each crosses, and the latency of the whole route.
+
+Letters: L links, O orbits of links, P pairs, H hops.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, column
+from emu.errors import InputError
+from emu.topology.orbits import Orbits
+from emu.topology.topology import Routes, Topology
+from emu.units import MAX_TICKS, TICKS_PER_S
+
+RoutePairs = tuple[I64, I64, I64]  # [P] source, destination, key
+
+
+class MessageRoutes(NamedTuple):
+    """The routes of pairs, over links or over orbits of links."""
+
+    capacity_Bps: F64  # [L or O] bandwidth of each
+    head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message
+    start: I64  # [P + 1] where the hops of each pair begin
+    link: I32  # [H] link or orbit of each hop
+    weight: I32  # [H] number of copies of the route that cross one link of the orbit
+
+
+def routes_of_pairs(topology: Topology, asked: RoutePairs) -> MessageRoutes:
+    """Return the routes of pairs over links.
+
+    Raises:
+        InputError: No route joins a pair; or see `head_times`.
+    """
+    found, links = topology.routes(*asked), topology.links
+    once = np.ones(len(found.link), np.int32)
+    return MessageRoutes(
+        links.bandwidth_Bps, head_times(topology, asked, found), found.start, column(found.link, np.int32), once
+    )
+
+
+def shared_routes(topology: Topology, asked: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:
+    """Return the routes of pairs over orbits of links.
+
+    None where their images do not cross all links of an orbit equally often.
+
+    Args:
+        topology: The topology whose links they are.
+        asked: The pairs, each in all copies that stand for others.
+        copies: The orbits of copies.
+        links: The orbits of links.
+    """
+    found, n_copies = topology.routes(*asked), len(copies.first)
+    crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(links.first) + links.number[found.link]
+    crossed, times = np.unique(crossing, return_counts=True)
+    pair, link = np.divmod(crossed, len(links.first))
+    weight, odd = np.divmod(times * copies.size[pair % max(1, n_copies)], links.size[link])
+    if odd.any():
+        return None
+    start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
+    rate = column(topology.links.bandwidth_Bps[links.first], np.float64)
+    return MessageRoutes(rate, head_times(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
+
+
+def head_times(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
+    """Return the ticks [P] of each route's latency, plus the time that the software takes for a message.
+
+    Args:
+        topology: The topology whose routes they are.
+        asked: [P] source, destination and key.
+        routes: One hop or more for each pair.
+
+    Raises:
+        InputError: A route takes longer than the clock can count.
+    """
+    latency_fs, first = topology.links.latency_fs, routes.start[:-1]
+    if not len(first):
+        return column([], np.int64)
+    of_switch = np.maximum(asked[0], asked[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
+    calls_fs = topology.message_fs + topology.adding_fs * of_switch
+    if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
+        about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs
+        worst = int(np.argmax(about))
+        if about[worst] >= MAX_TICKS:
+            raise InputError(
+                f"{topology.name}: latencies of the route from node {asked[0][worst]} to node {asked[1][worst]} must come to "
+                f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
+            )
+    return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)

@@ -1,0 +1,96 @@
+"""Placed schedules: a schedule on the nodes of one group, or of several equal groups, before its routes are known.
+
+Letters: G groups, P participants and N ranks of each, R pairs that need a route, D copies that stand for all.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.arrays import I64, column, digest
+from emu.collective.schedule import Schedule
+from emu.fabric.lowering.classes import Classes
+from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.message_routes import RoutePairs
+from emu.topology.orbits import Orbits
+from emu.topology.topology import CHANNELS, Topology
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlacedSchedule:
+    """A schedule on the nodes of one group, or of several equal groups, with its classes of tasks.
+
+    A copy is one instance of the classes. Where the schedule declares translations a copy belongs to a rank: its classes are
+    what that rank does. Else it belongs to a group. Participants and copies are counted group after group. No two groups have
+    the same first participant.
+    """
+
+    schedule: Schedule
+    classes: Classes
+    topology: Topology
+    nodes: I64  # [G, P] node of each participant
+    key: int  # number of the communicator, for topologies that spread routes
+    overhead_fs: int  # ticks that a sender spends on each message
+    name: str  # name in errors
+
+    @property
+    def by_rank(self) -> bool:
+        """True where each copy belongs to a rank, not to a group."""
+        return bool(self.schedule.translate)
+
+    @property
+    def npus(self) -> I64:
+        """The NPU of each rank of each group, [G, N]."""
+        return self.nodes[:, : self.schedule.n_ranks]
+
+    @property
+    def participants(self) -> tuple[I64, I64]:
+        """The number of each participant within its copy, and its copy, both [G P]."""
+        group, who = np.divmod(np.arange(self.nodes.size), self.schedule.n_participants)
+        return (0 * who, group * self.schedule.n_participants + who) if self.by_rank else (who, group)
+
+    def copies(self, domain: Domain | None) -> Orbits:
+        """Return the orbits of copies; without a domain each copy stands for itself."""
+        of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
+        return Orbits.each(len(of_copy)) if domain is None else Orbits.numbered(domain.nodes.number[of_copy])
+
+    def who(self, called: I64, copies: I64) -> I64:
+        """Return [any, D] the participants that have the numbers `called` within some copies [D]."""
+        n = self.schedule.n_participants
+        if not self.by_rank:
+            return np.asarray(called[:, None] + copies * n)
+        if not called.any():  # each copy's own rank
+            return np.broadcast_to(copies, (len(called), len(copies)))
+        if len(self.nodes) == 1:
+            return np.asarray(self.schedule.translations.rank(called[:, None], copies))
+        group, by = np.divmod(copies, n)
+        return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
+
+    def asked(self, copies: I64) -> RoutePairs:
+        """Return the source, destination and key [R D] of each pair in each of some copies [D]."""
+        src, dst, channel = self.classes.pairs
+        ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))
+        key = np.broadcast_to(self.key * CHANNELS + channel[:, None], (len(src), len(copies)))
+        return next(ends), next(ends), column(key, np.int64)
+
+    @property
+    def pairs_name(self) -> str:
+        """A digest of the pairs; equal for schedules that send between the same pairs, whatever they send."""
+        shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
+        return digest((*self.classes.pairs, self.nodes, self.key, *shape))
+
+    def keeps(self, node: I64) -> bool:
+        """Return whether a permutation of nodes maps the schedule on each group onto the schedule on a group.
+
+        Helpers must go to helpers.
+        """
+        at = np.full(len(node), -1)
+        if not self.by_rank:
+            at[self.nodes[:, 0]] = np.arange(len(self.nodes))
+            group = at[node[self.nodes[:, 0]]]
+            return bool((group >= 0).all() and np.array_equal(self.nodes[group], node[self.nodes]))
+        at[self.nodes.ravel()] = np.arange(self.nodes.size)
+        image, n = at[node[self.nodes]], self.schedule.n_ranks
+        group, member = np.divmod(image, n)
+        moved = self.schedule.translations.rank(np.arange(n), member[:, :1])
+        return bool((image >= 0).all() and (group == group[:, :1]).all() and np.array_equal(member, moved))

@@ -1,0 +1,156 @@
+"""Tiers of switches over NPUs as a folded Clos network: links and routes by arithmetic, without tables.
+
+Source: Zahavi, D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees (CCIT report 776,
+2010): the parallel-ports generalised fat tree PGFT(h; m; w; p). Tier l joins m_l blocks of tier l-1 into one. Every node of
+tier l-1 has p_l cables to each of its w_l parents. NPUs are tier 0. All nodes of tier l below one parent differ in digit l.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.errors import must_be
+from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.paths.shortest import or_shortest
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The switches of one tier, and the cables down from them."""
+
+    down: int  # m: blocks of the tier below that one block joins
+    up: int  # w: parents of each node below
+    bandwidth_Bps: float  # bandwidth of a cable, one direction
+    latency_fs: int
+    parallel: int = 1  # p: cables between a node and each parent
+    name: str = ""  # name of the cables as a class of links
+    kind: str = "cable"  # name of the cables in the bill
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The numbers of nodes and cables of each tier, by closed form."""
+
+    nodes: tuple[int, ...]  # [T + 1] NPUs, then switches of each tier
+    cables: tuple[int, ...]  # [T] cables below the switches of each tier
+    block: tuple[int, ...]  # [T + 1] NPUs under one switch of that tier
+    spread: tuple[int, ...]  # [T + 1] switches of that tier over the same NPUs
+
+    @property
+    def switches(self) -> int:
+        """The number of switches of all tiers."""
+        return sum(self.nodes[1:])
+
+
+def count(tiers: Sequence[Tier]) -> Counts:
+    """Return the numbers of nodes and cables of the tiers."""
+    down, up = [t.down for t in tiers], [t.up for t in tiers]
+    levels = range(len(tiers) + 1)
+    nodes = tuple(prod(down[level:]) * prod(up[:level]) for level in levels)
+    cables = tuple(nodes[i] * t.up * t.parallel for i, t in enumerate(tiers))
+    return Counts(nodes, cables, tuple(prod(down[:i]) for i in levels), tuple(prod(up[:i]) for i in levels))
+
+
+def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None, assumptions: Sequence[str] = ()) -> Topology:
+    """Return the topology of NPUs under `tiers`, lowest first; dims are the digits, the highest tier's first.
+
+    A route climbs to the lowest tier that both ends share. A hash of the pair and the key picks one of the equal paths up
+    (ECMP), and one of parallel cables down.
+
+    Args:
+        name: The name of the topology, as it is written.
+        tiers: One or more.
+        bill: Parts of the bill besides the NPUs and the cables.
+        assumptions: Sentences.
+
+    Raises:
+        InputError: There is no tier, a count is below 1, or there are more than 2**24 links.
+    """
+    if min((min(t.down, t.up, t.parallel) for t in tiers), default=0) < 1:
+        raise must_be(name, "tiers", "one or more, with 1 or more down, up and in parallel", tiers)
+    counts = count(tiers)
+    check_link_count(name, 2 * sum(counts.cables))
+    links, cables = wire(name, [_cables(tiers, counts, level) for level in range(len(tiers))])
+    n, nodes = counts.nodes[0], sum(counts.nodes)
+    return Topology(
+        name,
+        n,
+        nodes,
+        links,
+        or_shortest(partial(_route, tuple(tiers), counts), links, nodes, n),
+        tuple(t.down for t in reversed(tiers)),
+        {"NPU": n, **(bill or {}), **cables},
+        tuple(assumptions),
+        tuple(t.name or f"tier {i}" for i, t in enumerate(tiers, 1)),
+        draw=partial(_draw, tuple(tiers), counts),
+    )
+
+
+def bisection(tiers: Sequence[Tier]) -> float | None:
+    """Return the bandwidth one way between the halves of the highest digit of even size: what its tiers let through.
+
+    None: no digit has an even size.
+    """
+    counts = count(tiers)
+    even = [i for i, t in enumerate(tiers) if t.down % 2 == 0]
+    rates = [cables / 2 * t.bandwidth_Bps for cables, t in zip(counts.cables, tiers, strict=True)]
+    if len(tiers) == 1:
+        return rates[0] / tiers[0].down * 2 * (tiers[0].down // 2)
+    return min(rates[: even[-1] + 1]) if even else None
+
+
+def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
+    """Return the cables of a tier; a cable's number is (node * w + parent) * p + number among the parallel cables."""
+    tier, below = tiers[level], np.arange(counts.nodes[level])
+    block, which = np.divmod(below, counts.spread[level])
+    parent = (block // tier.down * counts.spread[level] + which)[:, None] * tier.up + np.arange(tier.up)
+    a = (below + sum(counts.nodes[:level]))[:, None, None]
+    b = parent[..., None] + sum(counts.nodes[: level + 1])
+    ends = np.broadcast_arrays(a, b, np.empty(tier.parallel))
+    return Cables(tier.kind, ends[0], ends[1], tier.bandwidth_Bps, tier.latency_fs, level)
+
+
+def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
+    flow = mix(src, dst, key)
+    up: list[I64] = []
+    down: list[I64] = []
+    which = np.zeros_like(src)  # of the switches of a tier that are over the same NPUs
+    first = 0
+    for level, tier in enumerate(tiers):
+        lanes, parent = np.divmod(mix(flow, np.full_like(src, level)), tier.up)
+        taken: Bool = src // counts.block[level] != dst // counts.block[level]
+        for npu, stages, turn, lane in ((src, up, 0, lanes), (dst, down, 1, lanes // tier.parallel)):
+            node = npu // counts.block[level] * counts.spread[level] + which
+            cable = first + (node * tier.up + parent) * tier.parallel + lane % tier.parallel
+            stages.append(np.where(taken, 2 * cable + turn, -1))
+        which = which * tier.up + parent
+        first += counts.cables[level]
+    return join([*up, *reversed(down)])
+
+
+def _draw(tiers: Sequence[Tier], counts: Counts) -> Drawing:
+    """Return a drawing with the NPUs in a row, gaps between blocks, and the switches over a block spread over its width."""
+    place = np.zeros(1)
+    for tier in tiers:
+        pitch = np.ptp(place) + (1 if tier is tiers[0] else 1.6)
+        place = (np.arange(tier.down)[:, None] * pitch + place).ravel()
+    rise = max(1.5, np.ptp(place) / 6)
+    at = [np.stack((place, np.zeros(len(place))), axis=-1)]
+    for level in range(1, len(tiers) + 1):
+        blocks = place.reshape(-1, counts.block[level])
+        share = (np.arange(counts.spread[level]) + 0.5) / counts.spread[level]
+        x = blocks[:, :1] + (np.ptp(blocks, axis=1)[:, None] + 0.6) * share - 0.3
+        at.append(np.stack((x.ravel(), np.full(x.size, rise * level)), axis=-1))
+    return Drawing(np.concatenate(at), _boxes(counts))
+
+
+def _boxes(counts: Counts) -> tuple[Box, ...]:
+    """Return a frame round the NPUs of each block below the top, larger frames first."""
+    sizes = [size for size in counts.block[-2:0:-1] if size > 1]
+    return tuple(Box("", (first, first + size)) for size in sizes for first in range(0, counts.nodes[0], size))

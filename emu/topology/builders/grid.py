@@ -1,0 +1,147 @@
+"""NPUs on a grid, wired along each dimension as a cycle or completely: links and routes by arithmetic, without tables.
+
+The number of a link follows from the NPU and the port that it leaves by. Source: Dally and Towles, Principles and Practices of
+Interconnection Networks (2004), ch. 5 and 8. Letters: P pairs, D dimensions, H hops.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import must_be
+from emu.topology.topology import Links, Routes, Topology, check_link_count
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """The wiring of NPUs whose numbers differ in one digit only: as a cycle, or each to every other."""
+
+    size: int
+    wiring: Literal["cycle", "complete"]
+    bandwidth_Bps: float  # bandwidth of a link, one direction
+    latency_fs: int
+
+    @property
+    def ports(self) -> int:
+        """The number of links out of each NPU; a cycle of two NPUs has two parallel links."""
+        if self.size < 2:
+            return 0
+        return 2 if self.wiring == "cycle" else self.size - 1
+
+    @property
+    def reach(self) -> I64:
+        """The distance along the digit that each port's link goes, [ports], modulo the size."""
+        ups = (1, self.size - 1) if self.wiring == "cycle" else range(1, self.size)
+        return np.array(ups[: self.ports], dtype=np.int64)
+
+
+class _Digit(NamedTuple):
+    """A dimension with its stride and its links: link `first_link + NPU * ports + port` leaves that NPU by that port."""
+
+    dimension: Dimension
+    stride: int
+    first_link: int
+
+
+def grid(
+    name: str,
+    dimensions: Sequence[Dimension],
+    *,
+    bill: Mapping[str, int] | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Topology:
+    """Return the topology of NPUs numbered over `dimensions` in C order, last fastest.
+
+    Routes take the last dimension first (X, then Y) and the shorter way round a cycle. Of two equal ways, an even key goes up
+    and an odd key down. So a translation of both ends translates the route.
+
+    Raises:
+        InputError: There is no dimension or one below 1, there are more than 2**24 links, or a link has no bandwidth.
+    """
+    dims = tuple(d.size for d in dimensions)
+    if min(dims, default=0) < 1:
+        raise must_be(name, "dims", "one size or more, each 1 or more", dims)
+    n_npus = prod(dims)
+    check_link_count(name, n_npus * sum(d.ports for d in dimensions))
+    digits = _digits(dims, dimensions)
+    links = _links(n_npus, digits)
+    bought = {"NPU": n_npus, "cable": len(links) // 2} if bill is None else bill
+    router, symmetry = partial(_route, digits), partial(_shifts, dims)
+    return Topology(name, n_npus, n_npus, links, router, dims, bought, assumptions, symmetry=symmetry)
+
+
+def _shifts(dims: tuple[int, ...]) -> list[I64]:
+    """Return the translations by one along each dimension."""
+    npu = np.arange(prod(dims)).reshape(dims)
+    return [column(np.roll(npu, -1, axis), np.int64) for axis, size in enumerate(dims) if size > 1]
+
+
+def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Digit, ...]:
+    strides = [prod(dims[i + 1 :]) for i in range(len(dims))]
+    counts = [prod(dims) * d.ports for d in dimensions]
+    firsts = [sum(counts[:i]) for i in range(len(dims))]
+    return tuple(_Digit(*placed) for placed in zip(dimensions, strides, firsts, strict=True))
+
+
+def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
+    npu = np.arange(n_npus, dtype=np.int64)[:, None]
+    src, dst = [], []
+    for d, stride, _ in digits:
+        here = npu // stride % d.size
+        there = (here + d.reach) % d.size
+        src.append(np.broadcast_to(npu, there.shape).ravel())
+        dst.append((npu + (there - here) * stride).ravel())
+    counts = [n_npus * digit.dimension.ports for digit in digits]
+    return Links(
+        column(np.concatenate(src), np.int32),
+        column(np.concatenate(dst), np.int32),
+        column(np.repeat([digit.dimension.bandwidth_Bps for digit in digits], counts), np.float64),
+        column(np.repeat([digit.dimension.latency_fs for digit in digits], counts), np.int64),
+        column(np.repeat(np.arange(len(digits)), counts), np.int16),
+    )
+
+
+class _Runs(NamedTuple):
+    """The part of each pair's route in one dimension: links in arithmetic progression, with at most one jump."""
+
+    steps: I64  # [P] number of links; may be 0
+    first: I64  # [P] the first link
+    step: I64  # [P] difference from a link to the next
+    turn: I64  # [P] the hop that leaves from the other end of the cycle, if the route goes so far
+    jump: I64  # [P] difference that is added at that hop
+
+
+def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
+    d, stride, first_link = digit
+    here, there = src // stride % d.size, dst // stride % d.size
+    away = (there - here) % d.size
+    if d.wiring == "complete":
+        steps, port, step = np.minimum(away, 1), away - 1, np.zeros_like(away)
+        turn = np.full_like(away, d.size)
+    else:
+        down = (2 * away > d.size) | ((2 * away == d.size) & (key % 2 == 1))
+        steps, port = np.where(down, d.size - away, away), down.astype(np.int64)
+        step = (1 - 2 * port) * (stride * d.ports)
+        turn = np.where(down, here + 1, d.size - here)
+    start = src - src % stride + dst % stride  # the digits after this one have been walked
+    return _Runs(steps, first_link + start * d.ports + port, step, turn, -d.size * step)
+
+
+def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
+    """Return all routes by one cumulative sum: each hop's link is the one before it plus a difference."""
+    runs = [_run(digit, src, dst, key) for digit in reversed(digits)]
+    steps, first, step, turn, jump = (np.stack(c, axis=-1).ravel() for c in zip(*runs, strict=True))
+    hop = np.repeat(step.astype(np.int32), steps)
+    wraps = turn < steps
+    begin = np.cumsum(steps) - steps
+    last = first + step * (steps - 1) + jump * wraps
+    some = np.flatnonzero(steps)
+    hop[begin[some]] = first[some] - np.concatenate(([0], last[some]))[:-1]
+    hop[begin[wraps] + turn[wraps]] += jump[wraps].astype(np.int32)
+    ends = np.cumsum(steps.reshape(len(src), len(digits)).sum(axis=1))
+    return Routes(column(np.concatenate(([0], ends)), np.int64), column(np.cumsum(hop, dtype=np.int32), np.int32))

@@ -1,0 +1,219 @@
+"""The description of a topology, from any notation: nodes and cables as columns, which are checked and become a Topology.
+
+Letter: C rows of cables.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool, column
+from emu.errors import InputError, must_be
+from emu.topology.description.values import RoutingSettings
+from emu.topology.paths.dimension_order import by_dimension
+from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
+from emu.topology.paths.shortest import ShortestPaths, shortest
+from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
+from emu.units import format_bandwidth
+
+MAX_NODES = MAX_LINKS // 2 + 1  # the largest number of nodes that so many links can join
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CableRows:
+    """The cables, or one-way links, of a description: a row for parallel ones between the same two nodes."""
+
+    a: I64  # [C] node
+    b: I64  # [C] node
+    bandwidth_Bps: F64  # [C] one direction
+    latency_fs: I64  # [C] ticks
+    tier: I64  # [C] index of its tier
+    count: I64  # [C] number of parallel cables
+    cost: I64  # [C] cost of a link; 0: none is given
+    entry: I64  # [C] number of the entry in which it is written
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TopologyDescription:
+    """A topology as a user has described it."""
+
+    where: str  # the file or the graph, for messages
+    n_npus: int
+    n_nodes: int
+    rows: CableRows
+    tiers: tuple[str, ...]
+    switches: Mapping[str, int]  # as the bill counts them
+    node: Callable[[int], str]  # gives the name of a node
+    entry: Callable[[int], str]  # gives the name of an entry, such as "line 3"
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    one_way: bool = False  # whether a row is links from a to b only
+    repeats: bool = False  # whether the same two nodes may have several rows
+
+
+def assemble(described: TopologyDescription) -> Topology:
+    """Return the topology of a description.
+
+    Cables are sorted by their ends, so that the order in which they were written does not matter.
+
+    Raises:
+        InputError: There is no NPU, dims do not number the NPUs, a link joins a node to itself or is written twice, there are
+            more than 2**24 links, a switch has no links, or NPUs cannot reach one another.
+    """
+    where, n, dims = described.where, described.n_npus, described.routing.dims
+    check_nodes(where, n, described.n_nodes)
+    if dims and np.prod(dims, dtype=np.float64) != n:
+        raise must_be(where, "dims", f"sizes whose product is the {n} NPUs", "x".join(map(str, dims)))
+    _check_rows(described)
+    order = _in_order(described.rows)
+    links, cost = _links(described, order), _cost(described, order)
+    _check_switches(described, links)
+    cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
+    bill = {"NPU": n, **described.switches, **cables}
+    router, assumptions = _router(described, links, cost)
+    return Topology(
+        name=where,
+        n_npus=n,
+        n_nodes=described.n_nodes,
+        links=links,
+        router=router,
+        dims=dims,
+        bill=bill,
+        assumptions=assumptions,
+        tiers=described.tiers,
+        cost=cost,
+        names=described.node,
+        relays=_passing(described),
+        routing=tuple(described.routing),
+    )
+
+
+def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
+    """Check that there is an NPU, and no more nodes than links could join.
+
+    Raises:
+        InputError: There is none, or there are too many nodes.
+    """
+    if n_npus < 1:
+        raise must_be(where, "NPUs", "1 or more", n_npus)
+    if n_nodes > MAX_NODES:
+        raise must_be(where, "nodes", "at most 2**23 + 1", n_nodes, "take fewer")
+
+
+def _check_rows(described: TopologyDescription) -> None:
+    rows = described.rows
+    check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
+    own = np.flatnonzero(rows.a == rows.b)
+    if len(own):
+        where, node = _at(described, int(own[0])), described.node(int(rows.a[own[0]]))
+        raise InputError(f"{where}: a link must join two nodes, got {node} twice")
+    if described.repeats or not len(rows.a):
+        return
+    low, high = (rows.a, rows.b) if described.one_way else (np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b))
+    order = np.lexsort((high, low))
+    same = (np.diff(low[order]) == 0) & (np.diff(high[order]) == 0)
+    if same.any():
+        place = int(np.argmax(same))
+        first, again = (int(order[p]) for p in (place, place + 1))
+        ends = f"{described.node(int(rows.a[again]))} to {described.node(int(rows.b[again]))}"
+        where, before = _at(described, again), described.entry(int(rows.entry[first]))
+        mend = "for parallel cables give count"
+        raise InputError(f"{where}: a link must be written once, got {ends} again, which is in {before}; {mend}")
+
+
+def _at(described: TopologyDescription, row: int) -> str:
+    return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
+
+
+def _in_order(rows: CableRows) -> I64:
+    """Return the row of each cable, sorted by the cable's ends."""
+    order = np.lexsort((rows.tier, np.maximum(rows.a, rows.b), np.minimum(rows.a, rows.b)))
+    return np.repeat(order, rows.count[order])
+
+
+def _cost(described: TopologyDescription, order: I64) -> I64 | None:
+    """Return [L] the cost of each link, 1 where none is given; None where no link has a cost."""
+    cost = described.rows.cost
+    return np.repeat(np.maximum(cost, 1)[order], 1 if described.one_way else 2) if cost.any() else None
+
+
+def _links(described: TopologyDescription, order: I64) -> Links:
+    rows = described.rows
+    ends = np.stack((rows.a[order], rows.b[order]), axis=-1)
+    if not described.one_way:
+        ends.sort(axis=1)
+    ways = 1 if described.one_way else 2
+    back = ends[:, ::-1] if described.one_way else np.stack((ends[:, 1], ends[:, 0]), axis=-1)
+    return Links(
+        column(ends[:, :ways].ravel(), np.int32),
+        column(back[:, :ways].ravel(), np.int32),
+        column(np.repeat(rows.bandwidth_Bps[order], ways), np.float64),
+        column(np.repeat(rows.latency_fs[order], ways), np.int64),
+        column(np.repeat(rows.tier[order], ways), np.int16),
+    )
+
+
+def _check_switches(described: TopologyDescription, links: Links) -> None:
+    used = np.zeros(described.n_nodes, np.bool_)
+    used[links.src] = used[links.dst] = True
+    idle = np.flatnonzero(~used[described.n_npus :])
+    if len(idle):
+        node = described.node(int(idle[0]) + described.n_npus)
+        raise InputError(f"{described.where}: switch {node} has no link; join it to something or leave it out")
+
+
+def _passing(described: TopologyDescription) -> Bool:
+    return column((np.arange(described.n_nodes) >= described.n_npus) | _relaying(described), np.bool_)
+
+
+def _relaying(described: TopologyDescription) -> bool:
+    return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
+
+
+def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> tuple[Router, tuple[str, ...]]:
+    """Return the router, and sentences that say what it assumes."""
+    where, nodes = described.where, described.n_nodes
+    if described.routing.by_dimension:
+        found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
+        way = "a shortest way" if cost is None else "a way of least cost"
+        routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
+        return found, (routed, *_told_uneven(described, (walk.ways for walk in found.walks), cost))
+    ways = shortest(links, nodes, _passing(described), cost)
+    _check_joined(described, ways)
+    least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
+    relay = "NPUs relay" if _relaying(described) else "NPUs do not relay"
+    routed = f"routes {least}; of several a hash of the key takes one (ECMP); {relay}"
+    return ways, (routed, *_told_uneven(described, [ways], cost))
+
+
+def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
+    found = find_unjoined(ways, described.n_npus)
+    if found is None:
+        return
+    src, dst = map(described.node, found)
+    all_relay, mend = replace(ways, passes=np.ones_like(ways.passes)), "join them by a link or a switch"
+    if not _relaying(described) and find_unjoined(all_relay, described.n_npus) is None:
+        mend = "set npus_relay to true if NPUs pass messages on for one another"
+    raise InputError(f"{described.where}: no way leads from NPU {src} to NPU {dst}; {mend}")
+
+
+def _told_uneven(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
+    """Return a sentence on pairs of NPUs whose equal paths have different rates; nothing where there are none.
+
+    Of several routers, the one with the most such pairs counts.
+    """
+    found = max(filter(None, (find_uneven(ways, described.n_npus) for ways in each)), key=lambda one: one.pairs, default=None)
+    return () if found is None else (_uneven_in_words(described, found, by_cost=cost is not None),)
+
+
+def _uneven_in_words(described: TopologyDescription, found: UnevenPaths, *, by_cost: bool) -> str:
+    pair = f"{described.node(found.src)} and {described.node(found.dst)}"
+    slow, fast = map(format_bandwidth, found.rates_Bps)
+    alike = "of the same cost" if by_cost else "with as few links"
+    taken = (
+        "a hash takes any of them, a lower cost keeps messages on the fastest"
+        if by_cost
+        else "only the fastest are taken, unless a cost on links says otherwise"
+    )
+    many = f"between {found.pairs} of {found.of} pairs of NPUs, such as {pair}"
+    return f"{many}, ways {alike} differ in rate, {slow} to {fast} at the narrowest link; {taken}"

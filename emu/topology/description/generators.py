@@ -1,0 +1,104 @@
+"""The pairs of nodes that one entry of a description joins, counted before they are made.
+
+Letters: M, A, B nodes; D dims.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodePairs:
+    """Pairs of nodes that an entry of a description joins."""
+
+    a: I64  # [C] first node of each pair
+    b: I64  # [C] second node of each pair
+    count: int = 1  # number of parallel cables of each pair
+
+
+def _cycle(size: int) -> NodePairs:
+    if size == 2:
+        return NodePairs(np.array([0]), np.array([1]), 2)  # one each way round
+    here = np.arange(size if size > 2 else 0)
+    return NodePairs(here, (here + 1) % size)
+
+
+def _line(size: int) -> NodePairs:
+    return NodePairs(np.arange(size - 1), np.arange(1, size))
+
+
+def _complete(size: int) -> NodePairs:
+    low, high = np.triu_indices(size, 1)
+    return NodePairs(low.astype(np.int64), high.astype(np.int64))
+
+
+def _none(size: int) -> NodePairs:
+    return NodePairs(np.arange(0), np.arange(0))
+
+
+AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], NodePairs]]] = {  # number of pairs for a size, and the pairs
+    "complete": (lambda size: size * (size - 1) // 2, _complete),
+    "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
+    "line": (lambda size: size - 1, _line),
+    "none": (lambda _: 0, _none),
+}
+BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
+    "each": lambda a, b: NodePairs(np.repeat(a, len(b)), np.tile(b, len(a))),
+    "pairs": NodePairs,
+    "blocks": lambda a, b: NodePairs(a, np.repeat(b, len(a) // len(b))),
+    "turns": lambda a, b: NodePairs(a, np.tile(b, len(a) // len(b))),
+}
+
+
+def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
+    """Return the number of pairs that `among` makes."""
+    return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
+
+
+def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
+    """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
+
+    Args:
+        nodes: [M] numbered over `dims` in C order.
+        dims: Sizes, of product M.
+        wirings: [D] a word of `AMONG` each.
+    """
+    grid = nodes.reshape(dims)
+    found = []
+    for axis, (size, wiring) in enumerate(zip(dims, wirings, strict=True)):
+        along = np.moveaxis(grid, axis, -1)
+        pairs = AMONG[wiring][1](size)
+        found.append(NodePairs(along[..., pairs.a].ravel(), along[..., pairs.b].ravel(), pairs.count))
+    return found
+
+
+def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
+    """Return the number of pairs that `between` makes.
+
+    Raises:
+        InputError: The wiring cannot join these numbers of nodes.
+    """
+    if wiring == "pairs" and n_a != n_b:
+        raise must_be(where, "between", "as many nodes on both sides for wiring pairs", f"{n_a} and {n_b}")
+    if wiring in ("blocks", "turns") and n_a % n_b:
+        what = f"a multiple of the second's nodes on the first side for wiring {wiring}"
+        raise must_be(where, "between", what, f"{n_a} and {n_b}")
+    return n_a * n_b if wiring == "each" else n_a
+
+
+def between(a: I64, b: I64, wiring: str) -> NodePairs:
+    """Return the pairs that a word of `BETWEEN` joins.
+
+    Args:
+        a: [A] nodes.
+        b: [B] other nodes.
+        wiring: `each` joins each to each, `pairs` the i-th to the i-th, `blocks` neighbours to one node, `turns` nodes to the
+            others in turn.
+    """
+    return BETWEEN[wiring](a, b)

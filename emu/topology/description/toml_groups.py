@@ -1,0 +1,233 @@
+"""Topologies in TOML: groups of nodes, and entries that wire them.
+
+A node of a group G is `G.0`, several are `G.0-3`, all are `G`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+from emu.topology.description.assembly import CableRows, TopologyDescription, check_nodes
+from emu.topology.description.generators import AMONG, BETWEEN, NodePairs, among, between, count_among, count_between
+from emu.topology.description.values import (
+    ROUTING_KEYS,
+    check_keys,
+    load_toml,
+    located,
+    read_cost,
+    read_count,
+    read_dims,
+    read_latency,
+    read_rate,
+    read_routing,
+    read_word,
+)
+from emu.topology.topology import check_link_count
+
+_KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
+_LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    name: str
+    first: int  # node
+    size: int
+
+    def call(self, node: int) -> str:
+        return f"{self.name}.{node - self.first}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """An entry of `links`, read but not yet wired."""
+
+    where: str
+    sides: tuple[range, ...]  # one: links among its nodes; two: links between them
+    wirings: tuple[str, ...]
+    dims: tuple[int, ...]  # dims of the only side
+    bandwidth_Bps: float
+    latency_fs: int
+    count: int
+    tier: str
+    cost: int
+
+    @property
+    def n_rows(self) -> int:
+        if len(self.sides) == 1:
+            return count_among(self.dims, self.wirings)
+        return count_between(len(self.sides[0]), len(self.sides[1]), self.wirings[0], self.where)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The tiers of the entry: one, or one for each dimension."""
+        several = len(self.sides) == 1 and len(self.dims) > 1
+        return tuple(f"{self.tier} dimension {axis}" for axis in range(len(self.dims))) if several else (self.tier,)
+
+    def wire(self) -> list[NodePairs]:
+        """Return the pairs of nodes of each tier."""
+        first, *second = (np.arange(side.start, side.stop, dtype=np.int64) for side in self.sides)
+        return [between(first, second[0], self.wirings[0])] if second else among(first, self.dims, self.wirings)
+
+
+def read_toml(path: Path, where: str) -> TopologyDescription:
+    """Return the topology that a TOML file describes.
+
+    Raises:
+        InputError: The file is no TOML, a key, word or value is invalid, a node does not exist, or there are too many nodes.
+    """
+    given = load_toml(path, "topology", where)
+    check_keys(given, _KEYS, where)
+    groups, n_npus, n_nodes = _groups(given, where)
+    lines = _lines(given, groups, where)
+    check_link_count(where, 2 * sum(line.n_rows * line.count for line in lines))
+    rows, tiers = _wired(lines)
+    return TopologyDescription(
+        where=where,
+        n_npus=n_npus,
+        n_nodes=n_nodes,
+        rows=rows,
+        tiers=tiers,
+        switches={f"switch {group.name}": group.size for group in groups.values() if group.first >= n_npus},
+        node=partial(_call, tuple(groups.values())),
+        entry=_entry,
+        routing=read_routing(given, where),
+    )
+
+
+def _entry(number: int) -> str:
+    return f"links entry {number + 1}"
+
+
+def _call(groups: tuple[_Group, ...], node: int) -> str:
+    return next(group for group in reversed(groups) if node >= group.first).call(node)
+
+
+def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], int, int]:
+    """Return the groups by name, the number of NPUs, and the number of nodes."""
+    groups: dict[str, _Group] = {}
+    total, n_npus = 0, 0
+    for key in ("npus", "switches"):
+        table = given.get(key, {})
+        if not isinstance(table, dict):
+            raise must_be(where, key, "a table of group = number, such as [npus] and under it gpu = 8", table)
+        for name, size in table.items():
+            if name in groups or not re.fullmatch(r"[A-Za-z_][\w-]*", name):
+                raise must_be(f"{where}, {key}", "a group's name", "one new word of letters, digits, - and _", name)
+            groups[name] = _Group(name, total, read_count(size, name, f"{where}, {key}"))
+            total += groups[name].size
+        n_npus = total if key == "npus" else n_npus
+    check_nodes(where, n_npus, total)
+    return groups, n_npus, total
+
+
+def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> list[_Line]:
+    entries = given.get("links", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise must_be(where, "links", "written as [[links]], once for each line that wires nodes", entries)
+    defaults = {key: given[key] for key in ("bandwidth", "latency") if key in given}
+    return [_line({**defaults, **entry}, groups, f"{where}, {_entry(i)}") for i, entry in enumerate(entries)]
+
+
+def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> _Line:
+    check_keys(entry, _LINK_KEYS, where)
+    for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
+        if key not in entry:
+            raise InputError(f"{where}: no {key} is given; write {key} = '{example}' here, or above all for every link")
+    names = _sides(entry, where)
+    sides = tuple(_nodes(name, groups, where) for name in names)
+    dims, wirings = _shape(entry, sides, where)
+    return _Line(
+        where,
+        sides,
+        wirings,
+        dims,
+        read_rate(entry["bandwidth"], where),
+        read_latency(entry["latency"], where),
+        read_count(entry.get("count", 1), "count", where),
+        _tier(entry.get("tier", " to ".join(name.partition(".")[0] for name in names)), where),
+        read_cost(entry, where),
+    )
+
+
+def _tier(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise must_be(where, "tier", "a word", value)
+    return value
+
+
+def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    if ("among" in entry) == ("between" in entry):
+        raise InputError(f"{where}: give either among = 'group' or between = ['group', 'other']")
+    if "among" in entry:
+        return (entry["among"],)
+    if not isinstance(entry["between"], list) or len(entry["between"]) != 2:
+        raise must_be(where, "between", "two groups or nodes, such as ['gpu', 'leaf']", entry["between"])
+    return tuple(entry["between"])
+
+
+def _nodes(text: object, groups: Mapping[str, _Group], where: str) -> range:
+    """Return the nodes that `gpu`, `gpu.3` or `gpu.0-3` names."""
+    found = re.fullmatch(r"([^.]+)(?:\.([0-9]{1,18})(?:-([0-9]{1,18}))?)?", text) if isinstance(text, str) else None
+    if found is None:
+        raise must_be(where, "nodes", "written as group, group.3 or group.0-3", text)
+    if found[1] not in groups:
+        with located(where):
+            raise unknown("group", found[1], groups)
+    group = groups[found[1]]
+    low = int(found[2] or 0)
+    high = int(found[3] or low) if found[2] else group.size - 1
+    if not low <= high < group.size:
+        raise must_be(where, "nodes", f"among {group.name}.0-{group.size - 1}", text)
+    return range(group.first + low, group.first + high + 1)
+
+
+def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the dims of the nodes of an entry, and the wiring of each dim."""
+    if len(sides) == 2:
+        if "dims" in entry:
+            raise InputError(f"{where}: dims go with among; leave them out, or write one entry for each part")
+        return (), (read_word(entry.get("wiring", "each"), "wiring", BETWEEN, where),)
+    size = len(sides[0])
+    dims = read_dims(entry["dims"], where) if "dims" in entry else (size,)
+    if np.prod(dims, dtype=np.float64) != size:
+        raise must_be(where, "dims", f"sizes whose product is the {size} nodes", "x".join(map(str, dims)))
+    given = entry.get("wiring", "complete")
+    words = given if isinstance(given, list) else [given] * len(dims)
+    if len(words) != len(dims):
+        raise must_be(where, "wiring", f"one word, or one for each of the {len(dims)} dims", ", ".join(map(str, words)))
+    return dims, tuple(read_word(word, "wiring", AMONG, where) for word in words)
+
+
+def _wired(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
+    """Return the rows of all entries, and the tiers they belong to."""
+    tiers = tuple(dict.fromkeys(tier for line in lines for tier in line.tiers))
+    pieces = [
+        (line, number, tiers.index(tier), pairs)
+        for number, line in enumerate(lines)
+        for tier, pairs in zip(line.tiers, line.wire(), strict=True)
+    ]
+    sizes = [len(pairs.a) for *_, pairs in pieces]
+
+    def each(values: list[Any]) -> I64:
+        return np.repeat(np.array(values, np.int64), sizes)
+
+    rows = CableRows(
+        np.concatenate([pairs.a for *_, pairs in pieces] or [np.empty(0, np.int64)]),
+        np.concatenate([pairs.b for *_, pairs in pieces] or [np.empty(0, np.int64)]),
+        column(np.repeat(np.array([line.bandwidth_Bps for line, *_ in pieces], np.float64), sizes), np.float64),
+        each([line.latency_fs for line, *_ in pieces]),
+        each([tier for _, _, tier, _ in pieces]),
+        each([line.count * pairs.count for line, *_, pairs in pieces]),
+        each([line.cost for line, *_ in pieces]),
+        each([number for _, number, *_ in pieces]),
+    )
+    return rows, tiers

@@ -1,0 +1,177 @@
+"""The faults of a job, as texts, in a TOML file of texts, or drawn at random by rates and a seed.
+
+A file has `faults = ["link 3-7 at step 2", ...]`. Random faults are `random link=0.01 npu=0.002 slow=0.5 repair=2 seed=3`. A
+rate is the probability of a fault of each part in each step. `slow` is the share of faults that only slow a part down. `repair`
+is the number of steps that a fault lasts. With `every=1ms` the faults are at times, and each such span of time counts as a
+step.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+from emu.topology.description.values import load_toml
+from emu.topology.fault_injection.fault import Fault, parse_fault
+from emu.topology.fault_injection.fault_check import cables, check_clocks, check_faults
+from emu.topology.topology import Topology
+from emu.units import parse_time
+
+RANDOM = "random"
+_RATES = ("link", "npu", "switch", "rank")  # kinds of parts that have a rate
+_WORDS = (*_RATES, "slow", "repair", "steps", "seed", "every")
+_STEPS = 20  # number of steps of a job whose faults are random
+_SHARES = (0.25, 0.5, 0.75)  # shares of speed that a slow part may have left
+
+
+def read_faults(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of faults that words name; a word is the text of a fault or the name of a file of texts.
+
+    Raises:
+        InputError: A file cannot be read or has other content, or a text is no fault.
+    """
+    found = [text for word in words for text in (_of_file(word) if word.endswith(".toml") else [word])]
+    for text in found:
+        if _is_drawn(text):
+            _rates(text)
+        else:
+            parse_fault(text)
+    return tuple(found)
+
+
+def _of_file(name: str) -> list[str]:
+    table = load_toml(Path(name), "fault", name)
+    for key in table:
+        if key != "faults":
+            raise unknown(f"key of {name}", key, ("faults",))
+    texts = table.get("faults", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not texts:
+        raise must_be(name, "faults", 'texts, such as ["link 3-7 at step 2"]', texts)
+    return texts
+
+
+def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, *, clock: bool = False) -> tuple[Fault, ...]:
+    """Return the faults that texts name, for a machine; random faults are drawn.
+
+    Args:
+        texts: The result of `read_faults`.
+        topology: The whole machine.
+        ranks: The number of ranks of the job.
+        steps: The number of steps of the job.
+        clock: Whether faults may be at times.
+
+    Raises:
+        InputError: See `check_faults` and `check_clocks`; or random faults are at times where there is no clock.
+    """
+    said = given_faults(texts)
+    check_faults(said, topology, ranks, steps, clock=clock)
+    rates = [_rates(text) for text in texts if _is_drawn(text)]
+    if not clock and any("every" in each for each in rates):
+        raise InputError(
+            "fault: `every` of random faults must be left out, as there is no clock here; without it they are at steps"
+        )
+    found = (*said, *(fault for each in rates for fault in _drawn(each, topology, ranks, steps)))
+    check_clocks(found)
+    return found
+
+
+def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
+    """Return the faults of the texts that are not random."""
+    return tuple(parse_fault(text) for text in texts if not _is_drawn(text))
+
+
+def at_times(texts: Sequence[str]) -> bool:
+    """Return whether any fault of the texts is at a time."""
+    drawn = [_rates(text) for text in texts if _is_drawn(text)]
+    return any(fault.timed for fault in given_faults(texts)) or any("every" in rates for rates in drawn)
+
+
+def job_steps(texts: Sequence[str]) -> int:
+    """Return the number of steps that a job needs for its faults.
+
+    It is one more than any fault names, or the number of steps over which random faults are drawn.
+    """
+    said = given_faults(texts)
+    drawn = [int(_rates(text).get("steps", _STEPS)) for text in texts if _is_drawn(text)]
+    return max([1, *drawn, *((fault.last or fault.first) + 1 for fault in said if not fault.timed)])
+
+
+def _is_drawn(text: str) -> bool:
+    return text.split()[:1] == [RANDOM]
+
+
+def _rates(text: str) -> dict[str, float]:
+    """Return the rates and other numbers in a text such as `random link=0.01 seed=3`.
+
+    Raises:
+        InputError: A word is unknown or given twice, or a number is out of range.
+    """
+    found: dict[str, float] = {}
+    for word in text.split()[1:]:
+        name, _, value = word.partition("=")
+        if name not in _WORDS:
+            raise unknown("word of random faults", name, _WORDS)
+        if name in found:
+            raise InputError(f"fault: {name} is given twice in {text!r}; give it once")
+        found[name] = _number(name, value, text)
+    if not any(name in found for name in _RATES):
+        raise must_be(
+            "fault", repr(text), f"random with a rate of {', '.join(_RATES)}", text, "such as random link=0.01 seed=3"
+        )
+    return found
+
+
+def _number(name: str, value: str, text: str) -> float:
+    if name == "every":
+        return float(parse_time(value, f"fault: every of {text!r}"))
+    whole = name in ("repair", "steps", "seed")
+    if whole and not re.fullmatch(r"[0-9]{1,18}", value):
+        raise must_be("fault", f"{name} of {text!r}", "a whole number of 0 or more", value)
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not whole and not 0 <= number <= 1:
+        raise must_be("fault", f"{name} of {text!r}", "a share of 0 to 1", value, f"take {min(1, max(0, number)):g}")
+    return number
+
+
+def _drawn(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
+    """Yield random faults in the order of steps; a part fails with its rate, unless it has a fault already."""
+    draw = np.random.default_rng(int(rates.get("seed", 0)))
+    parts = {
+        "link": [tuple(pair) for pair in cables(topology).tolist()],
+        "npu": [(npu,) for npu in range(topology.n_npus)],
+        "switch": [(switch,) for switch in range(topology.n_npus, topology.n_nodes)],
+        "rank": [(rank,) for rank in range(ranks)],
+    }
+    until: dict[tuple[str, tuple[int, ...]], int] = {}
+    steps = int(rates.get("steps", _STEPS)) if "every" in rates else steps
+    for step in range(1, steps + 1):
+        for kind in (name for name in _RATES if name in rates):
+            hit = np.flatnonzero(draw.random(len(parts[kind])) < rates[kind])
+            for at in (parts[kind][i] for i in hit.tolist()):
+                if until.get((kind, at), 0) < step:
+                    fault = _of_kind(kind, at, step, rates, draw)
+                    until[kind, at] = steps if fault.last is None else fault.last
+                    yield _at_time(fault, rates["every"], draw.random()) if "every" in rates else fault
+
+
+def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
+    """Return the fault of a step as a fault at a time within the span of time of that step; it lasts as many spans."""
+    first = round((fault.first - 1 + share) * every_fs)
+    last = None if fault.last is None else first + round((fault.last + 1 - fault.first) * every_fs)
+    return replace(fault, first=first, last=last, timed=True)
+
+
+def _of_kind(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
+    if kind == "rank":
+        return Fault(kind, at, step)
+    repair = int(rates.get("repair", 0))
+    slow = draw.random() < rates.get("slow", 0.0)
+    share = float(draw.choice(_SHARES)) if slow else 0.0
+    return Fault(kind, at, step, step + repair - 1 if repair else None, share)

@@ -1,0 +1,192 @@
+"""A machine with its faults: the system's reaction to failed parts, the rates of slow links, and ranks on NPUs that work."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool, column
+from emu.errors import InputError
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.fault_check import nic_of
+from emu.topology.fault_injection.isolated_npus import isolated_npus, isolation_words
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Topology
+
+WHOLE = FailedParts()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MachineState:
+    """A machine after its system's reaction to the faults of a moment, with the places of a job on it."""
+
+    topology: Topology  # its first NPUs, in its own order, have the ranks
+    broken: FailedParts  # the failed parts
+    took_fs: int  # ticks that the reaction takes
+    told: str  # what the system did
+    of: I64  # [n_nodes] the node of the whole machine that each node is
+    npus: I64  # [ranks] NPU of each rank, by the numbers of the whole machine
+    speed: F64  # [ranks] share of each NPU's speed that is left
+
+
+def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: FailedParts | None = None) -> MachineState:
+    """Return the machine after its system's reaction to some faults.
+
+    An NPU that no links join to the others any more counts as failed, because no rank can be on it.
+
+    Args:
+        topology: The whole machine.
+        faults: The faults of the moment; those of ranks do not change the machine.
+        ranks: The number of ranks of the job.
+        was: The parts that had failed before, to which the system had reacted. None: the same parts, so that it does nothing.
+
+    Raises:
+        InputError: The system cannot react, or has no room for the job then; the message says why.
+    """
+    broken, cut = failed_parts(topology, total_faults(faults)), tuple[int, ...]()
+    while True:
+        try:
+            found = _set_up(topology, broken, faults, ranks, broken if was is None else was)
+        except InputError as error:
+            raise InputError(f"{isolation_words(topology, cut)}: {error}" if cut else str(error)) from None
+        apart = isolated_npus(topology, found.topology, found.of, ranks) if broken != WHOLE else ()
+        if set(apart) <= set(broken.nodes):
+            return found
+        cut += apart
+        broken = _broken({*broken.nodes, *apart}, broken.cables)
+
+
+def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
+    """Return the machine after the reaction, with the ranks on NPUs that have not failed."""
+    mended = _repair(topology, broken, ranks, was)
+    of = np.arange(topology.n_nodes) if mended.of is None else mended.of
+    of = column(of, np.int64)
+    found = _slowed(mended.topology, _slow_links(topology, faults), of)
+    lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
+    placed = found.place(ranks, lost)
+    if len(lost):
+        found = replace(found, placer=partial(_kept, np.concatenate((placed, _others(found, placed, lost)))))
+    npus = column(of[placed], np.int64)
+    return MachineState(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
+
+
+def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+    """Return the system's reaction. A whole machine is the given topology, however long it takes to return to it."""
+    if broken == was == WHOLE:
+        return Repair(topology, 0, "")
+    found = (topology.mender or detour)(topology, broken, ranks, was)
+    return found if broken != WHOLE else replace(found, topology=topology, of=None)
+
+
+def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
+    """Return the share of its speed that each of some NPUs has left; of two faults the slower counts."""
+    slow: dict[int, float] = {}
+    for fault in faults:
+        if fault.part == "npu" and fault.share:
+            slow[fault.at[0]] = min(fault.share, slow.get(fault.at[0], 1.0))
+    return column([slow.get(npu, 1.0) for npu in npus.tolist()], np.float64)
+
+
+def shares(topology: Topology, found: MachineState, faults: Sequence[Fault]) -> F64:
+    """Return [L] the share of its bandwidth that each link of a machine has left under faults that it does not include.
+
+    A link that has failed, or that leads to a failed node, has 0.
+
+    Args:
+        topology: The whole machine.
+        found: The machine after a reaction.
+        faults: The faults of the moment.
+    """
+    links, broken = found.topology.links, failed_parts(topology, total_faults(faults))
+    src, dst = found.of[links.src], found.of[links.dst]
+    share = _share_of(_slow_links(topology, faults), src, dst)
+    share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _between(src, dst, broken.cables)] = 0
+    return column(share, np.float64)
+
+
+def failed_parts(topology: Topology, faults: Sequence[Fault]) -> FailedParts:
+    """Return the parts that have failed, from faults that leave nothing of a part's speed.
+
+    Raises:
+        InputError: A fault is of the NIC of an NPU without a NIC.
+    """
+    nodes = {fault.at[0] for fault in faults if fault.part in ("npu", "switch")}
+    return _broken(nodes, [pair for fault in faults for pair in _cables_of(topology, fault)])
+
+
+def total_faults(faults: Sequence[Fault]) -> list[Fault]:
+    """Return the faults that leave nothing of a part of the machine."""
+    return [fault for fault in faults if not fault.share and fault.part != "rank"]
+
+
+def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedParts:
+    """Return failed parts in one normal form: the cables of a failed node are left out."""
+    nodes = set(nodes)
+    return FailedParts(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
+
+
+def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
+    if fault.part == "link":
+        return [(min(fault.at), max(fault.at))]
+    return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
+
+
+def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Repair:
+    """Return the reaction of a system that has no rules of its own: routes lead round failed parts, see `remove_parts`."""
+    told = "routes lead round it; no source says how long that takes: 0 s"
+    return Repair(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
+
+
+def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
+    """Return the links of some cables, in both directions."""
+    links = topology.links
+    return column(np.flatnonzero(_between(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
+
+
+def _between(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
+    """Return [L] whether each link is one of some cables."""
+    n = 1 + max((node for pair in cables for node in pair), default=0)
+    ends = np.where(np.maximum(src, dst) < n, np.minimum(src, dst) * n + np.maximum(src, dst), -1)
+    return np.isin(ends, [min(pair) * n + max(pair) for pair in cables])
+
+
+def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
+    """Return the share of each slower cable; a slow switch slows all its cables. Of two faults the slower counts."""
+    found: dict[tuple[int, int], float] = {}
+    for fault in (fault for fault in faults if fault.share):
+        links = topology.links
+        ends = links.dst[links.src == fault.at[0]] if fault.part == "switch" else []
+        for a, b in [*_cables_of(topology, fault), *((fault.at[0], int(end)) for end in ends)]:
+            pair = (min(a, b), max(a, b))
+            found[pair] = min(fault.share, found.get(pair, 1.0))
+    return found
+
+
+def _slowed(topology: Topology, slow: Mapping[tuple[int, int], float], of: I64) -> Topology:
+    """Return the topology with some cables slower, which are named by the nodes of the whole machine."""
+    if not slow:
+        return topology
+    links = topology.links
+    share = _share_of(slow, of[links.src], of[links.dst])
+    words = ", ".join(f"{a}-{b} at {part:g}" for (a, b), part in sorted(slow.items()))
+    slower = replace(links, bandwidth_Bps=column(links.bandwidth_Bps * share, np.float64))
+    return replace(topology, name=f"{topology.name} with links {words}", links=slower, symmetry=None)
+
+
+def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
+    """Return [L] the share that each link has left; its ends are nodes of the whole machine."""
+    share = np.ones(len(src))
+    for pair, left in slow.items():
+        share[_between(src, dst, [pair])] = left
+    return share
+
+
+def _others(topology: Topology, placed: I64, lost: I64) -> I64:
+    """Return the NPUs that work and that have no rank."""
+    return np.setdiff1d(np.arange(topology.n_npus), np.concatenate((placed, lost)))
+
+
+def _kept(npus: I64, ranks: int, faulty: I64) -> I64:
+    """Return the first NPUs of a list, without the faulty ones."""
+    return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)

@@ -1,0 +1,161 @@
+"""Routes dimension by dimension over any links: the last digit of the NPU's number first, in each dimension by a shortest path.
+
+Source: Dally and Towles, Principles and Practices of Interconnection Networks (2004), ch. 8. Letters: L links, P pairs,
+D dimensions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import InputError
+from emu.topology.orbits import components
+from emu.topology.paths.bellman_ford import least_weights
+from emu.topology.paths.shortest import ShortestPaths, shortest
+from emu.topology.topology import Links, Routes
+
+
+class DimensionPaths(NamedTuple):
+    """The shortest paths over the links of one dimension."""
+
+    ways: ShortestPaths
+    number: I64  # number of each of these links among all links
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DimensionOrderRouter:
+    """A router that takes the dimensions one after another, the last first."""
+
+    dims: tuple[int, ...]
+    walks: tuple[DimensionPaths, ...]  # paths of each dimension
+    anyhow: DimensionPaths  # paths to and from switches
+
+    def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
+        """Return the links from each src to each dst."""
+        return _route(self, src, dst, key)
+
+
+def by_dimension(
+    name: str,
+    links: Links,
+    dims: tuple[int, ...],
+    n_nodes: int,
+    node: Callable[[int], str] = str,
+    cost: I64 | None = None,
+) -> DimensionOrderRouter:
+    """Return a router that takes the last dimension first, and in each dimension a shortest path that a hash of the key picks.
+
+    A link belongs to the one dimension in which its NPUs differ. Switches that are linked with one another belong to the
+    dimension in which the NPUs around them differ. A route to or from a switch is a shortest one.
+
+    Args:
+        name: The name of the topology.
+        links: All its links.
+        dims: Shape of the NPU numbering, C order.
+        n_nodes: NPUs and switches.
+        node: Gives the name of a node for messages.
+        cost: [L] see `shortest`.
+
+    Raises:
+        InputError: A link belongs to no dimension or to two, or no path in its dimension joins NPUs that differ in one digit.
+    """
+    axis = _axes(name, links, dims, n_nodes, node)
+    walks = []
+    for number, size in enumerate(dims):
+        mine = np.flatnonzero(axis == number)
+        of_axis = Links(*(getattr(links, part)[mine] for part in Links.__slots__))
+        if size > 1:
+            _check_joined(name, of_axis, number, dims, n_nodes, node)
+        of_its_links = shortest(of_axis, n_nodes, cost=None if cost is None else cost[mine])
+        walks.append(DimensionPaths(of_its_links, column(mine, np.int64)))
+    anyhow = DimensionPaths(shortest(links, n_nodes, cost=cost), column(np.arange(len(links)), np.int64))
+    return DimensionOrderRouter(dims, tuple(walks), anyhow)
+
+
+def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> I64:
+    """Return [L] the dimension of each link."""
+    n_npus = int(np.prod(dims))
+    low, high = _digit_ranges(links, dims, n_nodes)
+    together = _clusters(links, n_npus, n_nodes)
+    np.minimum.at(low, together, low.copy())
+    np.maximum.at(high, together, high.copy())
+    digits = np.stack(np.unravel_index(np.arange(n_npus), dims), axis=-1)
+    low[:n_npus] = high[:n_npus] = digits
+    low, high = (bound[np.where(np.arange(n_nodes) < n_npus, np.arange(n_nodes), together)] for bound in (low, high))
+    varies = np.minimum(low[links.src], low[links.dst]) != np.maximum(high[links.src], high[links.dst])
+    several = np.flatnonzero(varies.sum(axis=1) != 1)
+    if len(several):
+        ends = f"{node(int(links.src[several[0]]))} to {node(int(links.dst[several[0]]))}"
+        count = int(varies[several[0]].sum())
+        raise InputError(
+            f"{name}: routes by dimension need links that join NPUs which differ in one digit of dims "
+            f"{'x'.join(map(str, dims))}, got {ends} with {count}; take shortest routes or other dims"
+        )
+    return column(varies.argmax(axis=1), np.int64)
+
+
+def _digit_ranges(links: Links, dims: tuple[int, ...], n_nodes: int) -> tuple[I64, I64]:
+    """Return the lowest and the highest digits of the NPUs next to each node, [nodes, D] and [nodes, D]."""
+    n_npus = int(np.prod(dims))
+    digits = np.stack(np.unravel_index(np.arange(n_npus), dims), axis=-1)
+    low, high = np.full((n_nodes, len(dims)), np.iinfo(np.int64).max), np.full((n_nodes, len(dims)), -1)
+    for npu, other in ((links.src, links.dst), (links.dst, links.src)):
+        mine = npu < n_npus
+        np.minimum.at(low, other[mine], digits[npu[mine]])
+        np.maximum.at(high, other[mine], digits[npu[mine]])
+    return low, high
+
+
+def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
+    """Return [nodes] for each switch the least of the switches that it is joined to through switches only.
+
+    An NPU has its own number.
+    """
+    inner = (links.src >= n_npus) & (links.dst >= n_npus)
+    part = components(n_nodes, links.src[inner], links.dst[inner])
+    first = np.full(n_nodes, n_nodes)
+    np.minimum.at(first, part, np.arange(n_nodes))
+    return column(first[part], np.int64)
+
+
+def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> None:
+    npus = np.arange(int(np.prod(dims)))
+    part = components(n_nodes, links.src, links.dst)
+    first = npus - npus // _stride(dims, axis) % dims[axis] * _stride(dims, axis)
+    ways, alike = ((links.src, links.dst), (links.dst, links.src)), np.ones(len(links))
+    away = [least_weights(way, alike, n_nodes, [np.unique(first)])[0][npus] for way in ways]
+    lost = np.flatnonzero((part[npus] != part[first]) | np.isinf(away).any(axis=0))
+    if len(lost):
+        ends = f"NPU {node(int(first[lost[0]]))} to NPU {node(int(lost[0]))}"
+        raise InputError(f"{name}: no way in dimension {axis} leads from {ends}; join them there, or take shortest routes")
+
+
+def _stride(dims: tuple[int, ...], axis: int) -> int:
+    return int(np.prod(dims[axis + 1 :], dtype=np.int64))
+
+
+def _route(router: DimensionOrderRouter, src: I64, dst: I64, key: I64) -> Routes:
+    dims, walks, anyhow = router.dims, router.walks, router.anyhow
+    n_npus = int(np.prod(dims))
+    among = (src < n_npus) & (dst < n_npus)
+    here = np.where(among, src, dst)
+    pieces = [_piece(anyhow, np.flatnonzero(~among), src, dst, key)]
+    for axis in reversed(range(len(dims))):
+        stride = _stride(dims, axis)
+        step = (dst // stride % dims[axis] - here // stride % dims[axis]) * stride
+        there = np.where(among, here + step, here)
+        pieces.append(_piece(walks[axis], np.flatnonzero(here != there), here, there, key))
+        here = there
+    pair, link = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    order = np.argsort(pair, kind="stable")  # pieces are in the order of the walk
+    hops = np.bincount(pair, minlength=len(src))
+    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link[order], np.int32))
+
+
+def _piece(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
+    """Return the pair and the link [H] of each hop that some pairs take."""
+    found = walk.ways(here[pair], there[pair], key[pair])
+    return np.repeat(pair, found.hops), walk.number[found.link]

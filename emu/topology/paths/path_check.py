@@ -1,0 +1,97 @@
+"""Checks of the paths between NPUs: whether every pair has one, and whether equal paths have equal rates.
+
+All NPUs are checked, or as many as a second or two allows. Letters: L links, D destinations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool
+from emu.topology.paths.shortest import UNREACHED, ShortestPaths
+
+_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
+_WORK = 2**24  # destinations times links or nodes in all, where a sample is enough
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenPaths:
+    """The pairs of NPUs whose paths of equal cost differ in rate."""
+
+    pairs: int
+    of: int  # pairs that were checked
+    src: int  # source of the first such pair
+    dst: int  # its destination
+    rates_Bps: tuple[float, float]  # rate of its slowest path, and of its fastest
+
+
+def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
+    """Return two NPUs that no path joins; None: there are none."""
+    hub = np.argmax(ways.passes * (1 + np.bincount(ways.links.src, minlength=len(ways.passes))))
+    if ways.passes[hub] and all(_reached(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
+        return None
+    for targets in _chunks(ways, np.arange(n_npus)):
+        lost = np.argwhere(ways.grades(targets)[:, :n_npus] >= UNREACHED * ways.rates)
+        if len(lost):
+            return int(lost[0, 1]), int(targets[lost[0, 0]])
+    return None
+
+
+def _reached(ways: ShortestPaths, target: int) -> Bool:
+    """Return [nodes] whether a path leads from each node to the target."""
+    found: Bool = ways.grades(np.array([target]))[0] < UNREACHED * ways.rates
+    return found
+
+
+def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
+    """Return the pairs whose paths of equal cost have several rates; None: no pair that was checked has such paths."""
+    if len(np.unique(ways.links.bandwidth_Bps)) < 2:
+        return None
+    most = max(1, _WORK // max(len(ways.links), len(ways.passes)))
+    asked = np.unique(np.linspace(0, n_npus - 1, min(n_npus, most)).astype(np.int64))
+    count, first = 0, None
+    for targets in _chunks(ways, asked):
+        slow, fast = (rates[:, :n_npus] for rates in _slowest_and_fastest(ways, targets))
+        found = np.argwhere(slow < fast)
+        if len(found) and first is None:
+            row, src = found[np.lexsort((found[:, 0], found[:, 1]))[0]].tolist()
+            first = src, int(targets[row]), (float(slow[row, src]), float(fast[row, src]))
+        count += len(found)
+    return UnevenPaths(count, len(asked) * (n_npus - 1), *first) if first else None
+
+
+def _chunks(ways: ShortestPaths, targets: I64) -> Iterator[I64]:
+    size = max(1, _CHUNK_WORK // max(len(ways.links), len(ways.passes)))
+    return (targets[i : i + size] for i in range(0, len(targets), size))
+
+
+def _slowest_and_fastest(ways: ShortestPaths, targets: I64) -> tuple[F64, F64]:
+    """Return the rates of the slowest and the fastest of the cheapest paths to each target, [D, nodes] and [D, nodes]."""
+    row, link, starts = _on_cheapest(ways, targets)
+    src, dst, rate = ways.links.src, ways.links.dst, ways.links.bandwidth_Bps
+    slow = np.full((len(targets), len(ways.passes)), np.inf)
+    fast = np.zeros_like(slow)
+    fast[np.arange(len(targets)), targets] = np.inf
+    for first, end in pairwise(starts):
+        at, over = row[first:end], link[first:end]
+        np.minimum.at(slow, (at, src[over]), np.minimum(slow[at, dst[over]], rate[over]))
+        np.maximum.at(fast, (at, src[over]), np.minimum(fast[at, dst[over]], rate[over]))
+    return slow, fast
+
+
+def _on_cheapest(ways: ShortestPaths, targets: I64) -> tuple[I64, I64, I64]:
+    """Return the links on cheapest paths to each target, nearest first.
+
+    The three arrays are the target's row, the link, and where each distance begins.
+    """
+    away = ways.grades(targets) // ways.rates
+    there = away[:, ways.links.dst]
+    on = away[:, ways.links.src] == there + ways.cost
+    on &= ways.passes[ways.links.dst] | (there == 0)
+    row, link = np.nonzero(on)
+    far = away[row, ways.links.src[link]]
+    order = np.argsort(far, kind="stable")
+    starts = np.flatnonzero(np.diff(far[order], prepend=0, append=UNREACHED))
+    return row[order], link[order], starts

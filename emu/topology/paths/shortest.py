@@ -1,0 +1,157 @@
+"""Routes of least cost over any links: of the fewest links unless links have costs, and of these the fastest.
+
+A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
+algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Letters: P pairs, L links, D destinations.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import between_npus, mix
+from emu.topology.paths.incidence import IncidentLinks
+from emu.topology.topology import Links, Router, Routes
+
+UNREACHED = 2**38  # cost that stands for: there is no path
+_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
+
+
+def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: ArrayLike | None = None) -> "ShortestPaths":
+    """Return a router over paths of least cost; where several links are equally good, a hash of the key picks one (ECMP).
+
+    Args:
+        links: The links of which every route is made.
+        n_nodes: The number of nodes, 0..n_nodes-1.
+        relays: [n_nodes] whether a node passes on what is not for it; None: all nodes do.
+        cost: [L] whole numbers of 1 or more, which alone decide. None: paths with the fewest links, and of these the fastest by
+            their slowest link.
+    """
+    passes = np.ones(n_nodes, np.bool_) if relays is None else column(relays, np.bool_)
+    known, place = np.unique(links.bandwidth_Bps if cost is None else np.zeros(len(links)), return_inverse=True)
+    narrow, rates = column(len(known) - 1 - place, np.int64), max(1, len(known))
+    each = column(np.ones(len(links)) if cost is None else cost, np.int64)
+    ends = (IncidentLinks.of(column(end, np.int64), n_nodes) for end in (links.src, links.dst))
+    return ShortestPaths(links, passes, each, narrow, rates, *ends)
+
+
+def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
+    """Return a router that uses `own` between NPUs, and a shortest path from or to a switch, where a collective's helper is."""
+    return between_npus(own, partial(_shortest, links, n_nodes), n_npus)
+
+
+def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Return shortest paths from a table that is built at the call, because most topologies never need it."""
+    return shortest(links, n_nodes)(src, dst, key)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShortestPaths:
+    """A router over the best paths.
+
+    A path's grade is its cost times `rates`, plus the number of rates above its own.
+    """
+
+    links: Links
+    passes: Bool  # [nodes] whether each node relays
+    cost: I64  # [L] cost of each link
+    narrow: I64  # [L] number of different rates above the link's
+    rates: int  # number of different rates
+    out: IncidentLinks  # links by the node that they leave
+    into: IncidentLinks  # links by the node that they enter
+
+    def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
+        """Return the links from each src to each dst; none where there is no path."""
+        return _route(self, src, dst, key)
+
+    def back(self) -> "ShortestPaths":
+        """Return the router with every link turned round."""
+        turned = replace(self.links, src=self.links.dst, dst=self.links.src)
+        return replace(self, links=turned, out=self.into, into=self.out)
+
+    def grades(self, targets: I64) -> I64:
+        """Return [D, nodes] the grade of the best path from each node to each target.
+
+        `UNREACHED * rates` or more: there is none.
+        """
+        n = len(self.passes)
+        found = np.full(len(targets) * n, UNREACHED * self.rates)
+        waiting = np.zeros(len(found), np.bool_)
+        settled = np.arange(len(targets)) * n + targets
+        found[settled] = 0
+        while len(settled):
+            waiting[settled] = False
+            here = settled[self.passes[settled % n] | (found[settled] == 0)]
+            link, place = self.into.at(here % n)
+            tail = (here // n * n)[place] + self.links.src[link]
+            narrow = found[here] % self.rates
+            grade = (found[here] - narrow)[place] + self.cost[link] * self.rates + np.maximum(narrow[place], self.narrow[link])
+            better = grade < found[tail]
+            np.minimum.at(found, tail[better], grade[better])
+            waiting[tail[better]] = True
+            left = np.flatnonzero(waiting)
+            cost = found[left] // self.rates
+            settled = left[cost == cost.min(initial=UNREACHED)]
+        return found.reshape(len(targets), n)
+
+    def best(self, grades: I64, row: I64, here: I64, narrow: I64) -> tuple[I64, I64]:
+        """Return the links on the best paths out of some nodes, and for each link the index of its node in `here`.
+
+        Args:
+            grades: The result of `grades`.
+            row: The row of `grades` for each node.
+            here: The nodes.
+            narrow: For each node, the number of rates above that of the whole path that it is on.
+        """
+        link, place = self.out.at(here)
+        head, widest = self.links.dst[link], narrow[place]
+        rest = grades[row[place], head]
+        least = ((grades[row, here] // self.rates)[place] - self.cost[link]) * self.rates
+        on = (least <= rest) & (rest <= least + widest) & (self.narrow[link] <= widest)
+        on &= self.passes[head] | (rest == 0)
+        return link[on], place[on]
+
+
+def distances(links: Links, n_nodes: int, targets: I64, passes: Bool) -> I64:
+    """Return [D, nodes] the links on the shortest path from each node to each target; `UNREACHED` where there is no path."""
+    ways = shortest(links, n_nodes, passes)
+    return column(ways.grades(targets) // ways.rates, np.int64).reshape(len(targets), n_nodes)
+
+
+def _route(ways: ShortestPaths, src: I64, dst: I64, key: I64) -> Routes:
+    targets, row = np.unique(dst, return_inverse=True)
+    size = max(1, _CHUNK_WORK // max(1, len(ways.links), len(ways.passes)))
+    hops = np.zeros(len(src), np.int64)
+    walked: list[tuple[I64, I64, I64]] = []  # pair, which of its hops, link
+    for first in range(0, len(targets), size):
+        pair = np.flatnonzero((row >= first) & (row < first + size))
+        grades = ways.grades(targets[first : first + size])
+        walked += _walk(ways, grades, (pair, row[pair] - first, src[pair], dst[pair], mix(src[pair], dst[pair], key[pair])))
+    if not walked:
+        return Routes(column(np.zeros(len(src) + 1), np.int64), column([], np.int32))
+    pair, hop, link = (np.concatenate(parts) for parts in zip(*walked, strict=True))
+    np.add.at(hops, pair, 1)
+    in_order = np.lexsort((hop, pair))
+    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link[in_order], np.int32))
+
+
+def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64, I64]]:
+    """Return the hops of all pairs, found one link further at a time until each pair is there.
+
+    A pair without a path has none.
+    """
+    pair, row, here, there, flow = asked
+    narrow = grades[row, here] % ways.rates
+    walked, hop = [], 0
+    going = (grades[row, here] < UNREACHED * ways.rates) & (here != there)
+    while going.any():
+        pair, row, here, there, flow, narrow = (c[going] for c in (pair, row, here, there, flow, narrow))
+        choice, place = ways.best(grades, row, here, narrow)
+        choices = np.bincount(place, minlength=len(here))
+        link = choice[np.cumsum(choices) - choices + mix(flow, here) % choices]
+        walked.append((pair, np.full(len(pair), hop), link))
+        here, hop = ways.links.dst[link].astype(np.int64), hop + 1
+        going = here != there
+    return walked

@@ -1,0 +1,139 @@
+"""The nodes and the cables of an HPN as a topology."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import column
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.fault_injection.machine_state import detour
+from emu.topology.paths.shortest import or_shortest
+from emu.topology.topology import FailedParts, Repair, Topology, check_link_count
+from emu.units import format_bandwidth, format_time, seconds
+from topologies.hpn.hash_routes.hash_routing import route
+from topologies.hpn.host_plan import HpnPlan
+from topologies.hpn.segment_drawing import draw
+from topologies.hpn.segment_placement import place
+
+_CHIPS = 4  # NVSwitches of a host (RailX, arXiv:2507.18889, 2.2.1); a message is spread over all of them
+_BACKUP = 8  # backup hosts of a segment (5.1)
+
+
+def build(plan: HpnPlan) -> Topology:
+    """Return the topology of a plan; its assumptions name what the source leaves open.
+
+    Raises:
+        InputError: There are more than 2**24 links.
+    """
+    check_link_count(plan.name, 2 * sum(plan.cables))
+    links, cables = wire(plan.name, _cables(plan))
+    node, (switch, tor, *_) = np.arange(plan.nodes), plan.firsts
+    wired = Topology(
+        plan.name,
+        plan.npus,
+        plan.nodes,
+        links,
+        or_shortest(partial(route, plan), links, plan.nodes, plan.npus),
+        _dims(plan),
+        {**_bill(plan), **cables},
+        (*_assumptions(plan), *plan.notes),
+        ("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
+        partial(place, plan),
+        partial(draw, plan),
+        relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
+        mender=partial(_mended, plan),
+    )
+    return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
+
+
+def _mended(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+    """Return the reaction to failed parts: the other port of a NIC, or a backup host.
+
+    The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
+    The time that a job takes to begin on a backup host is not included.
+    """
+    left, new = detour(whole, broken, ranks), broken.beyond(was)
+    if new == FailedParts():
+        return replace(left, told="what is repaired serves again at once (9.3)")
+    if not new.cables and max(new.nodes) < plan.npus:
+        return replace(left, told="the host is out, with all its GPUs; the next one takes its ranks, a backup host first (5.1)")
+    took_fs = plan.rates.convergence
+    took = format_time(seconds(took_fs))
+    told = f"routes over other ports and switches, once BGP has converged (4.2): {took}, for which no figure is published"
+    return replace(left, took_fs=took_fs, told=told)
+
+
+def _dims(plan: HpnPlan) -> tuple[int, ...]:
+    """Return the dims of the numbering; backup hosts come last, so that with them there are only hosts and GPUs."""
+    pods, segments, hosts, rails = plan.sizes
+    if plan.backup:
+        return plan.hosts, rails
+    return (pods, segments, hosts, rails)[(pods == 1) + (plan.segments == 1) :]
+
+
+def _cables(plan: HpnPlan) -> list[Cables]:
+    """Return the cables, in the order in which the router counts them."""
+    switch, tor, agg, core = plan.firsts
+    npu, rates, latency = np.arange(plan.npus), plan.rates, plan.rates.latency
+    kinds = [
+        Cables("link of NVLink", npu, switch + npu // plan.sizes[3], rates.nvlink, latency, 0),
+        Cables("cable NIC to ToR", npu[:, None], tor + plan.tor_of(npu[:, None], np.arange(2)), rates.port, latency, 1),
+    ]
+    uplink = 2 * rates.port
+    if plan.tier2:
+        below = np.arange(plan.tors)[:, None]
+        above = plan.group_of(below) * plan.aggs + np.arange(plan.uplinks) // plan.parallel
+        kinds.append(Cables("cable ToR to Agg", tor + below, agg + above, uplink, latency, 2))
+    if plan.tier3:
+        below = np.arange(plan.tier2)[:, None]
+        group, which = np.divmod(below, plan.aggs)
+        position = np.arange(plan.up) * plan.aggs + which
+        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.share
+        kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, latency, 3))
+    return kinds
+
+
+def _bill(plan: HpnPlan) -> dict[str, int]:
+    """Return the bill; cables between switches are optical, with a transceiver at each end."""
+    above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
+    parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
+    return parts | {part: count for part, count in above.items() if count}
+
+
+def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
+    nvlink, port, uplink = map(format_bandwidth, (plan.rates.nvlink, plan.rates.port, 2 * plan.rates.port))
+    relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
+    risen = "a message to another rail goes through an Agg, within a segment too"
+    spare = f"{plan.backup} backup hosts a segment, numbered last, take no job until a host fails"
+    none = f"no backup hosts; the paper's segments have {_BACKUP}, idle until a host fails"
+    return (
+        f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
+        f"a hop takes {format_time(seconds(plan.rates.latency))} (no latency is published)",
+        "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
+        *(_ways(plan) if plan.tier2 else []),
+        *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),
+        *([spare if plan.backup else none] if plan.by_rail else []),
+        *([_core(plan)] if plan.tier3 else []),
+    )
+
+
+def _ways(plan: HpnPlan) -> tuple[str, str]:
+    once = plan.joins != "all" and not plan.tier3
+    alike = (
+        "all switches take the same hash of a message's five-tuple, modulo their equal ways (hash polarisation, 2.2)",
+        "hash=independent gives each tier its own",
+    )
+    apart = "each tier has a hash of its own; hash=polarised gives all switches the same (2.2)"
+    only = "; in a pod it decides the uplink of the ToR alone, and so all of the path (6.1)" if once else ""
+    hashed = f"{alike[0]}{only}; {alike[1]}" if plan.hash == "polarised" else f"{apart}{only}"
+    chosen = {
+        "disjoint": "a pair's connections take ports and uplinks in turn, as hosts that know the hash choose them (RePaC, 6.1)",
+        "hashed": "a pair's connections take the uplinks that the hash gives them (ECMP); paths=disjoint: hosts choose (6.1)",
+    }
+    return hashed, chosen[plan.paths]
+
+
+def _core(plan: HpnPlan) -> str:
+    hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
+    return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"

@@ -1,0 +1,125 @@
+"""RailX's reaction to failed nodes: the optical switches close rails again without their rows or columns (6.6, A.5)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.errors import InputError, must_be
+from emu.topology.fault_injection.machine_state import detour
+from emu.topology.removal import remove_parts
+from emu.topology.topology import FailedParts, Repair, Topology
+from emu.units import format_time, seconds
+from topologies.railx.grid_placement import available
+from topologies.railx.rail_wiring import NAME, Group, System, check
+
+
+def repair_grid(
+    system: System, built: Callable[[System], Topology], whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
+) -> Repair:
+    """Return the largest grid without a failed node, its rails split again; failed links alone are bypassed by other rails.
+
+    Rails that cannot be split so, such as those of an all-to-all whose number of nodes no longer suits them, stay as they are
+    if the remaining nodes have room for the job.
+
+    Raises:
+        InputError: Rails cannot be split so, and there is no such room.
+    """
+    grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
+    same = all(map(np.array_equal, grid, before))
+    took_fs = 0 if same else system.hardware.turning
+    told = "messages take the other rails; no optical switch turns" if same else _turned(grid, took_fs)
+    if grid.whole(system):
+        left = detour(whole, broken, ranks).topology
+        npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
+        return Repair(replace(left, placer=partial(_stays, npus)), took_fs, told)
+    smaller = built(_of_grid(system, grid))
+    of = grid.chips(system)
+    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
+    named = replace(smaller, name=f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}")
+    left = remove_parts(named, links=_rows(named, broken, of)) if broken.cables else named
+    return Repair(left, took_fs, told, of)
+
+
+class _Grid(NamedTuple):
+    """The rows and columns of nodes that rails join."""
+
+    rows: I64
+    columns: I64
+
+    def whole(self, system: System) -> bool:
+        """Return whether the grid has all nodes."""
+        return len(self.rows) == system.sizes[1] and len(self.columns) == system.sizes[0]
+
+    def chips(self, system: System) -> I64:
+        """Return the chips of the grid's nodes, by their numbers in the whole grid."""
+        nodes, chips = (self.rows[:, None] * system.sizes[0] + self.columns).ravel(), system.m**2
+        return column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
+
+
+def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
+    """Return the grid that is lit: all of it, unless a node of the job has failed and rails can be split around it.
+
+    Raises:
+        InputError: See `repair_grid`.
+    """
+    columns, rows = system.sizes
+    every = _Grid(np.arange(rows), np.arange(columns))
+    if not _hit(system, whole, broken, ranks):
+        return every
+    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
+    grid = _Grid(*available(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    try:
+        check(_of_grid(system, grid))
+    except InputError:
+        if len(grid.rows) * len(grid.columns) * system.m**2 < ranks:
+            raise
+        return every
+    return grid
+
+
+def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bool:
+    """Return whether a node of the job has failed."""
+    chips = system.m**2
+    return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
+
+
+def _of_grid(system: System, grid: _Grid) -> System:
+    x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
+    return replace(system, x=x, y=y)
+
+
+def _turned(grid: _Grid, turning_fs: int) -> str:
+    return (
+        f"rails are split anew over {len(grid.columns)} x {len(grid.rows)} nodes (A.5), as optical switches turn in "
+        f"{format_time(seconds(turning_fs))} at most (5.2)"
+    )
+
+
+def _stays(npus: I64, ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of a job of which none has failed: the job stays there, whatever fails elsewhere."""
+    return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)
+
+
+def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, ...]:
+    """Return the dimensions of an axis for a number of nodes: the same ones, or one of another size."""
+    sizes = [group.size for group in groups]
+    if nodes == int(np.prod(sizes)):
+        return groups
+    group = groups[0]
+    what = f"such that {nodes} nodes along {axis} make one dimension"
+    if len(groups) > 1 or (group.wiring == "complete" and (nodes < 2 or group.rails % (nodes - 1))):
+        shown = "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
+        raise must_be(NAME, "rails", what, shown, "so the job cannot go on where a node of it fails; take rings (railx:torus)")
+    return (replace(group, size=nodes),)
+
+
+def _rows(smaller: Topology, broken: FailedParts, of: I64) -> I64:
+    """Return the failed links, by their numbers in the smaller grid."""
+    pairs = {(min(pair), max(pair)) for pair in broken.cables}
+    links = smaller.links
+    ends = zip(of[links.src].tolist(), of[links.dst].tolist(), strict=True)
+    return column([row for row, (a, b) in enumerate(ends) if (min(a, b), max(a, b)) in pairs], np.int64)

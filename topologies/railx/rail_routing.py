@@ -1,0 +1,253 @@
+"""RailX's routing: Algorithm 1 on any setting of the switches, the dragonfly's, and the non-minimal one of 4.1.2.
+
+A hop between nodes is a walk on the mesh to the nearest chip with a suitable rail, then the rail. All X comes before all Y, but
+in the dragonfly, where X comes again. The virtual channel (VC) rises by one with every hop between nodes, so that one VC more
+than the longest route has such hops keeps routes from deadlock. In the non-minimal routing Y follows X on the same VC.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.topology.builders.route_parts import mix, take_turns
+from emu.topology.topology import Router, Routes
+from topologies.railx.rail_wiring import Group, System, strides
+
+_FAR = 2**20  # further than any chip of a mesh
+
+
+class _Walk:
+    """P messages on their way, moved one stage at a time: the place of each, and the links that it has taken."""
+
+    def __init__(self, system: System, src: I64, dst: I64, key: I64) -> None:
+        self.system = system
+        self.node, self.chip = _split(system, src)
+        self.to_node, self.to_chip = _split(system, dst)
+        self.key = key
+        self.flow = take_turns(key, *_offsets(self), *self.chip, *self.to_chip)  # picks one of equally near rails
+        self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
+
+    def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
+        """Take `count` links for each of some pairs: the first link, and then each `step` further."""
+        pair = np.repeat(np.arange(len(who)), count)
+        place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
+        link = first[pair] + step[pair] * place
+        self.taken.append((who[pair], link, np.full(len(pair), virtual, np.int64)))
+
+    def mesh(self, who: I64, to: Sequence[I64], virtual: int) -> None:
+        """Walk inside the node to chip (x, y), x first."""
+        m, cables = self.system.m, self.system.mesh_cables
+        node = self.node[1][who] * self.system.sizes[0] + self.node[0][who]
+        for axis, stride in ((0, 1), (1, m)):
+            here, there = self.chip[axis][who], to[axis]
+            down = there < here
+            x, y = (here - down, self.chip[1][who]) if axis == 0 else (self.chip[0][who], here - down)
+            cable = (node * m + y) * (m - 1) + x if axis == 0 else cables + node * m * (m - 1) + y * m + x
+            self._take(who, 2 * cable + down, np.where(down, -2 * stride, 2 * stride), abs(there - here), virtual)
+            self.chip[axis][who] = there
+
+    def cross(self, who: I64, axis: int, place: I64, port: tuple[I64, I64], virtual: tuple[int, int]) -> None:
+        """Walk to the chip that has a port, then over its rail to a place of the row or column.
+
+        Args:
+            who: The pairs.
+            axis: 0 along X, 1 along Y.
+            place: The place of the node that the rail leads to.
+            port: The rail, and whether it leaves by its - port.
+            virtual: VC of the walk and of the rail.
+        """
+        system, (rail, minus) = self.system, port
+        edge, across = np.where(minus, 0, system.m - 1), rail // system.n
+        self.mesh(who, (edge, across) if axis == 0 else (across, edge), virtual[0])
+        plus_end = np.where(minus, place, self.node[axis][who])  # a rail's cable is the node's whose + port it is at
+        line = self.node[1 - axis][who]
+        node = line * system.sizes[0] + plus_end if axis == 0 else plus_end * system.sizes[0] + line
+        cable = 2 * system.mesh_cables + (axis * system.nodes + node) * system.r + rail
+        self._take(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
+        self.node[axis][who] = place
+        self.chip[axis][who] = system.m - 1 - edge
+
+    def routes(self, virtual: int) -> Routes:
+        """Return all links that were taken, after the last walk to the destination's chip."""
+        self.mesh(np.arange(len(self.key)), self.to_chip, virtual)
+        pair, link, channel = (np.concatenate(parts) for parts in zip(*self.taken, strict=True))
+        order = np.argsort(pair, kind="stable")  # each was taken in the order of the walk
+        start = np.concatenate(([0], np.cumsum(np.bincount(pair, minlength=len(self.key)))))
+        return Routes(column(start, np.int64), column(link[order], np.int32), column(channel[order], np.int16))
+
+
+def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
+    """Return node (X, Y) and chip (x, y)."""
+    node, chip = np.divmod(npu, system.m**2)
+    return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
+
+
+def _offsets(walk: _Walk) -> list[I64]:
+    """Return how far up each logical dimension the destination's node is, modulo its size."""
+    groups = (
+        (axis, *placed)
+        for axis, of in enumerate((walk.system.x, walk.system.y))
+        for placed in zip(of, strides(of), strict=True)
+    )
+    digits = ((walk.node[axis] // stride, walk.to_node[axis] // stride, group.size) for axis, group, stride in groups)
+    return [(there - here) % size for here, there, size in digits]
+
+
+def channels(system: System, *, dragonfly: bool = False) -> int:
+    """Return the number of virtual channels of the minimal routing (4.1.1).
+
+    It is one more than the hops between the nodes farthest apart.
+    """
+    return 1 + (3 if dragonfly else sum(g.hops for g in (*system.x, *system.y)))
+
+
+def minimal(system: System) -> Router:
+    """Return the router of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip."""
+    return partial(_minimal, system)
+
+
+def _minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    walk, virtual = _Walk(system, src, dst, key), 0
+    for axis, groups in enumerate((system.x, system.y)):
+        first = 0
+        for group, stride in zip(groups, strides(groups), strict=True):
+            _cross_group(walk, axis, (group, first, stride), virtual)
+            first, virtual = first + group.rails, virtual + group.hops
+    return walk.routes(virtual)
+
+
+def _cross_group(walk: _Walk, axis: int, placed: tuple[Group, int, int], virtual: int) -> None:
+    """Cross to the destination's digit of one logical dimension."""
+    group, first, stride = placed
+    digit, wanted = (place[axis] // stride % group.size for place in (walk.node, walk.to_node))
+    who = np.flatnonzero(digit != wanted)
+    if group.wiring == "ring":
+        _go_round(walk, axis, placed, who, virtual)
+        return
+    port = _nearest(walk, axis, (group, first), (who, digit[who], wanted[who]))
+    place = walk.node[axis][who] + (wanted - digit)[who] * stride
+    walk.cross(who, axis, place, port, (virtual, virtual + 1))
+
+
+def _go_round(walk: _Walk, axis: int, placed: tuple[Group, int, int], who: I64, virtual: int) -> None:
+    """Go the shorter way round, on one rail all the way."""
+    group, first, stride = placed
+    digit, wanted = (place[axis][who] // stride % group.size for place in (walk.node, walk.to_node))
+    away = (wanted - digit) % group.size
+    minus = _backwards(walk, axis, who, 2 * away - group.size)
+    left = np.where(minus, group.size - away, away)
+    rail = _rail_on(walk, axis, who, first, first + group.rails)
+    for hop in range(group.hops):
+        going = np.flatnonzero(left > hop)
+        here = walk.node[axis][who[going]]
+        digit = here // stride % group.size
+        place = here + ((digit + np.where(minus[going], -1, 1)) % group.size - digit) * stride
+        virtuals = (virtual + hop, virtual + hop + 1)
+        walk.cross(who[going], axis, place, (rail[going], minus[going]), virtuals)
+
+
+def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
+    """Return whether each pair goes by the - port.
+
+    The way with fewer hops between nodes wins, then the one with fewer hops in nodes, then the key's parity decides.
+    """
+    inside = walk.to_chip[axis][who] - walk.chip[axis][who]
+    return np.where(excess, excess > 0, np.where(inside, inside > 0, walk.key[who] % 2)).astype(np.int64)
+
+
+def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
+    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `flow` picks it."""
+    n = walk.system.n
+    line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
+    low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
+    return column(low + walk.flow[who] % (high - low), np.int64)
+
+
+def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
+    """Return a rail of a complete group that leads from one place to another, at the nearest chip; `flow` picks it."""
+    system, (group, first), (who, here, there) = walk.system, placed, asked
+    rail = first + _rails(group, here, there, walk.node[1 - axis][who])
+    minus = np.arange(2)[:, None]
+    along, across = walk.chip[axis][who, None, None], walk.chip[1 - axis][who, None, None]
+    away = abs(along - np.where(minus, 0, system.m - 1)) + abs(across - rail // system.n)
+    each = (len(who), 2 * rail.shape[2])
+    away = np.where(rail < first + group.rails, away, _FAR).reshape(each)
+    near = np.cumsum(away == away.min(axis=1, initial=_FAR, keepdims=True), axis=1)
+    best = (near > walk.flow[who, None] % near[:, -1:]).argmax(axis=1)
+    return rail.reshape(each)[np.arange(len(who)), best], best // rail.shape[2]
+
+
+def _rails(group: Group, here: I64, there: I64, line: I64) -> I64:
+    """Return [P, 2, C] rails of the group that lead there by their + and their - port.
+
+    Numbers from `group.rails` on mean none.
+    """
+    rings = len(group.after)
+    ring = np.stack((group.leads[here, there], group.leads[there, here]), axis=-1)
+    least = (ring - line[:, None] * group.rails) % rings
+    return least[..., None] + np.arange(-(-group.rails // rings)) * rings
+
+
+def minimal_dragonfly(system: System) -> Router:
+    """Return the router: in the row to a column whose Y-rails lead to the destination's row, over one, then in that row."""
+    return partial(_minimal_dragonfly, system)
+
+
+def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    walk = _Walk(system, src, dst, key)
+    (local,), (between,) = system.x, system.y
+    column_taken = _gateway(walk, between, mix(src, dst, key))
+    _cross_row(walk, local, column_taken, 0)
+    who = np.flatnonzero(walk.node[1] != walk.to_node[1])
+    here, there = walk.node[1][who], walk.to_node[1][who]
+    walk.cross(who, 1, there, _nearest(walk, 1, (between, 0), (who, here, there)), (1, 2))
+    _cross_row(walk, local, walk.to_node[0], 2)
+    return walk.routes(3)
+
+
+def _cross_row(walk: _Walk, group: Group, to: I64, virtual: int) -> None:
+    who = np.flatnonzero(walk.node[0] != to)
+    port = _nearest(walk, 0, (group, 0), (who, walk.node[0][who], to[who]))
+    walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
+
+
+def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
+    """Return [P] the column to take.
+
+    It is the source's or the destination's where that leads to the row, else one that the hash picks.
+    """
+    system, (here, there) = walk.system, (walk.node[1], walk.to_node[1])
+    rings, rails = len(group.after), system.sizes[0] * group.rails
+    ring = np.where(chance % 2, group.leads[here, there], group.leads[there, here])
+    ways = np.maximum(1, (rails - ring + rings - 1) // rings)
+    found = (ring + chance // 2 % ways * rings) // group.rails
+    for at in (walk.to_node[0], walk.node[0]):
+        leads = (_rails(group, here, there, at) < group.rails).any(axis=(1, 2))
+        found = np.where(leads, at, found)
+    return np.where(here == there, walk.node[0], found)
+
+
+def nonminimal(system: System) -> Router:
+    """Return the router over a column of nodes that the hash picks, on a HyperX (4.1.2).
+
+    A route takes an X-rail there, a Y-rail, and an X-rail back. The walk to a rail that turns from Y to X is on the next VC
+    already:
+    four VCs, one more than Algorithm 1 has.
+    """
+    return partial(_nonminimal, system)
+
+
+def _nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    walk = _Walk(system, src, dst, key)
+    (row,), (of_column,) = system.x, system.y
+    same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])
+    _cross_row(walk, row, np.where(same, walk.node[0], mix(src, dst, key) % system.sizes[0]), 0)
+    who = np.flatnonzero(walk.node[1] != walk.to_node[1])
+    here, there = walk.node[1][who], walk.to_node[1][who]
+    walk.cross(who, 1, there, _nearest(walk, 1, (of_column, 0), (who, here, there)), (1, 1))
+    who = np.flatnonzero(walk.node[0] != walk.to_node[0])
+    port = _nearest(walk, 0, (row, 0), (who, walk.node[0][who], walk.to_node[0][who]))
+    walk.cross(who, 0, walk.to_node[0][who], port, (2, 2))
+    return walk.routes(3)

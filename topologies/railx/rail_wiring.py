@@ -1,0 +1,244 @@
+"""RailX's wires: m x m chips in a mesh are a node; its rails end in a + and a - port, which optical switches join to rings.
+
+Paper's symbols: m chips along a node's edge, n ports along a chip's, r = m n rails in each of X and Y, k mesh link over port
+bandwidth, R ports of an optical circuit switch (OCS), H_i and H_o hops inside and between nodes. Node (X, Y), X fastest, has
+chips (x, y), x fastest. X-rail a ends on row a // n: its + port is on the last chip of the row, its - port on the first;
+Y-rails are likewise on columns. An OCS of X joins X-rail a of all nodes of a row, one of Y joins Y-rail a of a column (3.2,
+Figure 6).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.decompose import MOST, NONE, directed_cycles
+from emu.errors import InputError, must_be
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.catalogue import Bandwidth, Count, Latency
+from emu.topology.topology import Links, check_link_count
+
+NAME = "railx"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or each node to every other.
+
+    In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to
+    its + port on one of the size - 1 rings and next to its - port on another (Lemma 3.1).
+    """
+
+    wiring: Literal["ring", "complete"]
+    size: int  # nodes
+    rails: int
+
+    @cached_property
+    def after(self) -> I64:
+        """The node that each node's + port leads to, [rings, size]."""
+        nodes = np.arange(self.size)
+        order = nodes[None] if self.wiring == "ring" else directed_cycles(self.size)
+        found = np.empty_like(order)
+        np.put_along_axis(found, order, np.roll(order, -1, axis=1), axis=1)
+        return found
+
+    @cached_property
+    def leads(self) -> I64:
+        """The ring on which one node's + port leads to another, [size, size]; -1 where none does."""
+        found = np.full((self.size, self.size), -1)
+        for ring, after in enumerate(self.after):
+            found[np.arange(self.size), after] = ring
+        return found
+
+    def ring(self, line: I64, rail: I64) -> I64:
+        """Return the ring that a rail of a row or column makes; rails take the rings in turn, over all lines."""
+        return (line * self.rails + rail) % len(self.after)
+
+    @property
+    def hops(self) -> int:
+        """The number of hops between the two nodes farthest apart."""
+        return self.size // 2 if self.wiring == "ring" else 1
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The settings of links and switches, which do not depend on how the switches are set."""
+
+    k: Count = 4  # bandwidth between chips of a node over that of n ports: 2 to 4 suffice (6.3); 400 over 100 GB/s in 6.4
+    radix: Count = 128  # R: ports of an optical switch (3.2)
+    bandwidth: Bandwidth = 50e9  # bandwidth of a port, one direction: 400 Gb/s (6.2)
+    latency: Latency = 10_000_000  # latency of a hop inside a node: 10 ns (6.4)
+    optical: Latency = 300_000_000  # latency of a hop between nodes: 300 ns (6.4)
+    turning: Latency = 6_000_000_000_000  # time of an OCS's turn: at most the 6 ms between two uses (5.2, A.4)
+
+
+@dataclass(frozen=True)
+class System:
+    """The parts of a RailX, and the setting of its optical switches."""
+
+    m: int
+    n: int
+    x: tuple[Group, ...]  # logical dimensions of X, with their rails in order; the last is the fastest digit of a node
+    y: tuple[Group, ...]
+    hardware: Hardware = Hardware()
+
+    @property
+    def r(self) -> int:
+        """The number of rails of a node in each of X and Y."""
+        return self.m * self.n
+
+    @property
+    def mesh_rate(self) -> float:
+        """The bytes per second of a link between chips of a node."""
+        return self.hardware.k * self.n * self.hardware.bandwidth
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of nodes along X and along Y."""
+        return prod(g.size for g in self.x), prod(g.size for g in self.y)
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes of the system."""
+        return prod(self.sizes)
+
+    @property
+    def npus(self) -> int:
+        """The number of chips, N."""
+        return self.nodes * self.m**2
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dims of the numbering of chips: Y, X, then row and column of the mesh."""
+        return (*(g.size for g in self.y), *(g.size for g in self.x), self.m, self.m)
+
+    @property
+    def mesh_cables(self) -> int:
+        """The number of links in all meshes, in each of the two directions."""
+        return self.nodes * self.m * (self.m - 1)
+
+    @property
+    def cables(self) -> int:
+        """The number of full-duplex links: those of the meshes, and a rail of each node in X and in Y."""
+        return 2 * self.mesh_cables + 2 * self.nodes * self.r
+
+
+def check(system: System) -> None:
+    """Check that a system can be built.
+
+    Raises:
+        InputError: R is odd, a line has more nodes than an OCS has pairs of ports, rails do not close, an all-to-all has 4 or 6
+            nodes, a dimension has 1, or there are more links than a topology holds.
+    """
+    radix = system.hardware.radix
+    if radix % 2:
+        raise must_be(NAME, "radix", "even, as a node has two ports on an OCS", radix)
+    for axis, groups, size in zip("XY", (system.x, system.y), system.sizes, strict=True):
+        for group in groups:
+            _check_group(group)
+        if sum(g.rails for g in groups) != system.r:
+            what = f"m n = {system.r} in all"
+            raise must_be(NAME, f"rails along {axis}", what, sum(g.rails for g in groups))
+        if size > radix // 2:
+            what = f"at most {radix // 2}, as each takes 2 of the {radix} ports of an OCS"
+            raise must_be(NAME, f"nodes along {axis}", what, size)
+    check_link_count(NAME, 2 * system.cables)
+
+
+def _check_group(group: Group) -> None:
+    for what, number, least in (("nodes", group.size, 2), ("rails", group.rails, 1)):
+        if number < least:
+            raise must_be(NAME, f"{what} of a dimension", f"{least} or more", number)
+    if group.wiring == "ring":
+        return
+    if group.size in NONE:
+        rings = f"{group.size - 1} rings cannot join {group.size} nodes, each to each other by a + and a - port"
+        raise InputError(f"{NAME}: {rings} (Lemma 3.1 has all numbers but {NONE[0]} and {NONE[1]}); take another, or a ring")
+    if group.size > MOST and group.size % 2 == 0:
+        raise must_be(NAME, "nodes of an all-to-all", f"at most {MOST} where even", group.size)
+
+
+def links_of(system: System) -> tuple[Links, dict[str, int]]:
+    """Return the links and the bill.
+
+    Cables in order: meshes along x (node, y, x), along y (node, y, x), X-rails (node, rail), Y-rails; a rail's cable runs from
+    the + port of that node.
+    """
+    chip = np.arange(system.npus).reshape(system.nodes, system.m, system.m)
+    hardware = system.hardware
+    mesh = [
+        Cables("link in a node", a, b, system.mesh_rate, hardware.latency, 0)
+        for a, b in ((chip[:, :, :-1], chip[:, :, 1:]), (chip[:, :-1], chip[:, 1:]))
+    ]
+    rails = [
+        Cables("link through an OCS", a, b, hardware.bandwidth, hardware.optical, 1 + axis)
+        for axis, (a, b) in enumerate(rail_ends(system, axis) for axis in (0, 1))
+    ]
+    links, bought = wire(NAME, [*mesh, *rails])
+    ports = 4 * system.r * system.nodes
+    parts = {"NPU": system.npus, "OCS": sum(system.sizes) * system.r, "optical transceiver": ports, "fibre": ports}
+    return links, {**parts, **bought}
+
+
+def after(system: System, axis: int) -> I64:
+    """Return [lines, places, r] the place that the + port of each node's rail leads to.
+
+    The place is along the node's row (axis 0) or column (1).
+    """
+    groups = (system.x, system.y)[axis]
+    place, line = np.arange(system.sizes[axis])[:, None], np.arange(system.sizes[1 - axis])[:, None, None]
+    return np.concatenate([_follow(g, s, place, line) for g, s in zip(groups, strides(groups), strict=True)], axis=2)
+
+
+def _follow(group: Group, stride: int, place: I64, line: I64) -> I64:
+    digit = place // stride % group.size
+    return place + (group.after[group.ring(line, np.arange(group.rails)), digit] - digit) * stride
+
+
+def strides(groups: Sequence[Group]) -> list[int]:
+    """Return the stride of each group's digit in a node's place along X or Y."""
+    return [prod(g.size for g in groups[i + 1 :]) for i in range(len(groups))]
+
+
+def circuits(system: System, axis: int) -> I64:
+    """Return [lines, r, 2 places] the port to which each OCS of X (axis 0) or Y (1) sends the light from each of its ports.
+
+    Port 2i is the + port of the i-th node of the row or column, port 2i + 1 its - port.
+    """
+    there = after(system, axis).transpose(0, 2, 1)
+    ports = np.empty((*there.shape[:2], 2 * there.shape[2]), np.int64)
+    ports[..., ::2] = 2 * there + 1
+    np.put_along_axis(ports, 2 * there + 1, np.broadcast_to(2 * np.arange(there.shape[2]), there.shape), axis=2)
+    return ports
+
+
+def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
+    """Return the chips at a rail's + port and at the - port that its circuit leads to, [nodes, r] and [nodes, r]."""
+    there = after(system, axis)
+    place, line = np.arange(there.shape[1])[:, None], np.arange(there.shape[0])[:, None, None]
+    across = np.arange(system.r) // system.n
+    a = chip_at(system, axis, line, place, system.m - 1, across)
+    b = chip_at(system, axis, line, there, 0, across)
+    return _by_node(system, axis, a, there.shape), _by_node(system, axis, b, there.shape)
+
+
+def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
+    """Return [nodes, r] from [lines, places, r]; nodes are numbered row by row."""
+    whole = np.broadcast_to(chips, shape)
+    return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, system.r)
+
+
+def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across: I64) -> I64:
+    """Return the chip at a place of a row (axis 0) or column (1) of nodes, and in its node along and across that axis."""
+    (X, x), (Y, y) = ((place, along), (line, across)) if axis == 0 else ((line, across), (place, along))
+    return ((Y * system.sizes[0] + X) * system.m + y) * system.m + x
+
+
+def shifts(system: System) -> list[I64]:
+    """Return the symmetries that move chips one node further round each logical dimension that is a ring."""
+    chip, groups = np.arange(system.npus).reshape(system.dims), (*system.y, *system.x)
+    return [np.roll(chip, -1, axis).ravel() for axis, group in enumerate(groups) if group.wiring == "ring"]

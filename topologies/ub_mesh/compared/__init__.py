@@ -1,5 +1,0 @@
-"""What UB-Mesh is held against (6.2): other `racks`, SuperPods of them, and the `clos` of 8192 NPUs."""
-
-from topologies.ub_mesh.compared import clos, racks, superpods
-
-__all__ = ["clos", "racks", "superpods"]

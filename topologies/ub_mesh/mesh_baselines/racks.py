@@ -1,0 +1,149 @@
+"""The racks with which UB-Mesh's rack is compared: 1D-FM-A, 1D-FM-B and Clos of Figure 16.
+
+Source: UB-Mesh 6.2 and Table 6. Racks of Y boards of X NPUs; every cable is an x4, on boards a full mesh of x4 but for Clos.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.errors import must_be
+from emu.topology.builders.wiring import Cables, wire
+from emu.topology.catalogue import Dims, Invariants, topology
+from emu.topology.paths.shortest import shortest
+from emu.topology.topology import Topology
+from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, pairs, rates
+
+_SOURCE = f"{SOURCE}, 6.2 and Figure 16"
+_RACK = (8, 8)
+_EXAMPLES = ("", "dims=2x4,lane_rate=50Gb/s", "dims=3x2,latency=1us")
+_CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each with 8 NPUs at x4
+
+
+class _Tier(NamedTuple):
+    """The switches of one kind in a rack, and the NPUs on each."""
+
+    part: str  # name in the bill
+    cable: str
+    npus: I64  # [switches, NPUs]
+    carries: bool  # whether it carries NPU-to-NPU traffic of the rack
+
+
+def _boards(dims: tuple[int, ...], of_each: int) -> I64:
+    """Return [boards * of_each, X] the NPUs of a board, once for each of its switches."""
+    y, x = dims
+    return np.repeat(np.arange(y * x).reshape(y, x), of_each, axis=0)
+
+
+def _all(dims: tuple[int, ...], switches: int) -> I64:
+    return np.tile(np.arange(dims[0] * dims[1]), (switches, 1))
+
+
+def _places(dims: tuple[int, ...], of_each: int) -> I64:
+    """Return [X * of_each, boards] the NPUs of equal place on all boards."""
+    y, x = dims
+    return np.repeat(np.arange(y * x).reshape(y, x).T, of_each, axis=0)
+
+
+def _tiers_a(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("LRS", f"link NPU to LRS x{X4}", _places(dims, 4), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 4), carries=False),
+    ]
+
+
+def _tiers_b(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 8), carries=True),
+        _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
+    ]
+
+
+def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
+    return [
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 16), carries=True),
+        _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
+    ]
+
+
+_Tiers = Callable[[tuple[int, ...]], list[_Tier]]  # dims -> tiers
+_LANES_UP = {"LRS": LRS_LANES, "HRS": HRS_LANES // 2}  # an HRS has as many lanes out of the rack as into it
+
+
+def _check(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> None:
+    for tier in tiers:
+        if X4 * tier.npus.shape[1] > _LANES_UP[tier.part]:
+            what = f"at most {_LANES_UP[tier.part]}"
+            raise must_be(name, f"lanes of an {tier.part} to NPUs", what, X4 * tier.npus.shape[1], "take smaller racks")
+    used = X4 * _degree(dims, tiers, meshed)
+    if used > NPU_LANES:
+        raise must_be(name, "an NPU's lanes", f"at most {NPU_LANES}", used, "take smaller boards")
+
+
+def _degree(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> int:
+    return (dims[1] - 1) * meshed + sum(tier.npus.size // (dims[0] * dims[1]) for tier in tiers)
+
+
+def _two(name: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+    if len(dims) != 2:
+        raise must_be(name, "dims", "2 sizes joined by x, of Y, X", "x".join(map(str, dims)))
+    return dims
+
+
+def _rack(name: str, of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Topology:
+    tiers = of(_two(name, dims))
+    _check(name, dims, tiers, meshed)
+    n = dims[0] * dims[1]
+    boards, (low, high) = np.arange(n).reshape(dims), pairs(dims[1])
+    laid = [Cables(f"link x{X4}", boards[:, low], boards[:, high], lane.x4, lane.latency, 0)] if meshed else []
+    first = n
+    for tier in tiers:
+        switches = first + np.arange(len(tier.npus))
+        laid.append(Cables(tier.cable, tier.npus, switches[:, None], lane.x4, lane.latency, len(laid)))
+        first += len(switches)
+    links, bill = wire(name, laid)
+    relays = np.concatenate([np.full(n, meshed), *(np.full(len(tier.npus), tier.carries) for tier in tiers)])
+    parts = {"NPU": n} | {tier.part: len(tier.npus) for tier in tiers}
+    named = (*(["X, NPUs of a board x4"] if meshed else []), *(tier.cable.removeprefix("link ") for tier in tiers))
+    words = (*rates(lane), *_words(dims, tiers, meshed))
+    return Topology(name, n, first, links, shortest(links, first, relays), dims, parts | bill, words, named, relays=relays)
+
+
+def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str, ...]:
+    idle = [tier.part for tier in tiers if not tier.carries]
+    used = X4 * _degree(dims, tiers, meshed)
+    return (
+        f"{', '.join(f'an {t.part} has {t.npus.shape[1]} NPUs at x{X4}' for t in tiers)}; {used} of an NPU's {NPU_LANES} "
+        "lanes are used (how they are cabled is not printed)",
+        f"{' and '.join(idle)} carry no message of the rack: they lead to {'CPUs' if 'LRS' in idle else 'other racks'}",
+    )
+
+
+def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
+    (y, x), tiers = dims, of(dims)
+    degree = _degree(dims, tiers, meshed)
+    links = meshed * y * x * (x - 1) + 2 * sum(tier.npus.size for tier in tiers)
+    switches = sum(len(tier.npus) for tier in tiers)
+    nearest = all(tier.carries or tier.npus.shape[1] == x for tier in tiers)  # else idle switches would be a shorter path
+    return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * lane.x4)
+
+
+@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_a, True))
+def rack_a(dims: Dims = _RACK, *, lane: Lane) -> Topology:
+    """Link boards in full meshes and join NPUs of equal place by LRS (32 a rack), x16 out of the rack by 4 HRS: 1D-FM-A."""
+    return _rack("ub-mesh:rack-1d-fm-a", _tiers_a, True, dims, lane)
+
+
+@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_b, True))
+def rack_b(dims: Dims = _RACK, *, lane: Lane) -> Topology:
+    """Link boards in full meshes and join all NPUs by 8 HRS, which lead out of the rack too; 16 LRS for CPUs: 1D-FM-B."""
+    return _rack("ub-mesh:rack-1d-fm-b", _tiers_b, True, dims, lane)
+
+
+@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_clos, False))
+def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> Topology:
+    """Join each NPU to all 16 HRS of a rack of the Clos, without links between NPUs; 16 LRS for CPUs."""
+    return _rack("ub-mesh:rack-clos", _tiers_clos, False, dims, lane)

@@ -1,0 +1,161 @@
+"""All-path routing: the short simple paths of an nD full mesh, and the virtual lane of each hop so that none can deadlock.
+
+Source: UB-Mesh 4.1. TFC, its own rule for the lanes, is not published (4.1.3). The rule here is proved by a channel-dependency
+graph: on a lane, the last dimension comes first, and inside a dimension a path goes down, never up again. A path that breaks
+this takes the next lane from there on, so that waits on a lane go one way only.
+
+A pair takes those of these paths that share no link, with an equal part of its traffic on each, as the multi-path collectives
+do (5.1: a part in proportion to the bandwidth of the path's slowest link). A path that shares a link with a shorter one would
+add no bandwidth. Letters: P pairs, D dimensions, H hops.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emu.arrays import I64
+from emu.errors import must_be
+
+LANES = 2  # virtual lanes that a port has (4.1.3)
+_TABLED = 2**18  # up to this many walks, all are cached, because routers need them again and again
+
+Node = tuple[int, ...]  # a digit for each dimension
+
+
+def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[tuple[Node, ...]]:
+    """Return every simple path from `src` to `dst` that is at most `detours` hops longer than the shortest, shortest first.
+
+    Args:
+        dims: Nodes of the full mesh along each dimension.
+        src: Digits, one a dimension.
+        dst: Other digits.
+        detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
+
+    Raises:
+        InputError: The digits do not belong to such a mesh, or `detours` is below 0.
+    """
+    for node in (src, dst):
+        if len(node) != len(dims) or not all(0 <= d < size for d, size in zip(node, dims, strict=True)):
+            raise must_be("ub-mesh paths", "a node", f"digits below {'x'.join(map(str, dims))}", node)
+    if detours < 0:
+        raise must_be("ub-mesh paths", "detours", "0 or more", detours)
+    return sorted(_extend(dims, (src,), dst, _apart(src, dst) + detours), key=len)
+
+
+def _apart(a: Node, b: Node) -> int:
+    return sum(x != y for x, y in zip(a, b, strict=True))
+
+
+def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -> Iterator[tuple[Node, ...]]:
+    here = path[-1]
+    if here == dst:
+        yield path
+        return
+    for axis, size in enumerate(dims):
+        for digit in range(size):
+            ahead = (*here[:axis], digit, *here[axis + 1 :])
+            if ahead not in path and _apart(ahead, dst) < hops:
+                yield from _extend(dims, (*path, ahead), dst, hops - 1)
+
+
+def lanes(path: ArrayLike) -> I64:
+    """Return [..., H] the virtual lane of each hop of paths [..., H + 1, D]: the lowest that the rule allows."""
+    step = np.diff(np.asarray(path, np.int64), axis=-2)
+    axis = np.argmax(step != 0, axis=-1)
+    down = np.min(step, axis=-1, initial=0) < 0
+    before = np.concatenate((np.full((*axis.shape[:-1], 1), step.shape[-1]), axis[..., :-1]), axis=-1)
+    fell = np.concatenate((np.zeros((*down.shape[:-1], 1), np.bool_), down[..., :-1]), axis=-1)
+    breaks = (axis > before) | ((axis == before) & fell & ~down)
+    found: I64 = np.cumsum(breaks & (step != 0).any(axis=-1), axis=-1)
+    return found
+
+
+def drop_excess_lanes(found: Sequence[tuple[Node, ...]], virtual: int = LANES) -> list[tuple[Node, ...]]:
+    """Return the paths that need no more virtual lanes than there are."""
+    return [path for path in found if lanes(path).max(initial=0) < virtual]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MeshPaths:
+    """The paths between the nodes of a mesh as columns; pairs that lie equally to each other have equal paths.
+
+    Letters: M nodes, W paths, H hops at most.
+    """
+
+    dims: tuple[int, ...]
+    start: I64  # [M + 1] where the paths of each offset (in C order) begin
+    offset: I64  # [W, H + 1, D] offset of each node from the first; the last node is repeated
+
+    def between(self, src: I64, dst: I64) -> tuple[I64, I64]:
+        """Return the first path from each source to its destination, and how many there are, [P] and [P]."""
+        digits = zip(*(np.unravel_index(end, self.dims) for end in (src, dst)), self.dims, strict=True)
+        apart = np.ravel_multi_index([(there - here) % size for here, there, size in digits], self.dims)
+        return self.start[apart], self.start[apart + 1] - self.start[apart]
+
+    def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
+        """Return the nodes of some paths from some nodes [P, H + 1] and the virtual lane of each hop [P, H].
+
+        The last node of a path is repeated.
+        """
+        nodes, n_ways = len(self.start) - 1, len(self.offset)
+        if nodes * n_ways > _TABLED:
+            return _walked(self, src, way)
+        every, at = _every_walk(self), src * n_ways + way
+        return every[0][at], every[1][at]
+
+
+def _walked(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
+    here = np.stack(np.unravel_index(src, known.dims), axis=-1)[:, None]
+    digits = (here + known.offset[way]) % np.array(known.dims)
+    return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), known.dims), lanes(digits)
+
+
+@cache
+def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
+    """Return the walk from each node by each path, nodes first."""
+    return _walked(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
+
+
+@cache
+def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
+    """Return the paths of a mesh: those that have enough lanes wherever they begin, and that share no link with an earlier one.
+
+    The shortest come first, and of these the ones that need the fewest lanes: along the last dimension, then the one before it.
+
+    Args:
+        dims: Nodes of the full mesh along each dimension.
+        detours: 0 is shortest-path routing, 1 is UB-Mesh's detour.
+    """
+    nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
+    every, size = np.array(nodes), len(dims) + detours + 1
+    found = [_apart_from_one_another(_usable_anywhere(every, paths(dims, nodes[0], dst, detours))) for dst in nodes]
+    rows = [_padded(path, size) for between in found for path in between]
+    return MeshPaths(dims, np.cumsum([0, *map(len, found)]), np.array(rows))
+
+
+def _usable_anywhere(nodes: I64, found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Return the paths that stay usable under a translation by any node, sorted by their hops and lanes."""
+    dims = nodes[-1] + 1
+    most = [int(lanes((nodes[:, None] + np.array(path)) % dims).max(initial=0)) for path in found]
+    fit = sorted((len(path), lane, i) for i, (path, lane) in enumerate(zip(found, most, strict=True)) if lane < LANES)
+    return [found[i] for _, _, i in fit]
+
+
+def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Return each path that has no link of an earlier returned path."""
+    taken: set[tuple[Node, Node]] = set()
+    kept = []
+    for path in found:
+        hops = set(pairwise(path))
+        if not hops & taken:
+            kept.append(path)
+            taken |= hops
+    return kept
+
+
+def _padded(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
+    return path + (path[-1],) * (size - len(path))

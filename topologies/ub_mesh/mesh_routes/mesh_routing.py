@@ -1,0 +1,249 @@
+"""Routes of UB-Mesh by arithmetic: over NPUs inside a rack; out of it by a plane of LRS, over racks or HRS, and down again.
+
+The plane, the LRS that leads out, and the path across racks are taken in turn: over the NPUs of one rack, over those of the
+other, over the channels; a hash of how the racks lie and of the group says which comes first. So an all-to-all loads all cables
+evenly, and a shift of both ends shifts the route. Among the paths across, HRS count as many times as a rack has cables to them
+for one to another rack. A pair with a switch or a backup NPU at an end takes any shortest path. Letter: P pairs.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool, column
+from emu.topology.builders.route_parts import between_npus, take_turns
+from emu.topology.paths.shortest import shortest
+from emu.topology.topology import Links, Router, Routes
+from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
+from topologies.ub_mesh.mesh_routes.inside import lane_routes, walk_paths
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Strategy
+from topologies.ub_mesh.parts import SPARES, MeshPlan, pair
+from topologies.ub_mesh.wires import cables
+
+
+def relays(plan: MeshPlan) -> Bool:
+    """Return [nodes] whether each node relays: switches do, and NPUs (3.3.1), but not backup NPUs, which wait."""
+    return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
+
+
+def router(plan: MeshPlan, links: Links, routing: str = BASELINE) -> Router:
+    """Return the router of a plan over its links.
+
+    Args:
+        plan: The sizes.
+        links: The links of `wires.cables`.
+        routing: One of `strategy.STRATEGIES`.
+    """
+    counts = [len(kind.ends[0]) for kind in cables(plan).values()]
+    first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
+    strategy = STRATEGIES[routing]
+    inside, between = (mesh_paths(dims, strategy.detours) for dims in (plan.dims[-2:], plan.five[1:3]))
+    numbered = {name: int(cable) for name, cable in first.items()}
+    known = _RouteTables(plan, numbered, strategy, inside, between if plan.meshed else None)
+    return between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
+
+
+_Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its virtual lane
+
+
+class _RouteTables(NamedTuple):
+    """The tables from which a route is computed."""
+
+    plan: MeshPlan
+    first: dict[str, int]  # the first cable of each kind
+    strategy: Strategy
+    inside: MeshPaths  # between NPUs of a rack
+    ways: MeshPaths | None  # between racks of a pod
+
+
+class _Ends(NamedTuple):
+    """The digits of one end of each pair."""
+
+    rack: I64  # number of the rack over all pods
+    y: I64
+    x: I64
+
+
+def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
+    a, b = _ends(known.plan, src), _ends(known.plan, dst)
+    turn, near, far = _turn(known.plan, a, b, key), a.rack == b.rack, _far(known.plan, a, b)
+    kinds = ((near, _inside, key), (~near & ~far, _outside, turn), (far, _beyond, turn))
+    return lane_routes(
+        *_table(len(src), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
+    )
+
+
+def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I64, I64]:
+    """Return the link of each hop, -1 where there is none, and its virtual lane, [P, H] and [P, H].
+
+    They are put together from the hops of several kinds of pairs.
+    """
+    most = max(len(hops) for _, hops in kinds)
+    link, lane = np.full((count, most), -1), np.zeros((count, most), np.int64)
+    for rows, hops in kinds:
+        for i, (links, lanes) in enumerate(hops):
+            link[rows, i], lane[rows, i] = links, lanes
+    return link, lane
+
+
+def _ends(plan: MeshPlan, npu: I64) -> _Ends:
+    y, x = plan.dims[-2:]
+    return _Ends(npu // plan.rack, npu // x % y, npu % x)
+
+
+def _of(ends: _Ends, rows: Bool) -> _Ends:
+    return _Ends(*(digit[rows] for digit in ends))
+
+
+def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
+    """Return [P] the turn of each pair among all paths out of its rack and on."""
+    y, x = plan.dims[-2:]
+    racks = [np.unravel_index(end.rack, plan.standing) for end in (a, b)]
+    apart = [(there - here) % size for here, there, size in zip(*racks, plan.standing, strict=True)]
+    found: I64 = take_turns(key, *apart) + (b.x - a.x) % x * y + (b.y - a.y) % y
+    return found
+
+
+def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
+    """Return [P] one of the LRS of all planes that lead out: boards begin a plane further each, NPUs of a board an LRS."""
+    x = plan.dims[-1]
+    plane, lrs = np.divmod(turn % (plan.planes * x), x)
+    found: I64 = (plane + a.y * planes_a_board(plan)) % plan.planes * x + (lrs + a.x) % x
+    return found
+
+
+def planes_a_board(plan: MeshPlan) -> int:
+    """Return the number of planes by which the next board begins further, so that after the last board comes the first."""
+    return plan.planes // gcd(plan.planes, plan.dims[-2])
+
+
+def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
+    """Return [P] the cable's link in one direction or the other, -1 where the pair does not take it."""
+    return np.where(taken, 2 * cable + back, -1)
+
+
+def _inside(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
+    """Return the hops of pairs within one rack."""
+    x = known.plan.dims[-1]
+    nodes, lanes = walk_paths(known.inside, a.y * x + a.x, b.y * x + b.x, key * known.strategy.by_channel)
+    hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
+    return [(_relay(known, a.rack, here, there), lane) for here, there, lane in hops]
+
+
+def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
+    """Return [P] the link from an NPU of a rack to another of its board or its place."""
+    y, x = known.plan.dims[-2:]
+    along_x = (rack * y + here // x) * (x * (x - 1) // 2) + pair(x, here % x, there % x)
+    along_y = (rack * x + here % x) * (y * (y - 1) // 2) + pair(y, here // x, there // x)
+    cable = np.where(here // x == there // x, known.first["X"] + along_x, known.first["Y"] + along_y)
+    return _link(cable, here > there, here != there)
+
+
+def _outside(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+    """Return the hops of pairs of two racks of a SuperPod.
+
+    They go to the board's LRS, to one that leads out, across, and down likewise.
+    """
+    plan = known.plan
+    rounds, place = np.divmod(turn, plan.planes * plan.dims[-1])
+    out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # so a few channels take several paths
+    up, down = ([_link(cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
+    lane = np.zeros_like(out)
+    return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn), *((d, lane) for d in down[::-1])]
+
+
+def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
+    """Return [P] the cables from an NPU to its board's LRS and on to the LRS `out`, of those of all planes that lead out."""
+    y, x = known.plan.dims[-2:]
+    board = (end.rack * known.plan.planes + out // x) * y + end.y
+    return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
+
+
+def _across(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
+    """Return the hops from rack to rack, over racks of the pod or over an HRS."""
+    plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
+    if known.ways is not None:
+        size = plan.five[1] * plan.five[2]
+        first, count = known.ways.between(a % size, b % size)
+        count = np.where(a // size == b // size, count, 0)
+        pick = ~turn % (count + plan.uplinks * (known.strategy.borrow | (count == 0)))  # HRS first, alpha before Z
+        over = pick >= count
+        nodes, lanes = known.ways.walk(a % size, first + np.where(over, 0, pick))
+        hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
+        found = [(_step(known, a // size, here, there, out, ~over), lane) for here, there, lane in hops]
+        pick = pick - count
+    return found + _over(known, a, b, out, pick, over) if plan.uplinks else found
+
+
+def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
+    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column."""
+    plan = known.plan
+    _, column_, row, _, x = plan.five
+    exits = plan.planes * x
+    in_row = here // row == there // row
+    along_z = (pod * column_ + here // row) * exits + out
+    along_a = (pod * row + here % row) * exits + out
+    z = known.first["Z"] + along_z * (row * (row - 1) // 2) + pair(row, here % row, there % row)
+    alpha = known.first["alpha"] + along_a * (column_ * (column_ - 1) // 2) + pair(column_, here // row, there // row)
+    return _link(np.where(in_row, z, alpha), here > there, taken & (here != there))
+
+
+def _over(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
+    """Return the two hops by one of the HRS to which LRS `out` of every rack is cabled."""
+    plan = known.plan
+    of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
+    lane = np.zeros_like(out)
+    return [(_link(known.first["pods"] + cable, back, taken), lane) for cable, back in zip(of_rack, (False, True), strict=True)]
+
+
+def _far(plan: MeshPlan, a: _Ends, b: _Ends) -> Bool:
+    """Return [P] whether each pair is in two SuperPods."""
+    size = plan.racks // plan.superpods
+    return column(a.rack // size != b.rack // size, np.bool_)
+
+
+def _beyond(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+    """Return the hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and down likewise.
+
+    LRS are taken in turn as those that lead out are; spines in turn over the racks of the sender's SuperPod.
+    """
+    plan = known.plan
+    if not plan.beyond:
+        return []
+    lane = np.zeros_like(turn)
+    turn, spare = np.divmod(turn, plan.planes * SPARES)
+    plane = (spare // SPARES + a.y * planes_a_board(plan)) % plan.planes
+    out = plane * SPARES + (spare + a.x * spares_a_place(plan)) % SPARES
+    spine = _shifted(plan.standing[1:], a.rack % plan.spines, turn % plan.spines)
+    up, down = ([_link(cable, back) for cable in _ascend(known, end, out, spine)] for end, back in ((a, False), (b, True)))
+    return [(link, lane) for link in (*up, *down[::-1])]
+
+
+def spares_a_place(plan: MeshPlan) -> int:
+    """Return the number of LRS for CPUs by which the next NPU of a board begins further.
+
+    With that number, the first NPU comes after the last.
+    """
+    return SPARES // gcd(SPARES, plan.dims[-1])
+
+
+def _shifted(dims: tuple[int, ...], here: I64, far: I64) -> I64:
+    """Return [P] the number at offset `far` from `here`, digit by digit, modulo each dimension."""
+    digits = zip(np.unravel_index(here, dims), np.unravel_index(far, dims), dims, strict=True)
+    return np.ravel_multi_index([(a + b) % size for a, b, size in digits], dims)
+
+
+def _ascend(known: _RouteTables, end: _Ends, out: I64, spine: I64) -> list[I64]:
+    """Return [P] each: the cables from an NPU to its board's LRS, to the LRS for CPUs `out`, on to its leaf and to a spine."""
+    plan, first = known.plan, known.first
+    y, x = plan.dims[-2:]
+    plane, ports = end.rack * plan.planes + out // SPARES, plan.planes * SPARES
+    leaf = end.rack // plan.spines * ports + out
+    port = end.rack * ports + out
+    up = first["up"] + (plane * y + end.y) * x + end.x
+    spare = first["spare"] + (plane * (y + x) + end.y) * SPARES + out % SPARES
+    cpu = [first["cpu"] + port] if plan.cpus else []
+    return [up, spare, *cpu, first["nic"] + port, first["spine"] + leaf * plan.spines + spine]
