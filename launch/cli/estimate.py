@@ -17,7 +17,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.live.script import faults_of, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,

@@ -14,7 +14,7 @@ from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,

@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import column
 from emu.backend.rank.call import Call, Members
 from emu.collective.operation import OPERATIONS, ROUTED, operation
-from emu.trace.lines import Lines, noted
+from emu.trace.request_lines import Lines, lines_entry
 from emu.trace.trace import PARTS, Events, Group, Trace
 
 _TYPES = (
@@ -122,5 +122,5 @@ def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,
         column(peaks, np.int64).reshape(-1, len(PARTS)),
-        (*meta, *noted([n.lines for n in first])),
+        (*meta, *lines_entry([n.lines for n in first])),
     )

@@ -12,7 +12,7 @@ from emu.arrays import I64, Bool, column
 from emu.backend.rank.notes import Notes
 from emu.cluster.fake.rank import Mesh, Seen
 from emu.errors import InputError
-from emu.trace.lines import noted
+from emu.trace.request_lines import lines_entry
 from emu.trace.report.phases import STAGES
 from emu.trace.trace import PARTS, Group, Kind, Trace
 
@@ -150,7 +150,7 @@ def trace_of(seen: Sequence[Seen], of: I64, meta: Sequence[tuple[str, str]] = ()
         tuple(Group(axis, ranks) for axis, ranks in groups),
         tuple(group_of),
         column([peaks[number] for number in firsts], np.int64).reshape(-1, len(PARTS)),
-        (*meta, *noted([notes.lines for notes in firsts.values()])),
+        (*meta, *lines_entry([notes.lines for notes in firsts.values()])),
     )
 
 

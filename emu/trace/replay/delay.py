@@ -140,13 +140,13 @@ class Entries(NamedTuple):
 NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 3)
 
 
-def entered_apart(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
+def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
     """Return the instances that some member could have entered before another; columns as of a `Replayed`."""
     apart = entries.came(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
 
-def had_links_alone(placed: Sequence[tuple[Delay, int]], graph: Graph, timeline: Timeline) -> bool:
+def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, timeline: Timeline) -> bool:
     """Whether nothing else crossed a link that a delay stands for while it lasted.
 
     Args:

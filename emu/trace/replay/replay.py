@@ -28,13 +28,13 @@ from emu.fabric.symmetric import domain_of
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
-from emu.trace.check import check_trace
+from emu.trace.validation import check_trace
 from emu.trace.device.device import Device
-from emu.trace.meet.batch import Batch, What, batches_of, communicators
-from emu.trace.meet.meet import meetings_of
-from emu.trace.order import computes, order_of
+from emu.trace.matching.call_batch import CallBatch, BatchKey, batches_of, communicators
+from emu.trace.matching.matcher import matched_calls
+from emu.trace.event_order import computes, order_of
 from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
-from emu.trace.split import block_counts
+from emu.trace.split_sizes import block_counts
 from emu.trace.trace import Trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
@@ -52,7 +52,7 @@ class Service(NamedTuple):
     by: Served
 
 
-class Instance(NamedTuple):
+class ReplayInstance(NamedTuple):
     """One collective on some groups, or one message between each of some pairs, in the graph."""
 
     piece: Piece | Delay | None  # None: one task of it stands for all messages
@@ -60,7 +60,7 @@ class Instance(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Replayed:
+class ReplayGraph:
     """A trace as a graph, and where its events are in it; origins are rows of the owner's role."""
 
     graph: Graph
@@ -71,7 +71,7 @@ class Replayed:
     meeting: (
         I32  # [X] a number that the requests of all members of one collective, or both ends of one message, share; -1: none
     )
-    instances: tuple[Instance, ...]
+    instances: tuple[ReplayInstance, ...]
     services: tuple[Service, ...]  # each different one once
     assumptions: tuple[str, ...]
     timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
@@ -88,7 +88,7 @@ def replay(
     dtype: str,
     *,
     every_rank: bool = False,
-) -> Replayed:
+) -> ReplayGraph:
     """Lay a trace on a fabric.
 
     A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
@@ -108,11 +108,11 @@ def replay(
         InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
         SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
-    laying = Laying.of(trace, choice, topology, placement, device, dtype)
+    laying = TraceLayout.of(trace, choice, topology, placement, device, dtype)
     return laying.replayed(laying.domain() if not every_rank else None)
 
 
-def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
+def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
     """Which event a task of a replay is of, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
     of = bisect_right([each.first for each in replayed.instances], task) - 1
     events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
@@ -126,7 +126,7 @@ def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
     return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
-class Laying:
+class TraceLayout:
     """What is known of a trace on a fabric before it is a graph; see `replay`."""
 
     @staticmethod
@@ -138,13 +138,13 @@ class Laying:
         device: Device,
         dtype: str,
         speed: F64 | None = None,
-    ) -> "Laying":
+    ) -> "TraceLayout":
         """Arguments and errors as of `replay`; `speed` [N] is the share of the device's speed that each rank has."""
         check_trace(trace)
         if len(placement) != trace.n_ranks:
             raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
         shares = np.ones(trace.n_ranks) if speed is None else speed
-        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
+        return TraceLayout(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
 
     def __init__(
         self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str, speed: F64
@@ -154,7 +154,7 @@ class Laying:
         sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.numbers = communicators(trace.groups)
-        meetings = meetings_of(trace, dtype)
+        meetings = matched_calls(trace, dtype)
         self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
         laid: dict[object, Laid] = {}
         keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
@@ -192,7 +192,7 @@ class Laying:
         domain: Domain | None,
         pieces: Mapping[Laid, Piece] | None = None,
         delays: Mapping[int, Delay] = MappingProxyType({}),
-    ) -> Replayed:
+    ) -> ReplayGraph:
         """The whole trace, by the ranks that stand for all.
 
         Args:
@@ -212,7 +212,7 @@ class Laying:
         begins, ends, instance, meeting = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.meeting))
         laid = (self.first_event, begins, ends, instance, meeting, instances)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
-        return Replayed(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
+        return ReplayGraph(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
@@ -240,7 +240,7 @@ class Laying:
             where = timed[roles[rank]] + self.first_event[rank]
             self.begins[where] = self.ends[where] = tasks[stands]
 
-    def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[Instance]:
+    def _meet(self, builder: Builder, pieces: Mapping[Laid, Piece], delays: Mapping[int, Delay]) -> Iterator[ReplayInstance]:
         meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
         for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
@@ -251,15 +251,15 @@ class Laying:
             if number in delays:
                 begins, ends = delays[number].add(builder)
                 self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
-                yield Instance(delays[number], int(ends[0]))
+                yield ReplayInstance(delays[number], int(ends[0]))
                 continue
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
             owner[member], origin[member] = ranks, rows
             first = builder.piece(piece, owner, origin)
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
-            yield Instance(piece, first)
+            yield ReplayInstance(piece, first)
 
-    def _lay(self, batch: Batch) -> Laid:
+    def _lay(self, batch: CallBatch) -> Laid:
         return lay_request(batch.what, self.topology, self.placement[batch.ranks])
 
     def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
@@ -288,7 +288,7 @@ class Laying:
         return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
 
 
-def lay_request(what: What, topology: Topology, nodes: I64) -> Laid:
+def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> Laid:
     """A request on all the groups that ask it at once.
 
     Args:

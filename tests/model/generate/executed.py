@@ -15,7 +15,7 @@ from emu.model.routed import own_rows
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
-from emu.trace.compare.compare import compare
+from emu.trace.comparison.comparison import compare
 from emu.trace.kernel import Kernel
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Kind

@@ -28,7 +28,7 @@ from emu.study.training.served.coordinates import Option
 from emu.study.training.served.library import others
 from emu.study.training.served.options import bounds_of, by_name, first_request, is_open, with_option
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S, seconds
 

@@ -21,7 +21,7 @@ from emu.study.training.composed.once import Once, time_each
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 
 _SLOWER = 4.0  # times what serves a request alone, that another may take at most
 _FASTEST = 3  # that are tried whatever they leave to others: these may be on other links

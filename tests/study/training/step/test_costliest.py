@@ -18,7 +18,7 @@ from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
-from emu.trace.read import load, save
+from emu.trace.trace_file import load, save
 from launch.data.devices import find_device
 
 SCRIPT = """

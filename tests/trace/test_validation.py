@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.trace.check import check_trace
+from emu.trace.validation import check_trace
 from emu.trace.trace import Group, Trace
 
 WORLD = Group("world", (0, 1))

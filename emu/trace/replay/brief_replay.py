@@ -5,14 +5,14 @@ from functools import partial
 from emu.fabric.named import named
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline
-from emu.trace.replay.delay import entered_apart, had_links_alone
-from emu.trace.replay.replay import Laying, Replayed, event_name
+from emu.trace.replay.delay import staggered_instances, links_were_exclusive
+from emu.trace.replay.replay import TraceLayout, ReplayGraph, event_name
 
 WORTH = 2**17  # tasks less, for which to look whether collectives may be delays
 _TRIES = 3  # before all is laid message by message
 
 
-def time_briefly(laying: Laying, worth: int = WORTH) -> tuple[Replayed, Timeline]:
+def brief_replay(laying: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, Timeline]:
     """The graph of a trace and its timeline, in which every event is as it would be message by message.
 
     Args:
@@ -30,17 +30,17 @@ def time_briefly(laying: Laying, worth: int = WORTH) -> tuple[Replayed, Timeline
         if not delays:
             break
         replayed = laying.replayed(domain, pieces, delays)
-        timeline = timed(laying, replayed)
-        late = entered_apart(replayed.entries, replayed.begins, replayed.instance, timeline)
+        timeline = replay_timeline(laying, replayed)
+        late = staggered_instances(replayed.entries, replayed.begins, replayed.instance, timeline)
         placed = [(delay, replayed.instances[i].first) for i, delay in delays.items()]
-        if not late and had_links_alone(placed, replayed.graph, timeline):
+        if not late and links_were_exclusive(placed, replayed.graph, timeline):
             return replayed, timeline
         delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}
     replayed = laying.replayed(domain, pieces)
-    return replayed, timed(laying, replayed)
+    return replayed, replay_timeline(laying, replayed)
 
 
-def timed(laying: Laying, replayed: Replayed) -> Timeline:
+def replay_timeline(laying: TraceLayout, replayed: ReplayGraph) -> Timeline:
     """When the tasks of a trace ran.
 
     Raises:

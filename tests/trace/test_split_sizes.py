@@ -13,8 +13,8 @@ from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.step.recorded import with_steps
 from emu.topology.parts.star import star
-from emu.trace.check import check_trace
-from emu.trace.read import load, save
+from emu.trace.validation import check_trace
+from emu.trace.trace_file import load, save
 from emu.trace.replay.replay import replay
 from emu.trace.trace import Group
 from tests.trace.laid import DEVICE, replayed, trace_of

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from emu.collective.algorithm import Choice
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.briefly import time_briefly, timed
+from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.delay import Delay, Entries, delay_of
-from emu.trace.replay.replay import Laying
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.report.busy import busy_shares
 from emu.trace.report.path import critical_path_fs
 from emu.trace.report.report import report
@@ -24,10 +24,10 @@ MESH = "ub-mesh:pod:dims=4x4x1x1"
 
 def both(trace, line, choice=None, device=DEVICE):
     """With delays and message by message, which are held equal; how many collectives are delays."""
-    laying = Laying.of(trace, Choice(choice or {}), build_topology(line), np.arange(trace.n_ranks), device, "float32")
+    laying = TraceLayout.of(trace, Choice(choice or {}), build_topology(line), np.arange(trace.n_ranks), device, "float32")
     whole = laying.replayed(laying.domain())
-    expected = whole, timed(laying, whole)
-    found = time_briefly(laying, worth=0)
+    expected = whole, replay_timeline(laying, whole)
+    found = brief_replay(laying, worth=0)
     assert moments(*found) == moments(*expected)
     told, of_whole = (report(trace, *each) for each in (found, expected))
     for name in ("step_times_fs", "rank", "compute_fs", "exposed_comm_by_axis_fs", "total_comm_fs"):
@@ -119,7 +119,7 @@ def test_groups_that_share_links_with_one_another_are_no_delays(words, dims, fou
     """Columns have links of their own on a torus; on a ring of 16 they lie across one another."""
     trace = grid_trace(words.events(words.collective(MS_OF_FLOATS, group=1), words.mark([0])))
     torus = build_topology(f"torus:dims={dims},{LINK}")
-    laying = Laying.of(trace, Choice({"all_reduce": "ring"}), torus, np.arange(16), DEVICE, "float32")
+    laying = TraceLayout.of(trace, Choice({"all_reduce": "ring"}), torus, np.arange(16), DEVICE, "float32")
     (piece,) = laying.pieces(None).values()
     assert (delay_of(piece) is not None) == found
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Request, Served
-from emu.trace.meet.requests import MESSAGE, Ask, Meetings
-from emu.trace.meet.turns import Members, Table
+from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
+from emu.trace.matching.call_order import CallMembers, CallTable
 from emu.trace.trace import Group
 
 
-class What(NamedTuple):
+class BatchKey(NamedTuple):
     """What the meetings of a batch have in common."""
 
     communicator: int
@@ -27,13 +27,13 @@ class What(NamedTuple):
     root: int
     size_bytes: int
     elements: int
-    blocks: bytes  # as of an `Ask`
+    blocks: bytes  # as of an `CallSpec`
 
 
-class Batch(NamedTuple):
+class CallBatch(NamedTuple):
     """Meetings that differ only in who meets: no rank is in two, though it may send one message and receive another."""
 
-    what: What
+    what: BatchKey
     ranks: I64  # [meetings, members]
     rows: I64  # [meetings, members] which event of its role each one's request is
     requests: tuple[Request, ...]  # the different ones for a collective that no batch before has
@@ -54,8 +54,8 @@ def communicators(groups: Sequence[Group]) -> list[int]:
 
 
 def batches_of(
-    meetings: Sequence[Meetings], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
-) -> list[Batch]:
+    meetings: Sequence[MatchedCalls], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
+) -> list[CallBatch]:
     """The meetings in batches: the first of each group, then the second, as its ranks come to them.
 
     Args:
@@ -67,35 +67,35 @@ def batches_of(
     """
     if not meetings:
         return []
-    whats: dict[What, int] = {}
-    table = Table.of(meetings, [_numbered(met, groups, numbers, choice, whats) for met in meetings])
+    whats: dict[BatchKey, int] = {}
+    table = CallTable.of(meetings, [_numbered(met, groups, numbers, choice, whats) for met in meetings])
     number = np.arange(len(table.kind)) if apart else _batches(table, len(groups))
     order = np.argsort(number, kind="stable")
     table, number = table.take(order), number[order]
     requests: defaultdict[int, list[Request]] = defaultdict(list)
     for at, request in _requests(table, meetings, groups):
         requests[int(number[at])].append(request)
-    members, found = Members.of(table, meetings), list(whats)
+    members, found = CallMembers.of(table, meetings), list(whats)
     spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
     return [
-        Batch(found[table.what[low]], *members.between(low, high), tuple(requests[i])) for i, (low, high) in enumerate(spans)
+        CallBatch(found[table.what[low]], *members.between(low, high), tuple(requests[i])) for i, (low, high) in enumerate(spans)
     ]
 
 
-def _numbered(met: Meetings, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, whats: dict[What, int]) -> I64:
+def _numbered(met: MatchedCalls, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, whats: dict[BatchKey, int]) -> I64:
     """[groups of the kind, asks] the number of what is asked; new ones are added."""
     of_groups = [(numbers[group], groups[group]) for group in met.groups.tolist()]
     return np.array([[whats.setdefault(_what(ask, *of, choice), len(whats)) for ask in met.asks] for of in of_groups], np.int64)
 
 
-def _what(ask: Ask, communicator: int, group: Group, choice: Choice) -> What:
+def _what(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
     if ask.name == MESSAGE:
-        return What(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
+        return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
     served = choice.served(ask.request(group))
-    return What(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
+    return BatchKey(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
 
 
-def _batches(table: Table, n_groups: int) -> I64:
+def _batches(table: CallTable, n_groups: int) -> I64:
     """[M] the batch of each meeting, by when the first of a batch comes."""
     code = table.what * n_groups + table.number
     order = np.argsort(code, kind="stable")
@@ -106,7 +106,7 @@ def _batches(table: Table, n_groups: int) -> I64:
     return np.asarray(np.argsort(np.argsort(first))[which])
 
 
-def _requests(table: Table, meetings: Sequence[Meetings], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
+def _requests(table: CallTable, meetings: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
     """The different requests for collectives, each with the first meeting that is for it."""
     together = np.flatnonzero(table.level < 0)
     most = max(len(met.asks) for met in meetings)

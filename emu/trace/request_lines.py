@@ -9,7 +9,7 @@ _KEY = "lines"
 Lines = Mapping[int, str]  # by event of a role
 
 
-def noted(lines: Sequence[Lines]) -> tuple[tuple[str, str], ...]:
+def lines_entry(lines: Sequence[Lines]) -> tuple[tuple[str, str], ...]:
     """An entry of a trace's meta that holds the lines of each role [R]; nothing where there are none."""
     words = list(dict.fromkeys(line for of_role in lines for line in of_role.values()))
     number = {word: i for i, word in enumerate(words)}

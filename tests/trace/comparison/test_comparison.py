@@ -13,8 +13,8 @@ from emu.errors import InputError
 from emu.model.plan.spell import parse_plan
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
-from emu.trace.compare.compare import compare
-from emu.trace.order import computes, order_of
+from emu.trace.comparison.comparison import compare
+from emu.trace.event_order import computes, order_of
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Events, Group, Kind
 from tests.trace.laid import trace_of

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.trace.meet.requests import MESSAGE, Meetings
+from emu.trace.matching.role_requests import MESSAGE, MatchedCalls
 
 
-class Table(NamedTuple):
+class CallTable(NamedTuple):
     """The meetings of all groups as columns [M]."""
 
     kind: I64  # among K
@@ -25,12 +25,12 @@ class Table(NamedTuple):
     number: I64  # of the trace's group
     level: I64  # of a message: how many alike its ends had before, one after another; -1: a collective
 
-    def take(self, which: I64) -> "Table":
+    def take(self, which: I64) -> "CallTable":
         """Some of them, or all in another order."""
-        return Table(*(c[which] for c in self))
+        return CallTable(*(c[which] for c in self))
 
     @staticmethod
-    def of(meetings: Sequence[Meetings], asked: Sequence[I64]) -> "Table":
+    def of(meetings: Sequence[MatchedCalls], asked: Sequence[I64]) -> "CallTable":
         """In the order in which members come to them; at equal rows collectives before messages, then as groups stand."""
         parts, orders = [], []
         for kind, (met, what, when) in enumerate(zip(meetings, asked, _whens(meetings), strict=True)):
@@ -43,10 +43,10 @@ class Table(NamedTuple):
             src, dst = met.ranks[:, met.place[:, 0]], met.ranks[:, met.place[:, -1]]
             orders.append([np.broadcast_to(c, shape).ravel() for c in (dst, src, met.groups[:, None], talks, when)])
         columns, keys = ([np.concatenate(c) for c in zip(*each, strict=True)] for each in (parts, orders))
-        return Table(*columns).take(np.lexsort(keys))
+        return CallTable(*columns).take(np.lexsort(keys))
 
 
-def _whens(meetings: Sequence[Meetings]) -> list[I64]:
+def _whens(meetings: Sequence[MatchedCalls]) -> list[I64]:
     """[I] of each kind, where its meetings come among all by the rows of their members, the first member's first."""
     tables = [np.ascontiguousarray(met.rows, ">u4") for met in meetings]  # as bytes they compare as the numbers do
     known = {(table.shape, table.tobytes()): table for table in tables}
@@ -56,7 +56,7 @@ def _whens(meetings: Sequence[Meetings]) -> list[I64]:
     return [when[table.shape, table.tobytes()] for table in tables]
 
 
-def _levels(met: Meetings, when: I64) -> I64:
+def _levels(met: MatchedCalls, when: I64) -> I64:
     """[I] how many messages of equal sizes had been sent by a sender, or got by a receiver, one after another."""
     before: defaultdict[tuple[int, int, int], int] = defaultdict(int)
     level = np.zeros(len(when), np.int64)
@@ -68,7 +68,7 @@ def _levels(met: Meetings, when: I64) -> I64:
     return level
 
 
-class Members(NamedTuple):
+class CallMembers(NamedTuple):
     """Who meets: columns of all members, meeting after meeting."""
 
     ranks: I64
@@ -76,7 +76,7 @@ class Members(NamedTuple):
     first: I64  # [M + 1]
 
     @staticmethod
-    def of(table: Table, meetings: Sequence[Meetings]) -> "Members":
+    def of(table: CallTable, meetings: Sequence[MatchedCalls]) -> "CallMembers":
         """Those of the meetings of a table."""
         size = np.array([met.rows.shape[1] for met in meetings])[table.kind]
         first = np.concatenate(([0], np.cumsum(size)))
@@ -87,7 +87,7 @@ class Members(NamedTuple):
             own = by_kind[low:high]
             at, turn = first[own, None] + np.arange(met.rows.shape[1]), table.turn[own]
             ranks[at], rows[at] = met.ranks[table.group[own, None], met.place[turn]], met.rows[turn]
-        return Members(ranks, rows, first)
+        return CallMembers(ranks, rows, first)
 
     def between(self, low: int, high: int) -> tuple[I64, I64]:
         """[high - low, P] ranks and rows of meetings of as many members each."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError
-from emu.trace.meet.alike import Alike
-from emu.trace.meet.requests import MESSAGE, Ask, Asked, Meetings, Requests, check_sizes, first_of
+from emu.trace.matching.equivalent_groups import EquivalentGroups
+from emu.trace.matching.role_requests import MESSAGE, CallSpec, RoleRequests, MatchedCalls, RequestColumns, check_sizes, first_of
 from emu.trace.trace import Kind
 
 
-def messages(asked: Asked, groups: Iterable[Alike]) -> Iterator[Meetings]:
+def matched_messages(asked: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
     """The messages of all groups but those of set-up.
 
     Raises:
@@ -29,17 +29,17 @@ def messages(asked: Asked, groups: Iterable[Alike]) -> Iterator[Meetings]:
 class _Queues(NamedTuple):
     """The sends and receives on the first of groups that are alike, queue after queue: in each the sends, then the receives."""
 
-    groups: Alike
-    requests: Requests  # [C]
+    groups: EquivalentGroups
+    requests: RequestColumns  # [C]
     asker: I64  # [C]
     ends: I64  # [3, C] sender, receiver and tag
 
     @staticmethod
-    def of(asked: Asked, groups: Alike) -> "_Queues":
+    def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Queues":
         each = [asked.of(who) for who in groups.askers]
         asker = np.repeat(np.arange(len(each)), [len(own.row) for own in each])
-        every = Requests(
-            *(np.concatenate([np.empty(0, np.int64), *(own[c] for own in each)]) for c in range(len(Requests._fields)))
+        every = RequestColumns(
+            *(np.concatenate([np.empty(0, np.int64), *(own[c] for own in each)]) for c in range(len(RequestColumns._fields)))
         )
         own, peer = groups.ranks[0][asker], np.array(groups.first.ranks, np.int64)[every.root]
         sends = every.kind == Kind.SEND
@@ -47,7 +47,7 @@ class _Queues(NamedTuple):
         order = np.lexsort((every.row, every.kind, *ends[::-1]))
         return _Queues(groups, every.take(order), asker[order], ends[:, order])
 
-    def meetings(self) -> Meetings:
+    def meetings(self) -> MatchedCalls:
         """Those that are no set-up, once both ends are seen to agree."""
         sends = self.requests.kind == Kind.SEND
         uneven = self._first_uneven(sends)
@@ -59,8 +59,8 @@ class _Queues(NamedTuple):
             raise self._uneven(uneven)
         size = self.requests.size_bytes[pairs[:, 0]]
         at, ask = first_of(size[None])
-        asks = tuple(Ask(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
-        return Meetings(self.groups.numbers, self.groups.ranks, self.asker[pairs], self.requests.row[pairs], ask, asks)
+        asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
+        return MatchedCalls(self.groups.numbers, self.groups.ranks, self.asker[pairs], self.requests.row[pairs], ask, asks)
 
     def _first_uneven(self, sends: Bool) -> int:
         """Where the first queue begins that has more of one than of the other, or C."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64
 from emu.trace.device.dtypes import TF32
-from emu.trace.order import computes, order_of, queues_of
+from emu.trace.event_order import computes, order_of, queues_of
 from emu.trace.trace import Events, Kind
 
 
@@ -26,7 +26,7 @@ class Queue(NamedTuple):
     tag: int
 
 
-class Asked(NamedTuple):
+class CanonicalRequest(NamedTuple):
     """One request."""
 
     row: int  # among the E
@@ -42,10 +42,10 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Canonical:
+class CanonicalStep:
     """One step of a role. Its nodes are C requests in the order of issue, then W pieces of work, stream after stream."""
 
-    asked: tuple[Asked, ...]  # [C]
+    asked: tuple[CanonicalRequest, ...]  # [C]
     row: I64  # [W] the first event of each piece of work, among the E
     stream: I64  # [W] its number: streams count in the order of their first computation
     flops: F64  # [W]
@@ -55,7 +55,7 @@ class Canonical:
     before: I64  # [C + W, Q] how many of each queue a node comes after
 
 
-def canonical(events: Events, step: int) -> Canonical:
+def canonical_step(events: Events, step: int) -> CanonicalStep:
     """One step of a role, as the comparison sees it."""
     return _Step(events, step).canonical()
 
@@ -115,7 +115,7 @@ class _Step:
         begins = (others[1:] != others[:-1]).any(axis=1) | np.isin(place[rows[:-1]], waited_for)
         return np.split(rows, np.flatnonzero(begins) + 1)
 
-    def canonical(self) -> Canonical:
+    def canonical(self) -> CanonicalStep:
         queues, queue, place = self.queues
         runs = [run for of_stream in self.runs for run in of_stream]
         starts = np.array([run[0] for run in runs], dtype=np.int64)
@@ -129,7 +129,7 @@ class _Step:
         before = [np.searchsorted(end, clock[:, q], side="right") for q, end in zip(used, ends, strict=True)]
         e = self.events
         floats = np.where(["float" in dtype or dtype == TF32 for dtype in e.dtype], e.count, 0)
-        return Canonical(
+        return CanonicalStep(
             tuple(self._asked()),
             starts,
             streams,
@@ -147,7 +147,7 @@ class _Step:
             return np.asarray(place[[run[-1] for run in self.runs[streams[own]]]])
         return np.asarray(place[self.asks[queue[self.asks] == own]])
 
-    def _asked(self) -> list[Asked]:
+    def _asked(self) -> list[CanonicalRequest]:
         e, asks = self.events, self.asks
         first: dict[int, int] = {}
         found = []
@@ -157,5 +157,5 @@ class _Step:
             amounts = (int(e.bytes[row]), int(e.count[row]))
             turn -= first.setdefault(group, turn) if e.kind[row] == Kind.COLLECTIVE else turn
             ends = (group, int(e.root[row]), int(e.tag[row]), turn)
-            found.append(Asked(row, e.name[row], e.dtype[row], *amounts, *ends, splits))
+            found.append(CanonicalRequest(row, e.name[row], e.dtype[row], *amounts, *ends, splits))
         return found

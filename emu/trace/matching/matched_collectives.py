@@ -11,13 +11,13 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.trace.meet.alike import Alike
-from emu.trace.meet.requests import Ask, Asked, Meetings, Requests, check_sizes, first_of
-from emu.trace.split import packed_blocks
+from emu.trace.matching.equivalent_groups import EquivalentGroups
+from emu.trace.matching.role_requests import CallSpec, RoleRequests, MatchedCalls, RequestColumns, check_sizes, first_of
+from emu.trace.split_sizes import packed_blocks
 from emu.trace.trace import Kind
 
 
-def collectives(asked: Asked, groups: Iterable[Alike]) -> Iterator[Meetings]:
+def matched_collectives(asked: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
     """The collectives of all groups but those of set-up.
 
     Raises:
@@ -31,19 +31,19 @@ def collectives(asked: Asked, groups: Iterable[Alike]) -> Iterator[Meetings]:
 class _Together(NamedTuple):
     """The collectives of groups that are alike."""
 
-    asked: Asked
-    groups: Alike
-    each: list[Requests]  # [A] by asker; those of askers that differ in their place alone are one value
+    asked: RoleRequests
+    groups: EquivalentGroups
+    each: list[RequestColumns]  # [A] by asker; those of askers that differ in their place alone are one value
 
     @staticmethod
-    def of(asked: Asked, groups: Alike) -> "_Together":
+    def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Together":
         """Without the askers that ask for none."""
         known = {who[:2]: asked.of(who) for who in groups.askers}
         kept = [i for i, who in enumerate(groups.askers) if len(known[who[:2]].row)]
         askers = tuple(groups.askers[i] for i in kept)
         return _Together(asked, groups._replace(askers=askers, ranks=groups.ranks[:, kept]), [known[who[:2]] for who in askers])
 
-    def meetings(self) -> Meetings:
+    def meetings(self) -> MatchedCalls:
         """Those that are no set-up, once all members are seen to agree."""
         complete = self._complete()
         blocks = {i: self._looked_at(i) for i in self._to_look_at(complete).tolist()}
@@ -52,9 +52,9 @@ class _Together(NamedTuple):
         ask, asks = self._asks(self.each[0].take(kept), [blocks.get(i, b"") for i in self.each[0].instance[kept].tolist()])
         rows = np.stack([each.row[kept] for each in self.each], axis=1)
         place = np.broadcast_to(np.arange(len(self.each)), rows.shape)
-        return Meetings(self.groups.numbers, self.groups.ranks, place, rows, ask, asks)
+        return MatchedCalls(self.groups.numbers, self.groups.ranks, place, rows, ask, asks)
 
-    def _different(self) -> list[Requests]:
+    def _different(self) -> list[RequestColumns]:
         return list({id(each): each for each in self.each}.values())
 
     def _complete(self) -> bool:
@@ -78,7 +78,7 @@ class _Together(NamedTuple):
     def _looked_at(self, instance: int) -> bytes:
         """The elements of each block of a collective, of which nothing is known; nothing where all members give even ones."""
         found = [(each, i) for each, own in enumerate(self.each) for i in _between(own.instance, instance)]
-        one = Requests(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in Requests._fields))
+        one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist())
         name = self.asked.names[one.name[0]]
         what = f"{name} {instance} on group {self.groups.first.axis!r}"
@@ -95,7 +95,7 @@ class _Together(NamedTuple):
         check_sizes(f"{name} {instance}", ranks, one.size_bytes, one.elements)
         return blocks
 
-    def _asks(self, first: Requests, blocks: list[bytes]) -> tuple[I64, tuple[Ask, ...]]:
+    def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
         """What is asked for, by what the first member of each [I] says."""
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
@@ -103,7 +103,7 @@ class _Together(NamedTuple):
         names, columns = self.asked.names, first.take(at)
         name, dtype = ([names[i] for i in of] for of in (columns.name.tolist(), columns.dtype.tolist()))
         sizes = (c.tolist() for c in (columns.root, columns.size_bytes, columns.elements))
-        return ask, tuple(map(Ask, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
+        return ask, tuple(map(CallSpec, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
 
 
 def _between(values: I64, value: int) -> range:

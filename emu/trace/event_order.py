@@ -26,11 +26,11 @@ def order_of(events: Events) -> tuple[I64, I64]:
     A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
     request before it in its queue, and either for what the trace says it waits for.
     """
-    (event, waited), (later, before) = told_order(events), queue_order(events)
+    (event, waited), (later, before) = stated_order(events), queue_order(events)
     return np.concatenate((event, later)), np.concatenate((waited, before))
 
 
-def told_order(events: Events) -> tuple[I64, I64]:
+def stated_order(events: Events) -> tuple[I64, I64]:
     """Event and earlier event that it waits for by its stream, or as the trace says."""
     index = np.arange(len(events))
     last = _last_of_stream(events.stream, computes(events))

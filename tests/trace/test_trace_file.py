@@ -9,8 +9,8 @@ import pytest
 
 from emu.arrays import column
 from emu.errors import InputError, WriteError
-from emu.trace import read
-from emu.trace.read import load, save
+from emu.trace import trace_file
+from emu.trace.trace_file import load, save
 from emu.trace.trace import Events, Group, Trace
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError
-from emu.trace.compare.canonical import Asked, Canonical, Queue, canonical
+from emu.trace.comparison.canonical_step import CanonicalRequest, CanonicalStep, Queue, canonical_step
 from emu.trace.steps import equal_steps
 from emu.trace.trace import PARTS, Kind, Trace
 
@@ -34,7 +34,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class AxisSum:
     """What a step asks for on one axis, or computes, over all ranks of either trace."""
 
     events: tuple[int, int]  # requests, or pieces of work
@@ -43,14 +43,14 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """The answer: equal if there is no difference."""
 
     steps: tuple[int, int]  # the step of each that was compared
     ranks: int
     differing_ranks: int
     first: Difference | None  # of the lowest rank that has one
-    by_axis: Mapping[str, Sum]
+    by_axis: Mapping[str, AxisSum]
 
     @property
     def equal(self) -> bool:
@@ -61,7 +61,7 @@ class Compared:
 class _Role(NamedTuple):
     """One step of a role as one rank plays it."""
 
-    step: Canonical
+    step: CanonicalStep
     groups: tuple[int, ...]  # a number of each group that the role knows, equal for equal axes and ranks of both traces
     peak: tuple[int, ...]  # bytes of each of PARTS
 
@@ -70,7 +70,7 @@ _Name = tuple[str, tuple[int, ...]]  # of a group: its axis and its ranks
 _Found = tuple[int, str] | None  # the event and what differs
 
 
-def compare(first: Trace, second: Trace) -> Compared:
+def compare(first: Trace, second: Trace) -> Comparison:
     """Hold the steady step of one trace against that of another.
 
     Args:
@@ -83,7 +83,7 @@ def compare(first: Trace, second: Trace) -> Compared:
     if first.n_ranks != second.n_ranks:
         raise InputError(f"compare: both traces must be of as many ranks, got {first.n_ranks} and {second.n_ranks}")
     traces, steps = (first, second), (_steady(first, "first"), _steady(second, "second"))
-    canons = [[canonical(events, step) for events in t.events] for t, step in zip(traces, steps, strict=True)]
+    canons = [[canonical_step(events, step) for events in t.events] for t, step in zip(traces, steps, strict=True)]
     names = list(dict.fromkeys((g.axis, g.ranks) for t in traces for g in t.groups))
     number = {name: i for i, name in enumerate(names)}
     found: dict[tuple[object, ...], _Found] = {}
@@ -97,7 +97,7 @@ def compare(first: Trace, second: Trace) -> Compared:
         told = found[key]
         if told is not None:
             differences.append(Difference(rank, *told))
-    return Compared(steps, first.n_ranks, len(differences), next(iter(differences), None), _summary(traces, canons))
+    return Comparison(steps, first.n_ranks, len(differences), next(iter(differences), None), _summary(traces, canons))
 
 
 def _steady(trace: Trace, which: str) -> int:
@@ -107,7 +107,7 @@ def _steady(trace: Trace, which: str) -> int:
     return groups[0][-1]
 
 
-def _role(trace: Trace, steps: list[Canonical], rank: int, number: Mapping[_Name, int]) -> _Role:
+def _role(trace: Trace, steps: list[CanonicalStep], rank: int, number: Mapping[_Name, int]) -> _Role:
     role = int(trace.role_of_rank[rank])
     own = (trace.groups[g] for g in trace.group_of[rank])
     return _Role(steps[role], tuple(number[g.axis, g.ranks] for g in own), tuple(trace.peak_by_part[role].tolist()))
@@ -128,14 +128,14 @@ def _requests(a: _Role, b: _Role, names: list[_Name]) -> Iterator[tuple[int, str
     yield from _missing("request", a.step.asked, b.step.asked, [x.row for x in a.step.asked])
 
 
-def _fields(x: Asked, y: Asked, a: _Role, b: _Role, names: list[_Name]) -> Iterator[tuple[str, object, object]]:
+def _fields(x: CanonicalRequest, y: CanonicalRequest, a: _Role, b: _Role, names: list[_Name]) -> Iterator[tuple[str, object, object]]:
     yield "operation", x.name, y.name
     yield "group", names[a.groups[x.group]], names[b.groups[y.group]]
     for what in ("root", "tag", "bytes", "elements", "dtype", "splits", "turn"):
         yield what, getattr(x, what), getattr(y, what)
 
 
-def _works(a: Canonical, b: Canonical) -> Iterator[tuple[int, str]]:
+def _works(a: CanonicalStep, b: CanonicalStep) -> Iterator[tuple[int, str]]:
     for stream in range(int(max(a.stream.max(initial=-1), b.stream.max(initial=-1))) + 1):
         mine, theirs = np.flatnonzero(a.stream == stream), np.flatnonzero(b.stream == stream)
         for number, (i, j) in enumerate(zip(mine.tolist(), theirs.tolist(), strict=False)):
@@ -147,7 +147,7 @@ def _works(a: Canonical, b: Canonical) -> Iterator[tuple[int, str]]:
             yield from _missing(f"computation of stream {stream}", mine, theirs, a.row[mine].tolist())
 
 
-def _amounts(a: Canonical, b: Canonical, i: int, j: int) -> str:
+def _amounts(a: CanonicalStep, b: CanonicalStep, i: int, j: int) -> str:
     """How two pieces of work differ in more than they may."""
     if a.flops[i] != b.flops[j]:
         return f"FLOPs {a.flops[i]:.0f}, but {b.flops[j]:.0f} in the second"
@@ -186,7 +186,7 @@ def _columns(role: _Role) -> dict[Queue, I64]:
     return {queue: role.step.before[:, i] for i, queue in enumerate(own)}
 
 
-def _pairs(a: Canonical, b: Canonical) -> list[tuple[int, int]]:
+def _pairs(a: CanonicalStep, b: CanonicalStep) -> list[tuple[int, int]]:
     """Nodes that stand for each other, as `a` came to them."""
     found = [(i, i) for i in range(min(len(a.asked), len(b.asked)))]
     for stream in np.unique(a.stream).tolist():
@@ -195,7 +195,7 @@ def _pairs(a: Canonical, b: Canonical) -> list[tuple[int, int]]:
     return sorted(found, key=lambda pair: _node(a, pair[0])[0])
 
 
-def _node(step: Canonical, node: int) -> tuple[int, str]:
+def _node(step: CanonicalStep, node: int) -> tuple[int, str]:
     """Its first event, and what it is."""
     work = node - len(step.asked)
     if work < 0:
@@ -221,18 +221,18 @@ def _peaks(a: _Role, b: _Role) -> Iterator[tuple[int, str]]:
             yield -1, f"{part.replace('_', ' ')} at the peak of memory {mine} bytes, but {theirs} in the second"
 
 
-def _summary(traces: tuple[Trace, Trace], canons: list[list[Canonical]]) -> dict[str, Sum]:
+def _summary(traces: tuple[Trace, Trace], canons: list[list[CanonicalStep]]) -> dict[str, AxisSum]:
     """What either asks for on each axis, and computes."""
     sides = [_sums(trace, of) for trace, of in zip(traces, canons, strict=True)]
     axes = sorted({*sides[0], *sides[1]} - {_WORK})
     none = np.zeros(3)
     both = {axis: [side.get(axis, none) for side in sides] for axis in (*axes, _WORK)}
     return {
-        axis: Sum((int(x[0]), int(y[0])), (int(x[1]), int(y[1])), (float(x[2]), float(y[2]))) for axis, (x, y) in both.items()
+        axis: AxisSum((int(x[0]), int(y[0])), (int(x[1]), int(y[1])), (float(x[2]), float(y[2]))) for axis, (x, y) in both.items()
     }
 
 
-def _sums(trace: Trace, steps: list[Canonical]) -> dict[str, F64]:
+def _sums(trace: Trace, steps: list[CanonicalStep]) -> dict[str, F64]:
     """Events, bytes and FLOPs over all ranks."""
     found: defaultdict[str, F64] = defaultdict(lambda: np.zeros(3))
     playing = np.bincount(trace.role_of_rank, minlength=len(steps)).tolist()

@@ -8,8 +8,8 @@ from torch import nn
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
-from emu.trace.meet.meet import meetings_of
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.matcher import matched_calls
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, WORLD, told, trace_of
 
@@ -18,7 +18,7 @@ PAIR = Group("tp", (0, 1))
 
 def paired(trace):
     """Of each message: the row of its sender's event, that of its receiver's, and its size as timed."""
-    found = [met for met in meetings_of(trace, "float32") if met.asks[0].name == MESSAGE]
+    found = [met for met in matched_calls(trace, "float32") if met.asks[0].name == MESSAGE]
     return sorted(
         (*rows, met.asks[ask].size_bytes) for met in found for rows, ask in zip(met.rows.tolist(), met.ask, strict=True)
     )
