@@ -1,4 +1,4 @@
-"""A trace as a file: one zip of columns (numpy's npz) and a head in JSON; nothing in it is code."""
+"""A trace as a file: one zip of columns (numpy's npz) and a head in JSON. The file holds no code."""
 
 import io
 import json
@@ -14,11 +14,11 @@ from emu.files import write_file
 from emu.trace.trace import PARTS, Events, Group, Trace
 
 _FORMAT = "emu trace 3"
-_WORDS = ("name", "dtype")  # columns of text, stored once each as a table of words and an index
+_WORDS = ("name", "dtype")  # columns of text: each is stored as a table of words and an index into it
 
 
 def save(trace: Trace, path: Path) -> None:
-    """Write a trace.
+    """Write a trace to a file.
 
     Raises:
         WriteError: the file cannot be written.
@@ -46,7 +46,7 @@ def save(trace: Trace, path: Path) -> None:
 
 
 def load(path: Path) -> Trace:
-    """Read a trace.
+    """Read a trace from a file.
 
     Raises:
         InputError: the file cannot be read, or is no trace of this version.

@@ -1,4 +1,4 @@
-"""What a trace must be before it is timed: amounts of 0 or more, and waits for what came earlier.
+"""Checks that a trace can be timed: each amount is 0 or more, and each event waits for earlier events only.
 
 E events of a role, W waits, S split sizes.
 """
@@ -13,10 +13,13 @@ from emu.trace.trace import Events, Trace
 
 
 def check_trace(trace: Trace) -> None:
-    """Refuse a trace that cannot have run.
+    """Check that a trace can be timed.
+
+    Args:
+        trace: A trace of all ranks.
 
     Raises:
-        InputError: the first amount, split size or wait that cannot be, with its event.
+        InputError: an amount, a split size or a wait that is impossible; the message names the first such event.
     """
     for role, events in enumerate(trace.events):
         rank = int(np.flatnonzero(trace.role_of_rank == role).min(initial=len(trace.role_of_rank)))

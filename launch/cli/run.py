@@ -22,9 +22,9 @@ from emu.topology.catalogue import build_topology
 from emu.topology.live.script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.trace_file import save
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     built_under,
     calls_of,

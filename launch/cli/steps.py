@@ -25,9 +25,9 @@ from emu.topology.live.check import check_met
 from emu.topology.live.script import at_times, faults_of, job_steps, said_in
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import usual_dtype
-from emu.trace.trace_file import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from emu.trace.trace_file import load
 from launch.cli.options.common import built_under, calls_of, print_json, served_by, timing_options, topology_option
 from launch.cli.options.looks import Looks
 from launch.cli.options.outputs import print_text

@@ -13,10 +13,10 @@ from emu.errors import InputError
 from emu.fabric.run import run
 from emu.study.training.step.recorded import with_steps
 from emu.topology.parts.star import star
-from emu.trace.validation import check_trace
-from emu.trace.trace_file import load, save
 from emu.trace.replay.replay import replay
 from emu.trace.trace import Group
+from emu.trace.trace_file import load, save
+from emu.trace.validation import check_trace
 from tests.trace.laid import DEVICE, replayed, trace_of
 
 MS, GB = 10**12, 10**9
@@ -199,11 +199,10 @@ def test_split_sizes_that_cannot_be_are_refused(words):
     )
     assert "must be 0 or more each, and no more than its count together, got 8" in refused(asks([]), asks([3, 5]))
     assert refused(asks([1, 2, 3]), asks([])) == (
-        "replay: split sizes of member 0 of all_to_all 0 on group 'world' must be none, or one for each of the 2 blocks that "
-        "it has, got 3"
+        "replay: split sizes of member 0 of all_to_all 0 on group 'world' must be none, or one for each of its 2 blocks, got 3"
     )
     assert refused(asks([1, 5], "reduce_scatter"), asks([2, 4], "reduce_scatter")) == (
-        "replay: member 1 of reduce_scatter 0 on group 'world' gives other split sizes of a block than one before it"
+        "replay: member 1 of reduce_scatter 0 on group 'world' gives another size of a block than an earlier member does"
     )
     assert "must be a multiple of its count, as it has split sizes, got 25" in refused({**asks([1, 5]), "bytes": 25}, asks([]))
     check_trace(trace_of(words.events(asks([1, 5])), groups=(Group("world", (0, 1)),)))

@@ -10,8 +10,8 @@ import pytest
 from emu.arrays import column
 from emu.errors import InputError, WriteError
 from emu.trace import trace_file
-from emu.trace.trace_file import load, save
 from emu.trace.trace import Events, Group, Trace
+from emu.trace.trace_file import load, save
 
 
 def events(n: int) -> Events:
@@ -89,7 +89,7 @@ def test_a_trace_with_other_roles_or_groups_has_another_digest(trace: Trace, cha
 
 
 def test_a_file_of_another_version_is_refused(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "_FORMAT", "emu trace 0")
+    monkeypatch.setattr(trace_file, "_FORMAT", "emu trace 0")
     save(trace, tmp_path / "old.trace")
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"'.*old\.trace' is no trace of this version \(emu trace \d+\); record it again by"):

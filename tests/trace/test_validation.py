@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.trace.validation import check_trace
 from emu.trace.trace import Group, Trace
+from emu.trace.validation import check_trace
 
 WORLD = Group("world", (0, 1))
 

@@ -12,8 +12,8 @@ from emu.arrays import I64, Bool, column
 from emu.backend.rank.notes import Notes
 from emu.cluster.fake.rank import Mesh, Seen
 from emu.errors import InputError
-from emu.trace.request_lines import lines_entry
 from emu.trace.report.phases import STAGES
+from emu.trace.request_lines import lines_entry
 from emu.trace.trace import PARTS, Group, Kind, Trace
 
 

@@ -24,7 +24,7 @@ from emu.topology.live.mended import Fabric
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import TraceLayout, ReplayGraph
+from emu.trace.replay.replay import ReplayGraph, TraceLayout
 from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace
 from emu.units import MAX_TICKS, format_time, seconds

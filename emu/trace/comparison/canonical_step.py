@@ -1,7 +1,7 @@
-"""What a role does in one step, in the form in which traces are compared: what it asks for, what it computes, and after what.
+"""One step of a role in the form in which traces are compared: its requests, its computations, and their order.
 
-Marks are dropped. Computations of a stream are one piece of work where nothing else begins or ends between them, and waits
-are reduced to what they say: how many of each queue's requests, and of each stream's pieces of work, come before.
+Marks are dropped. Consecutive computations of a stream are one piece of work if nothing else begins or ends between them. Waits
+are reduced to counts: how many requests of each queue, and how many pieces of work of each stream, come before.
 E events of a role, C requests and W pieces of work of the step, Q queues and streams.
 """
 
@@ -18,26 +18,26 @@ from emu.trace.trace import Events, Kind
 
 
 class Queue(NamedTuple):
-    """Requests that are in order; or, where `group` is -1, the work of one stream, whose number is `kind`."""
+    """Requests that run in order; or, where `group` is -1, the work of one stream, whose number is `kind`."""
 
-    group: int  # as the role numbers it
+    group: int  # the number that the role gives it
     kind: int
     peer: int
     tag: int
 
 
 class CanonicalRequest(NamedTuple):
-    """One request."""
+    """One request of a step."""
 
-    row: int  # among the E
+    row: int  # the request's place among the E events
     name: str
     dtype: str
     bytes: int
     elements: int
-    group: int  # as the role numbers it
+    group: int  # the number that the role gives it
     root: int
     tag: int
-    turn: int  # of a collective: which call on its group, counted from the role's first of the step; of a message 0
+    turn: int  # the number of a collective call on its group, from the role's first of the step; 0 for a message
     splits: tuple[int, ...]
 
 
@@ -45,23 +45,23 @@ class CanonicalRequest(NamedTuple):
 class CanonicalStep:
     """One step of a role. Its nodes are C requests in the order of issue, then W pieces of work, stream after stream."""
 
-    asked: tuple[CanonicalRequest, ...]  # [C]
+    requests: tuple[CanonicalRequest, ...]  # [C]
     row: I64  # [W] the first event of each piece of work, among the E
-    stream: I64  # [W] its number: streams count in the order of their first computation
+    stream: I64  # [W] the number of its stream; streams are numbered by their first computation
     flops: F64  # [W]
     bytes: I64  # [W]
-    count: I64  # [W] elements that are no integers
-    queues: tuple[Queue, ...]  # [Q] those that are used in the step
-    before: I64  # [C + W, Q] how many of each queue a node comes after
+    count: I64  # [W] elements of floating-point dtypes
+    queues: tuple[Queue, ...]  # [Q] the queues that the step uses
+    before: I64  # [C + W, Q] how many entries of each queue come before a node
 
 
 def canonical_step(events: Events, step: int) -> CanonicalStep:
-    """One step of a role, as the comparison sees it."""
+    """Return one step of a role in the form in which traces are compared."""
     return _Step(events, step).canonical()
 
 
 class _Step:
-    """The builder of one Canonical."""
+    """The builder of one CanonicalStep."""
 
     def __init__(self, events: Events, step: int) -> None:
         self.events = events
@@ -71,7 +71,7 @@ class _Step:
 
     @cached_property
     def queues(self) -> tuple[list[Queue], I64, I64]:
-        """All of the role, and of each event its queue and its place there."""
+        """All queues of the role, and [E] the queue of each event and [E] its place in that queue."""
         tag, peer, kind, group = queues_of(self.events)
         own = computes(self.events)
         keys = np.where(own, np.stack((own * -1, self.events.stream, own * 0, own * 0)), np.stack((group, kind, peer, tag)))
@@ -84,7 +84,7 @@ class _Step:
 
     @cached_property
     def clock(self) -> I32:
-        """[E, Q] the place of the last of each queue that has ended as an event ends; of what is not of the step -1."""
+        """[E, Q] the place of the last event of each queue that has ended when an event ends; -1 for events before the step."""
         queues, queue, place = self.queues
         event, earlier = order_of(self.events)
         in_turn = np.argsort(event, kind="stable")
@@ -102,12 +102,15 @@ class _Step:
 
     @cached_property
     def runs(self) -> list[list[I64]]:
-        """By stream, in the order of first use, the events of each piece of work."""
+        """The events of each piece of work, by stream, in the order in which the streams are first used."""
         _, queue, _ = self.queues
         return [self._runs(own) for own in dict.fromkeys(queue[self.works].tolist())]
 
     def _runs(self, own: int) -> list[I64]:
-        """A piece of work begins where its stream has waited for more, and ends where something else waits for it."""
+        """Return the pieces of work of one queue, each as the rows of its events.
+
+        A piece begins where its stream has waited for more, and ends where something else waits for it.
+        """
         _, queue, place = self.queues
         rows = np.flatnonzero(self.works & (queue == own))
         others = np.delete(self.clock[rows], own, axis=1)
@@ -130,7 +133,7 @@ class _Step:
         e = self.events
         floats = np.where(["float" in dtype or dtype == TF32 for dtype in e.dtype], e.count, 0)
         return CanonicalStep(
-            tuple(self._asked()),
+            tuple(self._requests()),
             starts,
             streams,
             np.array([e.flops[run].sum() for run in runs], dtype=np.float64),
@@ -141,13 +144,13 @@ class _Step:
         )
 
     def _ends(self, own: int, streams: dict[int, int]) -> I64:
-        """The places in a queue where what it has of the step ends, one after another."""
+        """Return the places in a queue at which its requests or pieces of work of the step end, ascending."""
         _, queue, place = self.queues
         if own in streams:
             return np.asarray(place[[run[-1] for run in self.runs[streams[own]]]])
         return np.asarray(place[self.asks[queue[self.asks] == own]])
 
-    def _asked(self) -> list[CanonicalRequest]:
+    def _requests(self) -> list[CanonicalRequest]:
         e, asks = self.events, self.asks
         first: dict[int, int] = {}
         found = []

@@ -1,6 +1,7 @@
-"""Which requests of a trace are one: what groups of one communicator ask alike, sent as one schedule on all of them at once.
+"""Batches of calls: equal calls that groups of one communicator make together, lowered as one schedule on all these groups.
 
-M meetings of K kinds, a kind being what groups that are alike ask for; G groups of the trace.
+A call is one collective call or one message. M calls of K kinds, where a kind is the calls of equivalent groups; G groups of
+the trace.
 """
 
 from collections import defaultdict
@@ -12,35 +13,35 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Request, Served
-from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.matching.call_order import CallMembers, CallTable
+from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.trace import Group
 
 
 class BatchKey(NamedTuple):
-    """What the meetings of a batch have in common."""
+    """The properties that all calls of a batch share."""
 
     communicator: int
-    served: Served | None  # None: messages
+    served: Served | None  # the algorithm that serves the collective; None for messages
     name: str  # the operation, or MESSAGE
-    n_ranks: int  # of each meeting
+    n_ranks: int  # the ranks of each call
     root: int
     size_bytes: int
     elements: int
-    blocks: bytes  # as of an `CallSpec`
+    blocks: bytes  # see `CallSpec.blocks`
 
 
 class CallBatch(NamedTuple):
-    """Meetings that differ only in who meets: no rank is in two, though it may send one message and receive another."""
+    """Equal calls of different ranks: no rank is in two of them, but a rank may send one message and receive another."""
 
     what: BatchKey
-    ranks: I64  # [meetings, members]
-    rows: I64  # [meetings, members] which event of its role each one's request is
-    requests: tuple[Request, ...]  # the different ones for a collective that no batch before has
+    ranks: I64  # [calls, members]
+    rows: I64  # [calls, members] the event of the member's role that is its request
+    requests: tuple[Request, ...]  # the different requests for collectives that no batch before has
 
 
 def communicators(groups: Sequence[Group]) -> list[int]:
-    """[G] the number of each group's communicator: groups of one axis that share no rank have one in common."""
+    """Return [G] the number of each group's communicator: groups of one axis that share no rank have one communicator."""
     layers: defaultdict[str, list[tuple[int, set[int]]]] = defaultdict(list)
     numbers: list[int] = []
     for group in groups:
@@ -54,41 +55,46 @@ def communicators(groups: Sequence[Group]) -> list[int]:
 
 
 def batches_of(
-    meetings: Sequence[MatchedCalls], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
+    calls: Sequence[MatchedCalls], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
 ) -> list[CallBatch]:
-    """The meetings in batches: the first of each group, then the second, as its ranks come to them.
+    """Return the calls in batches, in the order in which ranks come to them: the first call of each group, then the second.
 
     Args:
-        meetings: [K] of all ranks; at least one of each kind.
-        groups: [G].
+        calls: [K] the calls of all ranks; at least one call of each kind.
+        groups: [G] the groups of the trace.
         numbers: [G] the communicator of each group.
-        choice: What serves collectives.
-        apart: Whether each is left alone, as where optical switches turn and one group waits for another.
+        choice: The choice of algorithms for the collectives.
+        apart: True if each batch holds one call alone, as with optical switches: one group waits while they turn for another.
     """
-    if not meetings:
+    if not calls:
         return []
-    whats: dict[BatchKey, int] = {}
-    table = CallTable.of(meetings, [_numbered(met, groups, numbers, choice, whats) for met in meetings])
+    keys: dict[BatchKey, int] = {}
+    table = CallTable.of(calls, [_key_numbers(met, groups, numbers, choice, keys) for met in calls])
     number = np.arange(len(table.kind)) if apart else _batches(table, len(groups))
     order = np.argsort(number, kind="stable")
     table, number = table.take(order), number[order]
     requests: defaultdict[int, list[Request]] = defaultdict(list)
-    for at, request in _requests(table, meetings, groups):
+    for at, request in _requests(table, calls, groups):
         requests[int(number[at])].append(request)
-    members, found = CallMembers.of(table, meetings), list(whats)
+    members, found = CallMembers.of(table, calls), list(keys)
     spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
     return [
-        CallBatch(found[table.what[low]], *members.between(low, high), tuple(requests[i])) for i, (low, high) in enumerate(spans)
+        CallBatch(found[table.what[low]], *members.between(low, high), tuple(requests[i]))
+        for i, (low, high) in enumerate(spans)
     ]
 
 
-def _numbered(met: MatchedCalls, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, whats: dict[BatchKey, int]) -> I64:
-    """[groups of the kind, asks] the number of what is asked; new ones are added."""
+def _key_numbers(
+    met: MatchedCalls, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, keys: dict[BatchKey, int]
+) -> I64:
+    """Return [groups of the kind, asks] the number of the batch key of each call; new keys are added to `keys`."""
     of_groups = [(numbers[group], groups[group]) for group in met.groups.tolist()]
-    return np.array([[whats.setdefault(_what(ask, *of, choice), len(whats)) for ask in met.asks] for of in of_groups], np.int64)
+    return np.array(
+        [[keys.setdefault(_batch_key(ask, *of, choice), len(keys)) for ask in met.asks] for of in of_groups], np.int64
+    )
 
 
-def _what(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
+def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
     if ask.name == MESSAGE:
         return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
     served = choice.served(ask.request(group))
@@ -96,7 +102,7 @@ def _what(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> Bat
 
 
 def _batches(table: CallTable, n_groups: int) -> I64:
-    """[M] the batch of each meeting, by when the first of a batch comes."""
+    """Return [M] the number of the batch of each call; batches are numbered by when their first call comes."""
     code = table.what * n_groups + table.number
     order = np.argsort(code, kind="stable")
     ordered, level = code[order], np.empty_like(code)
@@ -106,10 +112,10 @@ def _batches(table: CallTable, n_groups: int) -> I64:
     return np.asarray(np.argsort(np.argsort(first))[which])
 
 
-def _requests(table: CallTable, meetings: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
-    """The different requests for collectives, each with the first meeting that is for it."""
+def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
+    """Yield the place of the first call, and the request, for each different request for a collective."""
     together = np.flatnonzero(table.level < 0)
-    most = max(len(met.asks) for met in meetings)
+    most = max(len(met.asks) for met in calls)
     _, first = np.unique(table.number[together] * most + table.ask[together], return_index=True)  # a group is of one kind
     for at in np.sort(together[first]).tolist():
-        yield at, meetings[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])
+        yield at, calls[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

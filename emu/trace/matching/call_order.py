@@ -1,6 +1,6 @@
-"""In which order the meetings of a trace come to their members.
+"""The order in which the calls of a trace come to their members.
 
-M meetings of K kinds, a kind being what groups that are alike ask for: I meetings of P members in each of its groups.
+M calls of K kinds, where a kind is the calls of equivalent groups: I calls of P members in each group.
 """
 
 from collections import defaultdict
@@ -15,25 +15,32 @@ from emu.trace.matching.role_requests import MESSAGE, MatchedCalls
 
 
 class CallTable(NamedTuple):
-    """The meetings of all groups as columns [M]."""
+    """The calls of all groups, as columns [M]."""
 
-    kind: I64  # among K
-    group: I64  # among those of the kind
-    turn: I64  # among the I of the kind
-    ask: I64  # among what groups of the kind ask
-    what: I64  # number of what meetings of a batch have in common
-    number: I64  # of the trace's group
-    level: I64  # of a message: how many alike its ends had before, one after another; -1: a collective
+    kind: I64  # index among the K kinds
+    group: I64  # index among the groups of the kind
+    turn: I64  # index among the I calls of the kind
+    ask: I64  # index into `MatchedCalls.asks`
+    what: I64  # the number of the batch key
+    number: I64  # index into the trace's groups
+    level: I64  # how many equal messages its ends had before; -1 for a collective
 
     def take(self, which: I64) -> "CallTable":
-        """Some of them, or all in another order."""
+        """Return the rows that `which` selects, in its order."""
         return CallTable(*(c[which] for c in self))
 
     @staticmethod
-    def of(meetings: Sequence[MatchedCalls], asked: Sequence[I64]) -> "CallTable":
-        """In the order in which members come to them; at equal rows collectives before messages, then as groups stand."""
+    def of(calls: Sequence[MatchedCalls], key_numbers: Sequence[I64]) -> "CallTable":
+        """Return a table of calls in the order in which members come to them.
+
+        Calls at equal rows are ordered too: collectives before messages, then by group.
+
+        Args:
+            calls: [K] the calls of each kind.
+            key_numbers: [K] for each kind, [groups of the kind, asks] the number of each call's batch key.
+        """
         parts, orders = [], []
-        for kind, (met, what, when) in enumerate(zip(meetings, asked, _whens(meetings), strict=True)):
+        for kind, (met, what, when) in enumerate(zip(calls, key_numbers, _whens(calls), strict=True)):
             shape = len(met.groups), len(met.ask)
             talks = met.asks[0].name == MESSAGE
             level = _levels(met, when) if talks else np.full(shape[1], -1)
@@ -46,9 +53,9 @@ class CallTable(NamedTuple):
         return CallTable(*columns).take(np.lexsort(keys))
 
 
-def _whens(meetings: Sequence[MatchedCalls]) -> list[I64]:
-    """[I] of each kind, where its meetings come among all by the rows of their members, the first member's first."""
-    tables = [np.ascontiguousarray(met.rows, ">u4") for met in meetings]  # as bytes they compare as the numbers do
+def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
+    """Return [I] for each kind, the position of its calls in one order of all kinds, by the rows of their members."""
+    tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # as bytes they compare as the numbers do
     known = {(table.shape, table.tobytes()): table for table in tables}
     words = {key: table.view(f"V{4 * key[0][1]}").ravel().tolist() for key, table in known.items()}
     number = {word: i for i, word in enumerate(sorted({word for of_kind in words.values() for word in of_kind}))}
@@ -57,7 +64,7 @@ def _whens(meetings: Sequence[MatchedCalls]) -> list[I64]:
 
 
 def _levels(met: MatchedCalls, when: I64) -> I64:
-    """[I] how many messages of equal sizes had been sent by a sender, or got by a receiver, one after another."""
+    """Return [I] for each message, how many messages of equal size its sender had sent or its receiver had received before."""
     before: defaultdict[tuple[int, int, int], int] = defaultdict(int)
     level = np.zeros(len(when), np.int64)
     for i in np.argsort(when, kind="stable").tolist():
@@ -69,27 +76,27 @@ def _levels(met: MatchedCalls, when: I64) -> I64:
 
 
 class CallMembers(NamedTuple):
-    """Who meets: columns of all members, meeting after meeting."""
+    """The members of calls, as columns of all members, call after call."""
 
     ranks: I64
     rows: I64
     first: I64  # [M + 1]
 
     @staticmethod
-    def of(table: CallTable, meetings: Sequence[MatchedCalls]) -> "CallMembers":
-        """Those of the meetings of a table."""
-        size = np.array([met.rows.shape[1] for met in meetings])[table.kind]
+    def of(table: CallTable, calls: Sequence[MatchedCalls]) -> "CallMembers":
+        """Return the members of the calls of a table."""
+        size = np.array([met.rows.shape[1] for met in calls])[table.kind]
         first = np.concatenate(([0], np.cumsum(size)))
         ranks, rows = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
         by_kind = np.argsort(table.kind, kind="stable")
-        ends = np.searchsorted(table.kind[by_kind], np.arange(len(meetings) + 1))
-        for met, (low, high) in zip(meetings, pairwise(ends.tolist()), strict=True):
+        ends = np.searchsorted(table.kind[by_kind], np.arange(len(calls) + 1))
+        for met, (low, high) in zip(calls, pairwise(ends.tolist()), strict=True):
             own = by_kind[low:high]
             at, turn = first[own, None] + np.arange(met.rows.shape[1]), table.turn[own]
             ranks[at], rows[at] = met.ranks[table.group[own, None], met.place[turn]], met.rows[turn]
         return CallMembers(ranks, rows, first)
 
     def between(self, low: int, high: int) -> tuple[I64, I64]:
-        """[high - low, P] ranks and rows of meetings of as many members each."""
+        """Return [high - low, P] ranks and rows of the members of calls `low` to `high`, which all have P members."""
         ranks, rows = (c[self.first[low] : self.first[high]].reshape(high - low, -1) for c in (self.ranks, self.rows))
         return ranks, rows

@@ -1,6 +1,6 @@
-"""Groups that are alike: their members, place by place, play the same roles, so that all of them ask for the same.
+"""Equivalent groups: place by place, their members play the same roles, so all of them make the same requests.
 
-N ranks, G groups that are alike, A askers of each.
+N ranks, G equivalent groups, A requesters of each group.
 """
 
 from collections import defaultdict
@@ -13,38 +13,38 @@ from emu.trace.trace import Group, Trace
 
 
 class Requester(NamedTuple):
-    """A rank in one of the groups."""
+    """A rank that may make requests on a group."""
 
     role: int
-    numbers: tuple[int, ...]  # of the group, as the role counts
-    place: int  # in the group; -1: it is not a member
+    numbers: tuple[int, ...]  # the numbers that the role gives the group
+    place: int  # the rank's place in the group; -1: the rank is no member
 
 
 class EquivalentGroups(NamedTuple):
-    """Groups whose askers are the same."""
+    """Groups whose requesters are equal."""
 
     first: Group
-    numbers: I64  # [G] index of each into the trace's groups, ascending
-    askers: tuple[Requester, ...]  # by place, then by rank
-    ranks: I64  # [G, A] the askers of each group
+    numbers: I64  # [G] indexes into the trace's groups, ascending
+    requesters: tuple[Requester, ...]  # by place, then by rank
+    ranks: I64  # [G, A] the ranks of the requesters of each group
 
 
 def equivalent_groups(trace: Trace) -> list[EquivalentGroups]:
-    """All groups of a trace, by the first of those that are alike."""
+    """Return all groups of a trace in classes of equivalent groups, in the order of the first group of each class."""
     found: dict[tuple[int, tuple[Requester, ...]], tuple[list[int], list[tuple[int, ...]]]] = {}
-    for number, askers in enumerate(_askers(trace)):
-        who = tuple(asker for asker, _ in askers)
+    for number, requesters in enumerate(_requesters(trace)):
+        who = tuple(requester for requester, _ in requesters)
         numbers, ranks = found.setdefault((len(trace.groups[number].ranks), who), ([], []))
         numbers.append(number)
-        ranks.append(tuple(rank for _, rank in askers))
+        ranks.append(tuple(rank for _, rank in requesters))
     return [
         EquivalentGroups(trace.groups[numbers[0]], np.array(numbers), who, np.array(ranks, np.int64).reshape(len(numbers), -1))
         for (_, who), (numbers, ranks) in found.items()
     ]
 
 
-def _askers(trace: Trace) -> list[list[tuple[Requester, int]]]:
-    """Of each group its askers, with their ranks."""
+def _requesters(trace: Trace) -> list[list[tuple[Requester, int]]]:
+    """Return, for each group of a trace, its requesters and their ranks."""
     places = [{rank: i for i, rank in enumerate(g.ranks)} for g in trace.groups]
     found: list[list[tuple[Requester, int]]] = [[] for _ in trace.groups]
     for rank, role in enumerate(trace.role_of_rank.tolist()):
@@ -53,4 +53,4 @@ def _askers(trace: Trace) -> list[list[tuple[Requester, int]]]:
             numbers[group].append(number)
         for group, own in numbers.items():
             found[group].append((Requester(role, tuple(own), places[group].get(rank, -1)), rank))
-    return [sorted(askers, key=lambda who: (who[0].place, who[1])) for askers in found]
+    return [sorted(requesters, key=lambda who: (who[0].place, who[1])) for requesters in found]

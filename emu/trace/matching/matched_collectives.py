@@ -1,6 +1,6 @@
-"""Where ranks meet for a collective: all members of a group, each with its n-th request on it.
+"""The collective calls of a trace: for each, the n-th requests of all members of a group.
 
-G groups that are alike, A ranks of each that ask; I collectives of each group.
+G equivalent groups, A requesters of each; I collective calls of each group.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,42 +12,43 @@ from emu.arrays import I64
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.trace.matching.equivalent_groups import EquivalentGroups
-from emu.trace.matching.role_requests import CallSpec, RoleRequests, MatchedCalls, RequestColumns, check_sizes, first_of
+from emu.trace.matching.role_requests import CallSpec, MatchedCalls, RequestColumns, RoleRequests, check_sizes, first_of
 from emu.trace.split_sizes import packed_blocks
 from emu.trace.trace import Kind
 
 
-def matched_collectives(asked: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
-    """The collectives of all groups but those of set-up.
+def matched_collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
+    """Return the collective calls of all groups, without those of set-up.
 
     Raises:
-        InputError: members that are missing or do not agree.
+        InputError: members are missing or do not agree.
     """
-    together = asked._replace(roles=[role.take(role.kind == Kind.COLLECTIVE) for role in asked.roles])
-    found = (_Together.of(together, each) for each in groups)
-    return (each.meetings() for each in found if each.each)
+    together = requests._replace(roles=[role.take(role.kind == Kind.COLLECTIVE) for role in requests.roles])
+    found = (_GroupCollectives.of(together, each) for each in groups)
+    return (each.calls() for each in found if each.each)
 
 
-class _Together(NamedTuple):
-    """The collectives of groups that are alike."""
+class _GroupCollectives(NamedTuple):
+    """The requests for collectives on equivalent groups."""
 
-    asked: RoleRequests
+    requests: RoleRequests
     groups: EquivalentGroups
-    each: list[RequestColumns]  # [A] by asker; those of askers that differ in their place alone are one value
+    each: list[RequestColumns]  # [A] of each requester; requesters that differ in their place alone share one object
 
     @staticmethod
-    def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Together":
-        """Without the askers that ask for none."""
-        known = {who[:2]: asked.of(who) for who in groups.askers}
-        kept = [i for i, who in enumerate(groups.askers) if len(known[who[:2]].row)]
-        askers = tuple(groups.askers[i] for i in kept)
-        return _Together(asked, groups._replace(askers=askers, ranks=groups.ranks[:, kept]), [known[who[:2]] for who in askers])
+    def of(requests: RoleRequests, groups: EquivalentGroups) -> "_GroupCollectives":
+        """Return the requests on some groups, without requesters that make no request."""
+        known = {who[:2]: requests.of(who) for who in groups.requesters}
+        kept = [i for i, who in enumerate(groups.requesters) if len(known[who[:2]].row)]
+        requesters = tuple(groups.requesters[i] for i in kept)
+        each = [known[who[:2]] for who in requesters]
+        return _GroupCollectives(requests, groups._replace(requesters=requesters, ranks=groups.ranks[:, kept]), each)
 
-    def meetings(self) -> MatchedCalls:
-        """Those that are no set-up, once all members are seen to agree."""
+    def calls(self) -> MatchedCalls:
+        """Return the calls that are no set-up, after a check that all members agree."""
         complete = self._complete()
-        blocks = {i: self._looked_at(i) for i in self._to_look_at(complete).tolist()}
-        assert complete, "who is missing is told by a look at each"
+        blocks = {i: self._checked_blocks(i) for i in self._instances_to_check(complete).tolist()}
+        assert complete, "_checked_blocks raises where a member is missing"
         kept = np.flatnonzero(~np.any([each.setup for each in self._different()], axis=0))
         ask, asks = self._asks(self.each[0].take(kept), [blocks.get(i, b"") for i in self.each[0].instance[kept].tolist()])
         rows = np.stack([each.row[kept] for each in self.each], axis=1)
@@ -58,14 +59,14 @@ class _Together(NamedTuple):
         return list({id(each): each for each in self.each}.values())
 
     def _complete(self) -> bool:
-        """Whether each member asks for each collective once."""
-        places = [who.place for who in self.groups.askers]
+        """Return True if each member makes each call once."""
+        places = [who.place for who in self.groups.requesters]
         turn = self.each[0].instance
         same = all(np.array_equal(each.instance, turn) for each in self._different())
         return same and places == list(range(len(self.groups.first.ranks))) and bool((np.diff(turn) > 0).all())
 
-    def _to_look_at(self, complete: bool) -> I64:
-        """The instances whose members do not agree or give split sizes; all, where some are missing."""
+    def _instances_to_check(self, complete: bool) -> I64:
+        """Return the instances whose members do not agree or give split sizes; all instances, where some member is missing."""
         if not complete:
             return np.unique(np.concatenate([each.instance for each in self.each]))
         first, different = self.each[0], self._different()
@@ -75,39 +76,39 @@ class _Together(NamedTuple):
         setup = np.any([each.setup for each in different], axis=0)
         return np.asarray(first.instance[np.any(unlike, axis=0) | (~setup & np.any([*sizes, *given], axis=0))])
 
-    def _looked_at(self, instance: int) -> bytes:
-        """The elements of each block of a collective, of which nothing is known; nothing where all members give even ones."""
+    def _checked_blocks(self, instance: int) -> bytes:
+        """Check one collective call, and return the elements of each block; b"" if all members give blocks of even sizes."""
         found = [(each, i) for each, own in enumerate(self.each) for i in _between(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist())
-        name = self.asked.names[one.name[0]]
+        name = self.requests.names[one.name[0]]
         what = f"{name} {instance} on group {self.groups.first.axis!r}"
-        if [self.groups.askers[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
+        if [self.groups.requesters[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
             raise InputError(f"replay: {what} must be asked by ranks {self.groups.first.ranks}, got {ranks}")
         if _differ(one.name) or _differ(one.root):
-            asked_for = tuple((self.asked.names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
+            asked_for = tuple((self.requests.names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
             raise InputError(f"replay: {what} must be one operation and root of all members, got {asked_for}")
         if one.setup.any():
             return b""
-        given = [self.asked.given(self.groups.askers[a], int(row)) for (a, _), row in zip(found, one.row, strict=True)]
+        given = [self.requests.splits(self.groups.requesters[a], int(row)) for (a, _), row in zip(found, one.row, strict=True)]
         op = operation(name, len(given), int(one.root[0]))
         blocks = packed_blocks(what, op, given, int(one.elements[0])) if any(map(len, given)) else b""
         check_sizes(f"{name} {instance}", ranks, one.size_bytes, one.elements)
         return blocks
 
     def _asks(self, first: RequestColumns, blocks: list[bytes]) -> tuple[I64, tuple[CallSpec, ...]]:
-        """What is asked for, by what the first member of each [I] says."""
+        """Return [I] the index of each call's specification, and the specifications, as the first member states them."""
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
         at, ask = first_of(np.stack((first.name, first.root, first.size_bytes, first.elements, first.dtype, packed)))
-        names, columns = self.asked.names, first.take(at)
+        names, columns = self.requests.names, first.take(at)
         name, dtype = ([names[i] for i in of] for of in (columns.name.tolist(), columns.dtype.tolist()))
         sizes = (c.tolist() for c in (columns.root, columns.size_bytes, columns.elements))
         return ask, tuple(map(CallSpec, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
 
 
 def _between(values: I64, value: int) -> range:
-    """Where a value stands among ascending ones."""
+    """Return the places of a value among ascending values."""
     return range(*np.searchsorted(values, (value, value + 1)).tolist())
 
 

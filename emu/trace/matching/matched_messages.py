@@ -1,6 +1,6 @@
-"""Where ranks meet for a message: the n-th send of each (group, src, dst, tag) and the n-th receive.
+"""The messages of a trace: for each, the n-th send of its (group, src, dst, tag) and the n-th receive.
 
-G groups that are alike, A ranks of each that ask; C sends and receives on one of them, I messages.
+G equivalent groups, A requesters of each; C sends and receives on one of the groups, I messages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,32 +11,40 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.errors import InputError
 from emu.trace.matching.equivalent_groups import EquivalentGroups
-from emu.trace.matching.role_requests import MESSAGE, CallSpec, RoleRequests, MatchedCalls, RequestColumns, check_sizes, first_of
+from emu.trace.matching.role_requests import (
+    MESSAGE,
+    CallSpec,
+    MatchedCalls,
+    RequestColumns,
+    RoleRequests,
+    check_sizes,
+    first_of,
+)
 from emu.trace.trace import Kind
 
 
 def matched_messages(asked: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:
-    """The messages of all groups but those of set-up.
+    """Return the messages of all groups, without those of set-up.
 
     Raises:
-        InputError: one that nobody sends or receives, or of which both ends say another size.
+        InputError: a message that nobody sends or receives, or one whose ends state different sizes.
     """
     between = asked._replace(roles=[role.take(role.kind != Kind.COLLECTIVE) for role in asked.roles])
     found = (_Queues.of(between, each) for each in groups)
-    return (each.meetings() for each in found if len(each.asker))
+    return (each.calls() for each in found if len(each.requester))
 
 
 class _Queues(NamedTuple):
-    """The sends and receives on the first of groups that are alike, queue after queue: in each the sends, then the receives."""
+    """The sends and receives on the first of some equivalent groups, queue after queue; in each queue the sends come first."""
 
     groups: EquivalentGroups
     requests: RequestColumns  # [C]
-    asker: I64  # [C]
+    requester: I64  # [C] the index of the requester of each request
     ends: I64  # [3, C] sender, receiver and tag
 
     @staticmethod
     def of(asked: RoleRequests, groups: EquivalentGroups) -> "_Queues":
-        each = [asked.of(who) for who in groups.askers]
+        each = [asked.of(who) for who in groups.requesters]
         asker = np.repeat(np.arange(len(each)), [len(own.row) for own in each])
         every = RequestColumns(
             *(np.concatenate([np.empty(0, np.int64), *(own[c] for own in each)]) for c in range(len(RequestColumns._fields)))
@@ -47,8 +55,8 @@ class _Queues(NamedTuple):
         order = np.lexsort((every.row, every.kind, *ends[::-1]))
         return _Queues(groups, every.take(order), asker[order], ends[:, order])
 
-    def meetings(self) -> MatchedCalls:
-        """Those that are no set-up, once both ends are seen to agree."""
+    def calls(self) -> MatchedCalls:
+        """Return the messages that are no set-up, after a check that both ends agree."""
         sends = self.requests.kind == Kind.SEND
         uneven = self._first_uneven(sends)
         even = np.arange(len(sends)) < uneven
@@ -60,16 +68,16 @@ class _Queues(NamedTuple):
         size = self.requests.size_bytes[pairs[:, 0]]
         at, ask = first_of(size[None])
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
-        return MatchedCalls(self.groups.numbers, self.groups.ranks, self.asker[pairs], self.requests.row[pairs], ask, asks)
+        return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
 
     def _first_uneven(self, sends: Bool) -> int:
-        """Where the first queue begins that has more of one than of the other, or C."""
+        """Return where the first queue begins that has more sends than receives or fewer, or C."""
         start = np.flatnonzero((np.diff(self.ends, prepend=self.ends[:, :1] - 1) != 0).any(axis=0))
         more = np.add.reduceat(np.where(sends, 1, -1), start)
         return int(start[np.argmax(more != 0)]) if more.any() else len(sends)
 
     def _check_sizes(self, pairs: I64) -> None:
-        """Of pairs [I, 2] of requests."""
+        """Check that both ends state one size, for pairs [I, 2] of requests."""
         size, elements = self.requests.size_bytes[pairs], self.requests.elements[pairs]
         for i in np.flatnonzero((size[:, 0] != size[:, 1]) | (elements[:, 0] != elements[:, 1]))[:1].tolist():
             ranks = tuple(self.ends[:2, pairs[i, 0]].tolist())

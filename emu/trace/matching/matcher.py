@@ -1,4 +1,4 @@
-"""Where ranks meet in a trace: the members of one collective, both ends of one message."""
+"""The matcher of a trace's requests: it finds which requests make one collective call, and which two make one message."""
 
 from emu.collective.algorithm import Request
 from emu.trace.matching.equivalent_groups import equivalent_groups
@@ -9,14 +9,14 @@ from emu.trace.trace import Trace
 
 
 def matched_calls(trace: Trace, dtype: str) -> list[MatchedCalls]:
-    """Every collective and message but those of set-up.
+    """Return every collective call and every message of a trace, without those of set-up.
 
     Args:
-        trace: Of all ranks.
-        dtype: What float32 is timed as.
+        trace: A trace of all ranks.
+        dtype: The dtype as which float32 is timed.
 
     Raises:
-        InputError: an unknown dtype; members that are missing or do not agree; a message that nobody sends or receives.
+        InputError: an unknown dtype; members are missing or do not agree; a message that nobody sends or receives.
     """
     asked, groups = role_requests(trace, dtype), equivalent_groups(trace)
     found = [*matched_collectives(asked, groups), *matched_messages(asked, groups)]
@@ -24,10 +24,10 @@ def matched_calls(trace: Trace, dtype: str) -> list[MatchedCalls]:
 
 
 def collective_requests(trace: Trace) -> list[Request]:
-    """The different requests for collectives, but those of set-up.
+    """Return the different requests for collectives of a trace, without those of set-up.
 
     Raises:
-        InputError: members of one that are missing or do not agree.
+        InputError: members of a collective are missing or do not agree.
     """
     met = matched_collectives(role_requests(trace, "float32"), equivalent_groups(trace))
     of_group = {group: each for each in met for group in each.groups.tolist()}

@@ -1,6 +1,6 @@
-"""What each role of a trace asks for, and what groups that are alike ask for together.
+"""The requests of each role of a trace, as columns, and the calls that equivalent groups make with them.
 
-G groups that are alike, A ranks of each that ask; I meetings of each group, of P members; C requests of a role.
+G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role.
 """
 
 from collections.abc import Sequence
@@ -19,83 +19,88 @@ MESSAGE = "message"
 
 
 class CallSpec(NamedTuple):
-    """What is asked for."""
+    """The operation, the root and the sizes of a call."""
 
     name: str  # the operation, or MESSAGE
     root: int
-    size_bytes: int  # as timed
+    size_bytes: int  # bytes in the dtype that is timed
     elements: int
-    dtype: str  # that ran
-    blocks: bytes  # elements of each block, as `emu.trace.split_sizes` packs them; none: an even cut of `elements`
+    dtype: str  # the dtype that ran
+    blocks: bytes  # elements of each block, as `emu.trace.split_sizes` packs them; b"": `elements` are divided evenly
 
     def request(self, group: Group) -> Request:
-        """What was asked by a group, as it ran."""
+        """Return the request of a group for this call, in the dtype that ran."""
         return Request(self.name, group.ranks, self.root, self.elements, self.dtype, axis=group.axis)
 
 
 class MatchedCalls(NamedTuple):
-    """The collectives of groups that are alike, or their messages from member 0 to member 1: the same in each group."""
+    """The collective calls of equivalent groups, or their messages from member 0 to member 1; they are equal in each group."""
 
-    groups: I64  # [G] index into the trace's groups
+    groups: I64  # [G] indexes into the trace's groups
     ranks: I64  # [G, A]
-    place: I64  # [I, P] which of these each member is
-    rows: I64  # [I, P] which event of its role each one's request is
+    place: I64  # [I, P] the column of `ranks` of each member
+    rows: I64  # [I, P] the event of each member's role that is its request
     ask: I64  # [I] index into `asks`
-    asks: tuple[CallSpec, ...]  # by when they are asked for first, as each group counts its meetings
+    asks: tuple[CallSpec, ...]  # in the order in which a group first makes them
 
 
 class RequestColumns(NamedTuple):
-    """Requests of a role: columns [C]."""
+    """The requests of one role, as columns [C]."""
 
-    row: I64  # of the role's events
+    row: I64  # among the events of the role
     kind: I64
-    group: I64  # number of the role
+    group: I64  # the number that the role gives the group
     instance: I64
     root: I64
     tag: I64
-    name: I64  # index into a list of words, as `dtype`
+    name: I64  # index into `RoleRequests.names`, as `dtype`
     dtype: I64
-    size_bytes: I64  # as timed
+    size_bytes: I64  # bytes in the dtype that is timed
     elements: I64
-    setup: I64  # 1 if it is of step 0
+    setup: I64  # 1 for a request of step 0
     n_splits: I64
 
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
-        """Some of them."""
+        """Return those requests that `which` selects."""
         return RequestColumns(*(c[which] for c in self))
 
     @staticmethod
     def joined(parts: Sequence["RequestColumns"]) -> "RequestColumns":
-        """One after another."""
+        """Return the requests of several parts, one part after another."""
         none = [np.empty(0, np.int64)]
         return RequestColumns(*(np.concatenate(none + [part[c] for part in parts]) for c in range(len(RequestColumns._fields))))
 
 
 class RoleRequests(NamedTuple):
-    """The requests of all roles, and what they refer to."""
+    """The requests of all roles, and the words and split sizes to which they refer."""
 
     roles: list[RequestColumns]
     names: list[str]
     events: tuple[Events, ...]
 
-    def of(self, asker: Requester) -> RequestColumns:
-        """Its requests on the group, by instance."""
-        role = self.roles[asker.role]
-        own = role.take(np.isin(role.group, asker.numbers))
+    def of(self, requester: Requester) -> RequestColumns:
+        """Return the requests of a requester on its group, ordered by instance."""
+        role = self.roles[requester.role]
+        own = role.take(np.isin(role.group, requester.numbers))
         return own.take(np.argsort(own.instance, kind="stable"))
 
-    def given(self, asker: Requester, row: int) -> I64:
-        """The split sizes of a request."""
-        events = self.events[asker.role]
+    def splits(self, requester: Requester, row: int) -> I64:
+        """Return the split sizes of a request.
+
+        Args:
+            requester: The requester.
+            row: The request's row among the events of its role.
+        """
+        events = self.events[requester.role]
         return events.split[events.split_start[row] : events.split_start[row + 1]]
 
 
 def role_requests(trace: Trace, dtype: str) -> RoleRequests:
-    """The requests of all roles.
+    """Return the requests of all roles of a trace.
 
     Args:
-        trace: Of all ranks.
-        dtype: What float32 is timed as.
+        trace: A trace of all ranks.
+        dtype: The dtype as which float32 is timed.
 
     Raises:
         InputError: an unknown dtype.
@@ -121,19 +126,19 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
 
 
 def first_of(keys: I64) -> tuple[I64, I64]:
-    """Where each different column [any, I] comes first, in this order, and [I] which of them each is."""
+    """Return the places where different columns of `keys` [any, I] first come, ascending, and [I] each column's index there."""
     _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     by_first = np.argsort(first)
     return first[by_first], np.argsort(by_first)[which.reshape(-1)]
 
 
 def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I64) -> None:
-    """Refuse members [P] that ask for other sizes than the first.
+    """Check that all members [P] of a call state the bytes and the elements that the first states.
 
     Raises:
-        InputError: as it says.
+        InputError: the sizes differ.
     """
     if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
         sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
         named = f"bytes and count of {what} of ranks {ranks}"
-        raise must_be("replay", named, "the same at all of them", sizes, "what each gives is told by split sizes")
+        raise must_be("replay", named, "equal on all members", sizes, "give uneven blocks by split sizes")

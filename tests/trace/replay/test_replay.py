@@ -284,11 +284,11 @@ def test_members_that_name_different_roots_are_refused(words):
 def test_members_that_name_different_sizes_are_refused(words):
     said = refused(*(words.events(words.collective(n, name="all_to_all")) for n in (8, 12)))
     assert said == (
-        "replay: bytes and count of all_to_all 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (48, 12)); "
-        "what each gives is told by split sizes"
+        "replay: bytes and count of all_to_all 0 of ranks (0, 1) must be equal on all members, got ((32, 8), (48, 12)); "
+        "give uneven blocks by split sizes"
     )
     said = refused(words.events(words.send(8, peer=1)), words.events(words.recv(4, peer=0)))
-    assert "bytes and count of message 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (16, 4))" in said
+    assert "bytes and count of message 0 of ranks (0, 1) must be equal on all members, got ((32, 8), (16, 4))" in said
 
 
 def test_a_message_that_nobody_receives_is_refused(words):

@@ -32,8 +32,8 @@ from emu.model.routed import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
-from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.event_order import computes, queue_order
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Events, Kind
 
 _LATER = 2  # the number of a pass that is neither the first nor the last

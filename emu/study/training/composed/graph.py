@@ -22,7 +22,7 @@ from emu.study.training.composed.shared import Bodies
 from emu.trace.device.device import Device
 from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
-from emu.trace.replay.replay import ReplayInstance, ReplayGraph, Service, event_name
+from emu.trace.replay.replay import ReplayGraph, ReplayInstance, Service, event_name
 from emu.trace.trace import Trace
 
 
