@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import ANY, Call, dtype_name
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 from emu.backend.rank.notes import Notes
 from emu.cluster.ends import RankExit
 from emu.cluster.own.own import Own
@@ -106,7 +106,7 @@ def carry_out(agreed: Agreed, calls: Sequence[Call], wire: GlooWire | None = Non
         calls: Of the members here, in group-rank order.
         wire: To the members elsewhere; None: all are here.
     """
-    with paused():
+    with pause_counting():
         if agreed.served is None:
             _pass_on(calls, wire, agreed.source)
         else:

@@ -1,6 +1,6 @@
 """How a rank's program ends that does not come to its end: with a code, or of an error; and which of several is told."""
 
-from emu.backend.rank.lines import Line, caller, in_brackets, raised_at
+from emu.backend.rank.source_lines import SourceLine, caller, error_line, in_brackets
 from emu.errors import EmuError, RunError
 
 # How TorchScript's errors begin, and what is in those of code that has looked for a CUDA device itself.
@@ -45,7 +45,7 @@ def failed(rank: int, error: BaseException) -> BaseException:
 
     Our own errors stay as they are, others are told in one line; where a rank leaves with a code, the rank is added.
     """
-    at = raised_at(error) or caller()
+    at = error_line(error) or caller()
     if isinstance(error, RankExit):
         return error
     if isinstance(error, SystemExit):
@@ -58,7 +58,7 @@ def failed(rank: int, error: BaseException) -> BaseException:
     return error
 
 
-def _in_one_line(rank: int, error: BaseException, at: Line | None) -> RunError:
+def _in_one_line(rank: int, error: BaseException, at: SourceLine | None) -> RunError:
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     words = type(error).__name__ + (f": {said}" if said else "")
     if said.startswith(_COMPILED) and any(each in str(error) for each in _WITHOUT_CUDA):

@@ -10,7 +10,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from emu.backend.rank.lines import STDIN
+from emu.backend.rank.source_lines import STDIN
 from emu.errors import InputError
 
 _MAIN = "__main__"

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
@@ -40,7 +40,7 @@ def exchange(counts, arrived=None):
 
     def program(rank):
         to, come = counts[rank].tolist(), counts[:, rank].tolist()
-        with paused():  # what is timed is the exchange alone
+        with pause_counting():  # what is timed is the exchange alone
             given = torch.cat([torch.full((k,), 1000.0 * rank + d) for d, k in enumerate(to)])
         out = torch.empty(sum(come))
         dist.all_to_all_single(out, given, come, to)

@@ -1,7 +1,7 @@
-"""What a rank asks for: one operation on one group, its tensors as flat buffers. One function a kind of request.
+"""The requests of a rank: one operation on one group, with its tensors as flat buffers; one function for each kind of request.
 
-N ranks of the group; an input or output is [elements], contiguous, of one dtype. Tensors are taken by `.data`, so that
-writing them does not count as a change for autograd, as with PyTorch's own backends.
+N ranks of the group; an input or output is [elements], contiguous, of one dtype. Tensors are taken by `.data`, so that writes
+do not count as changes for autograd, as with PyTorch's own backends.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import ReduceOp
 
 from emu.arrays import I64
-from emu.backend.rank.lines import Line, in_brackets
+from emu.backend.rank.source_lines import SourceLine, in_brackets
 from emu.errors import InputError, must_be
 
 REDUCE_OF = {
     ReduceOp.SUM: "sum",
-    ReduceOp.PREMUL_SUM: "sum",  # of what each rank multiplies by its own factor before
+    ReduceOp.PREMUL_SUM: "sum",  # each rank multiplies by its own factor before
     ReduceOp.AVG: "avg",
     ReduceOp.PRODUCT: "product",
     ReduceOp.MIN: "min",
@@ -34,52 +34,52 @@ REDUCE_OF = {
 
 
 class Members(NamedTuple):
-    """A group: its name, its global ranks in group-rank order, and the axis that it runs along ("world" or "" if none)."""
+    """A group as calls name it: its name, its global ranks in group-rank order, and its axis ("world" or "" if none)."""
 
     name: str
     ranks: tuple[int, ...]
     axis: str = ""
 
 
-class Known(NamedTuple):
-    """Elements of the blocks that this rank can tell the size of; the others' ranks tell the rest."""
+class KnownBlocks(NamedTuple):
+    """The elements of those blocks whose sizes this rank knows; the other ranks know the rest."""
 
     block: I64
     elements: I64
 
 
 NOWHERE = Members("", ())
-ANY = -1  # the peer of a receive that takes what comes first
+ANY = -1  # the peer of a receive that takes the first message to come
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
     """A request of one rank; the members' n-th calls on a group belong together."""
 
-    name: str  # as messages say it; the operation's but for a barrier
-    operation: str  # of `emu.collective.operation`; "send" or "recv"
+    name: str  # the name in messages: that of the operation, or "barrier"
+    operation: str  # an operation of `emu.collective.operation`, or "send" or "recv"
     input: Tensor  # empty where the operation has none on this rank
     output: Tensor
-    known: Known
+    known: KnownBlocks
     result: list[Tensor]  # the caller's own tensors that hold the answer
     copies: tuple[tuple[Tensor, Tensor], ...] = ()  # (caller's tensor, part of output), copied at the end
     reduce: str = "sum"
-    root: int = 0  # of a rooted operation, or the peer of a send or receive; a group rank
+    root: int = 0  # a group rank: the root of a rooted operation, or the peer of a send or receive
     tag: int = 0
     group: Members = NOWHERE
-    rank: int = 0  # the caller's, in the group
-    line: Line | None = None  # of the user's program, that made it
-    asked_s: float = 0.0  # when it was made, by this host's monotonic clock
-    marked: bool = False  # whether its result is to be checked, see `execute`
+    rank: int = 0  # the caller's rank in the group
+    line: SourceLine | None = None  # the line of the user's program that made the request
+    asked_s: float = 0.0  # the time at which the request was made, by this host's monotonic clock
+    marked: bool = False  # True if the result is checked, see `execute`
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of input and output alike."""
+        """The dtype of input and output."""
         return self.output.dtype
 
     @property
     def count(self) -> int:
-        """Elements of the larger side: the operation's size as this rank sees it."""
+        """The elements of the larger side, which is the operation's size as this rank sees it."""
         return max(self.input.numel(), self.output.numel())
 
     @property
@@ -87,17 +87,17 @@ class Call:
         """The caller's rank in the world."""
         return self.group.ranks[self.rank]
 
-    def on(self, group: Members, rank: int, line: Line | None = None, asked_s: float = 0.0) -> "Call":
-        """The same request, made by `rank` of `group`."""
+    def on(self, group: Members, rank: int, line: SourceLine | None = None, asked_s: float = 0.0) -> "Call":
+        """Return the same request as made by `rank` of `group`."""
         return replace(self, group=group, rank=rank, line=line, asked_s=asked_s)
 
     def deliver(self) -> None:
-        """Copy what was packed back into the caller's tensors."""
+        """Copy packed results into the caller's tensors."""
         for target, source in self.copies:
             target.copy_(source)
 
     def describe(self) -> str:
-        """Such as `all_reduce (sum) of 8 float32 (train.py:12)`."""
+        """Return a text such as `all_reduce (sum) of 8 float32 (train.py:12)`."""
         if self.name == "barrier":
             return self.name + in_brackets(self.line)
         how = f" ({self.reduce})" if self.operation in ("all_reduce", "reduce_scatter", "reduce") else ""
@@ -108,12 +108,12 @@ class Call:
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """Torch's name without the module, e.g. `float32`."""
+    """Return torch's name of a dtype without the module, e.g. `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
-    """Reduce tensors in place over all ranks."""
+    """Return a call that reduces tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
     return Call(
         "all_reduce", "all_reduce", _scaled(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
@@ -121,27 +121,27 @@ def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
 
 
 def barrier() -> Call:
-    """An all_reduce of one number, as NCCL's is."""
+    """Return a call that is an all_reduce of one number, as NCCL's barrier is."""
     flat = torch.zeros(1, dtype=torch.float32, device="cpu")
     return Call("barrier", "all_reduce", flat, flat, _all([1]), [flat])
 
 
 def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> Call:
-    """Copy the root's tensors into the others'."""
+    """Return a call that copies the root's tensors into those of the others."""
     flat, copies = _in_place("broadcast", tensors)
     given = flat if rank == root else flat[:0]
     return Call("broadcast", "broadcast", given, flat, _all([flat.numel()]), list(tensors), copies, root=root)
 
 
 def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> Call:
-    """Reduce tensors into the root's; the others' stay as they are."""
+    """Return a call that reduces tensors into the root's; those of the others keep their values."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
     return Call("reduce", "reduce", _scaled(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root)
 
 
 def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Call:
-    """Gather every rank's `inputs` into `outputs[rank]`."""
+    """Return a call that gathers every rank's `inputs` into `outputs[rank]`."""
     counts = [sum(t.numel() for t in of_rank) for of_rank in outputs]
     flat = inputs[0].new_empty(sum(counts))
     result = [t for of_rank in outputs for t in of_rank]
@@ -149,35 +149,35 @@ def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) ->
 
 
 def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> Call:
-    """Gather each of `inputs` of every rank into the output of the same place, one rank's share after another's."""
+    """Return a call that gathers each of `inputs` of every rank into the output of the same place, rank after rank."""
     given = _packed("all_gather", inputs)
     counts = _all([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)
-    return Call("all_gather", "all_gather", _apart(given, flat), flat, counts, list(outputs), copies)
+    return Call("all_gather", "all_gather", _without_overlap(given, flat), flat, counts, list(outputs), copies)
 
 
 def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> Call:
-    """Reduce `inputs[0][r]` of all ranks into the output of rank r."""
+    """Return a call that reduces `inputs[0][r]` of all ranks into the output of rank r."""
     given = _scaled(_packed("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
     counts = _all([t.numel() for t in inputs[0]])
     how = _reduce_name(op)
-    return Call("reduce_scatter", "reduce_scatter", _apart(given, flat), flat, counts, list(outputs), copies, how)
+    return Call("reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how)
 
 
 def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], op: ReduceOp, n: int) -> Call:
-    """Reduce each of `inputs` and leave the r-th share of it to rank r."""
+    """Return a call that reduces each of `inputs` and leaves the r-th share of it to rank r."""
     for tensor in inputs:
         _check_divides("reduce_scatter", tensor, n)
     given = _packed("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
     given = _scaled(given.reshape(-1), op)
     how, counts = _reduce_name(op), _all([flat.numel()] * n)
-    return Call("reduce_scatter", "reduce_scatter", _apart(given, flat), flat, counts, list(outputs), copies, how)
+    return Call("reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how)
 
 
 def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> Call:
-    """Send `inputs[d]` to rank d and receive `outputs[s]` from rank s."""
+    """Return a call that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
     flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
     known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
     given = _packed("all_to_all", inputs)
@@ -187,15 +187,24 @@ def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -
 def all_to_all_single(
     output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], rank: int, n: int
 ) -> Call:
-    """Cut `given` along its first dim and exchange the pieces; splits are rows a rank, none means even ones."""
+    """Return a call that cuts `given` along its first dim and exchanges the pieces.
+
+    Args:
+        output: The tensor that receives the pieces.
+        given: The tensor to cut.
+        output_splits: Rows from each rank; empty: even pieces.
+        input_splits: Rows to each rank; empty: even pieces.
+        rank: The caller's rank in the group.
+        n: The ranks of the group.
+    """
     known = _row_and_column(_elements(given, input_splits, n), _elements(output, output_splits, n), rank)
     flat, copies = _in_place("all_to_all", [output])
-    packed = _apart(_packed("all_to_all", [given]), flat)
+    packed = _without_overlap(_packed("all_to_all", [given]), flat)
     return Call("all_to_all", "all_to_all", packed, flat, known, [output], copies)
 
 
 def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> Call:
-    """Gather every rank's tensor into the root's outputs (empty elsewhere)."""
+    """Return a call that gathers every rank's tensor into the root's outputs (empty elsewhere)."""
     given = _packed("gather", [tensor])
     flat = tensor.new_empty(sum(t.numel() for t in outputs))
     known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
@@ -203,32 +212,32 @@ def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> C
 
 
 def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> Call:
-    """Send the root's `inputs[r]` (empty elsewhere) to rank r."""
+    """Return a call that sends the root's `inputs[r]` (empty elsewhere) to rank r."""
     flat, copies = _in_place("scatter", [output])
     given = _packed("scatter", inputs) if inputs else flat[:0]
     known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
-    return Call("scatter", "scatter", _apart(given, flat), flat, known, [output], copies, root=root)
+    return Call("scatter", "scatter", _without_overlap(given, flat), flat, known, [output], copies, root=root)
 
 
 def send(tensor: Tensor, peer: int, tag: int) -> Call:
-    """Send a tensor to group rank `peer`."""
+    """Return a call that sends a tensor to group rank `peer`."""
     flat = _packed("send", [tensor])
     return Call("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
 
 
 def receive(tensor: Tensor, peer: int, tag: int) -> Call:
-    """Receive a tensor from group rank `peer`, or from `ANY`."""
+    """Return a call that receives a tensor from group rank `peer`, or from `ANY`."""
     flat, copies = _in_place("recv", [tensor])
     return Call("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
 
 
 def check_written(made: Call) -> None:
-    """Refuse tensors for the answer of which two elements share memory: the last to be written would be left.
+    """Check that no two elements of the answer's tensors share memory, as the write of one would overwrite the other.
 
     Raises:
-        InputError: a tensor that repeats its elements, or two that lie over one another.
+        InputError: a tensor that repeats its elements, or two tensors that overlap.
     """
-    if len(made.result) == 1 and made.result[0].is_contiguous():  # as nearly always
+    if len(made.result) == 1 and made.result[0].is_contiguous():  # the usual case
         return
     spans = []
     for tensor in made.result:
@@ -251,7 +260,7 @@ def _reduce_name(op: Any) -> str:
 
 
 def _scaled(given: Tensor, op: Any) -> Tensor:
-    """The input times the factor that a rank gives with the operation, if it gives one."""
+    """Return the input times the rank's own factor, if the reduce operation has one."""
     if getattr(op, "op", op) != ReduceOp.PREMUL_SUM:
         return given
     factor = op.__getstate__()[1]
@@ -269,14 +278,14 @@ def _check(where: str, tensors: Sequence[Tensor]) -> None:
 
 
 def _packed(where: str, tensors: Sequence[Tensor]) -> Tensor:
-    """All elements of the tensors, one after another; a view where there is one contiguous tensor."""
+    """Return all elements of the tensors, one after another; a view if there is one contiguous tensor."""
     _check(where, tensors)
     flat = [t.data.contiguous().view(-1) for t in tensors]
     return flat[0] if len(flat) == 1 else torch.cat(flat)
 
 
 def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """The packed tensors, and the copies that bring what is written there back."""
+    """Return the packed tensors, and the copies that bring written values back into the tensors."""
     flat = _packed(where, tensors)
     if len(tensors) == 1 and tensors[0].is_contiguous():
         return flat, ()
@@ -289,7 +298,7 @@ def _parts(tensors: Sequence[Tensor], flat: Tensor) -> tuple[tuple[Tensor, Tenso
 
 
 def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """One output of N shares for each tensor: as it is where there is one, else share by share."""
+    """Return one output of N shares for each tensor, and the copies that bring the shares back."""
     if len(outputs) == 1:
         return _in_place(where, outputs)
     _check(where, outputs)
@@ -301,8 +310,8 @@ def _shares(where: str, outputs: Sequence[Tensor], n: int) -> tuple[Tensor, tupl
     return flat.view(-1), tuple((t.data.view(n, -1), p) for t, p in zip(outputs, pieces, strict=True))
 
 
-def _apart(given: Tensor, output: Tensor) -> Tensor:
-    """The input, copied if it shares some of the output's memory without being it."""
+def _without_overlap(given: Tensor, output: Tensor) -> Tensor:
+    """Return the input, copied if it overlaps the output without being equal to it."""
     if given.untyped_storage()._cdata != output.untyped_storage()._cdata or given.numel() == 0:
         return given
     low, high = given.storage_offset(), given.storage_offset() + given.numel()
@@ -311,27 +320,29 @@ def _apart(given: Tensor, output: Tensor) -> Tensor:
     return given if same or high <= first or last <= low else given.clone()
 
 
-def _all(counts: Sequence[int]) -> Known:
+def _all(counts: Sequence[int]) -> KnownBlocks:
     return _known(tuple(counts))
 
 
 @lru_cache(maxsize=1024)
-def _known(counts: tuple[int, ...]) -> Known:
-    """One for all who know the same: what is told of it need not be compared."""
-    known = Known(np.arange(len(counts)), np.asarray(counts, np.int64))
-    for told in known:
-        told.setflags(write=False)
+def _known(counts: tuple[int, ...]) -> KnownBlocks:
+    """Return the known blocks; all calls with equal counts share one object, so that comparisons are quick."""
+    known = KnownBlocks(np.arange(len(counts)), np.asarray(counts, np.int64))
+    for column in known:
+        column.setflags(write=False)
     return known
 
 
-def _one(rank: int, count: int) -> Known:
-    return Known(np.array([rank]), np.array([count]))
+def _one(rank: int, count: int) -> KnownBlocks:
+    return KnownBlocks(np.array([rank]), np.array([count]))
 
 
-def _row_and_column(row: Sequence[int], column: Sequence[int], rank: int) -> Known:
-    """Of the N x N blocks of an all_to_all: those from this rank, and those to it."""
+def _row_and_column(row: Sequence[int], column: Sequence[int], rank: int) -> KnownBlocks:
+    """Return the blocks of an all_to_all, out of N x N, that this rank sends or receives."""
     others = np.arange(len(row))
-    return Known(np.concatenate((rank * len(row) + others, others * len(row) + rank)), np.array([*row, *column], np.int64))
+    return KnownBlocks(
+        np.concatenate((rank * len(row) + others, others * len(row) + rank)), np.array([*row, *column], np.int64)
+    )
 
 
 def _elements(tensor: Tensor, splits: Sequence[int], n: int) -> list[int]:

@@ -8,10 +8,10 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.rank.call import Call
-from emu.backend.rank.count import paused
-from emu.backend.rank.group import BACKEND
+from emu.backend.rank.count import pause_counting
+from emu.backend.rank.process_group import BACKEND
 from emu.backend.rank.record import Recorder
-from emu.backend.rank.work import Work
+from emu.backend.rank.request_work import RequestWork
 from emu.cluster.meeting import Places
 
 _OF_ROOT = ("gather", "scatter")  # whose size the root alone sees
@@ -41,14 +41,14 @@ class Front:
         """Make PyTorch's default group."""
         init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
 
-    def submit(self, call: Call) -> Work:
+    def submit(self, call: Call) -> RequestWork:
         """Take down a request; it is done."""
-        work = Work(call.result, lambda *_: None, lambda _: None)
+        work = RequestWork(call.result, lambda *_: None, lambda _: None)
         work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
-        work.watch.sized(_size(call))
+        work.watch.on_size(_size(call))
         if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
             self._answer(call)
-        with paused():
+        with pause_counting():
             call.deliver()
         work.finish()
         return work
@@ -59,7 +59,7 @@ class Front:
         if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
             self._forget(call.result)
             return
-        with unset_fake_temporarily(), paused():
+        with unset_fake_temporarily(), pause_counting():
             given, made = call.input.view(-1), call.output.view(-1)
             if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
                 given = given.view(n, -1)[at]

@@ -18,9 +18,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.arrays import I64
 from emu.backend.rank.call import Members
-from emu.backend.rank.lines import raised_at, starts_rank, traceback_of
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
 from emu.cluster.ends import RankExit, failed
 from emu.cluster.fake.front import Front
 from emu.cluster.fake.shapes import Shapes
@@ -161,7 +161,7 @@ def _left() -> Iterator[None]:
 
 def _refuse(error: Exception) -> NoReturn:
     what = getattr(error, "func", None) or next(iter(error.args), "data")
-    line = raised_at(error)
+    line = error_line(error)
     where = str(line) if line else "the script"
     raise InputError(
         f"fake: {where} asks for what a tensor holds ({what}), and under --cluster fake tensors have shapes but no data; "
@@ -177,7 +177,7 @@ def _until_alike(recorder: Recorder) -> Iterator[None]:
     def ended(optimizer: Optimizer, *_: object) -> None:
         if recorder.steps == len(asked):  # a part of an optimizer has stepped
             return
-        asked.append(recorder.asked(recorder.steps))
+        asked.append(recorder.requests_of_step(recorder.steps))
         if asked[-2:-1] == asked[-1:] or len(asked) == _MOST_STEPS:
             raise _EnoughError
 

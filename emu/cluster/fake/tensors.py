@@ -23,7 +23,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from emu.backend.rank.count import paused, tensors_in
+from emu.backend.rank.count import pause_counting, tensors_in
 from emu.cluster.fake.unknown import Items, UnknownError
 from emu.cluster.own.device import replaced
 
@@ -137,7 +137,7 @@ def _replacements() -> Iterator[Replacement]:
     propagate = ShardingPropagator._propagate_tensor_meta_non_cached
 
     def uncounted(*args: Any) -> Any:  # on the shapes of all ranks together: no rank's work
-        with paused():
+        with pause_counting():
             return propagate(*args)
 
     yield ShardingPropagator, "_propagate_tensor_meta_non_cached", uncounted

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from emu.backend.rank.count import memory_here
-from emu.backend.rank.memory import Memory
+from emu.backend.rank.count import current_memory
+from emu.backend.rank.rank_memory import Memory
 from emu.cluster.npu.npu import NAME, Node, no_meaning
 from emu.cluster.own.device import Event, On, Stream, current_stream
 from emu.errors import RunError
@@ -198,7 +198,7 @@ def _types(module: Any, of_cpu: Any) -> Table:
 
 
 def _here() -> Memory:
-    return memory_here() or Memory()
+    return current_memory() or Memory()
 
 
 def _free(node: Node) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.count import moved, paused
+from emu.backend.rank.count import pause_counting, report_move
 from emu.cluster.npu.npu import Node, is_npu
 from emu.cluster.threads.once import Replacement
 
@@ -72,11 +72,11 @@ def _apart(tensor: Tensor, result: Tensor, to_npu: bool) -> Tensor:
     if type(result) not in (Tensor, Parameter) or result.requires_grad or (to_npu and hasattr(result, _HERE)):
         return result
     if result is tensor:
-        with paused():
+        with pause_counting():
             result = tensor.clone()
     if to_npu:
         setattr(result, _HERE, True)
-        moved(tensor, result)
+        report_move(tensor, result)
     return result
 
 
@@ -93,7 +93,7 @@ def _pin(tensor: Tensor, device: Any = None) -> Tensor:
     """A copy on the host that a device could read."""
     if hasattr(tensor, _PINNED):
         return tensor
-    with paused():
+    with pause_counting():
         copy = tensor.detach().clone()
     setattr(copy, _PINNED, True)
     return copy

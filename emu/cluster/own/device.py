@@ -12,8 +12,8 @@ import torch
 from torch.jit import _builtins
 
 from emu.backend.rank import streams
-from emu.backend.rank.count import resized
-from emu.backend.rank.streams import DEFAULT, NEVER, Streams
+from emu.backend.rank.count import report_resize
+from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
 from emu.errors import RunError
 
 _torchscript: Any = _builtins
@@ -81,11 +81,11 @@ class Stream(torch.cpu.Stream):
     device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        self.streams = streams.here()
+        self.streams = streams.current_streams()
         self.number = self.streams.add() if self.streams else DEFAULT
 
     @classmethod
-    def of(cls, found: Streams | None, number: int) -> "Stream":
+    def of(cls, found: RankStreams | None, number: int) -> "Stream":
         """One that is there."""
         made = cls.__new__(cls)
         made.streams, made.number = found, number
@@ -94,7 +94,7 @@ class Stream(torch.cpu.Stream):
     @classmethod
     def default(cls) -> "Stream":
         """The first of the thread that is here."""
-        found = streams.here()
+        found = streams.current_streams()
         return cls.of(found, found.default if found else DEFAULT)
 
     @classmethod
@@ -151,15 +151,15 @@ class On(AbstractContextManager[None]):
         if (found := self._streams()) is not None:
             found.current = self._before
 
-    def _streams(self) -> Streams | None:
+    def _streams(self) -> RankStreams | None:
         """Return the streams of this thread, if the one that is entered is of the same rank."""
-        found, of = streams.here(), self._stream.streams if self._stream else None
+        found, of = streams.current_streams(), self._stream.streams if self._stream else None
         return found if found is not None and of is not None and found.is_beside(of) else None
 
 
 def current_stream(device: object = None) -> Stream:
     """In place of `torch.cpu.current_stream`."""
-    found = streams.here()
+    found = streams.current_streams()
     return Stream.of(found, found.current if found else DEFAULT)
 
 
@@ -170,7 +170,7 @@ def as_device() -> Iterator[None]:
 
     def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         found: torch.UntypedStorage = resize(storage, size)
-        resized(storage)
+        report_resize(storage)
         return found
 
     new = {"Stream": Stream, "Event": Event, "StreamContext": On, "stream": On, "current_stream": current_stream}

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from emu.backend.rank.lines import is_users
+from emu.backend.rank.source_lines import is_users
 from emu.cluster.own.own import Attributes
 
 _ATTRIBUTES = {

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
-from emu.backend.executor.wire import GlooWire, Links, reach_store
-from emu.backend.rank.count import paused
-from emu.backend.rank.work import Work
+from emu.backend.executor.wire import GlooLinks, GlooWire, reach_store
+from emu.backend.rank.count import pause_counting
+from emu.backend.rank.request_work import RequestWork
 from emu.cluster.cluster import Agreed
 from emu.cluster.ends import RankExit
 from emu.cluster.meeting import Arrival
@@ -58,14 +58,14 @@ class Beyond:
         store = reach_store(address.host, address.store_port)
         self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
         of_rank = [p for p, held in enumerate(ranks) for _ in held]
-        self._links = Links(store, process, len(ranks), host, timeout_s, of_rank)
+        self._links = GlooLinks(store, process, len(ranks), host, timeout_s, of_rank)
         self._desk = _guest(address, process)
         self._last_words = _guest(address, LastWords(process))
         self._telling = threading.Lock()
         self._pid = os.getpid()
         self.sight: Callable[[int], Sight | None] = lambda _: None  # where a rank is
         self._made = 0
-        self._numbers: dict[Work, int] = {}  # of those that the desk has not answered
+        self._numbers: dict[RequestWork, int] = {}  # of those that the desk has not answered
         self._open: dict[int, Arrival] = {}
         self._paced: dict[int, object] = {}  # the keys of those of which it is not known when they are answered
         self._heard: list[Any] = []  # before there was a listener
@@ -85,13 +85,13 @@ class Beyond:
         if self.tempo is not None:
             self._paced[number] = arrival.made.key
         call = arrival.call
-        with paused():
+        with pause_counting():
             bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, waits: Sequence[object]) -> None:
         """Say that a rank goes on only once one of these is done: requests of its own, and what the desk cannot know of."""
-        numbers = [self._numbers.get(each) for each in waits if isinstance(each, Work)]
+        numbers = [self._numbers.get(each) for each in waits if isinstance(each, RequestWork)]
         if None not in numbers:  # one that has been answered lets it go on
             self._tell("wait", rank, numbers, [each.told(rank) for each in waits if isinstance(each, Wait)])
 

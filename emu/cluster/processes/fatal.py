@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from emu.backend.rank.lines import Line, in_brackets, is_users
+from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
 
 _FAULTS = {
     "Segmentation fault": "SIGSEGV",
@@ -127,8 +127,8 @@ def story(name: str, words: str) -> str:
     return died(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"
 
 
-def _line(frames: str) -> Line | None:
-    found = (Line(file, int(number)) for file, number in _FRAME.findall(frames))
+def _line(frames: str) -> SourceLine | None:
+    found = (SourceLine(file, int(number)) for file, number in _FRAME.findall(frames))
     return next((line for line in found if is_users(line.file)), None)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emu.backend.rank.lines import Line, in_brackets
+from emu.backend.rank.source_lines import SourceLine, in_brackets
 
 _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
@@ -97,7 +97,7 @@ class Wait:
     """
 
     what: str
-    line: Line | None = None
+    line: SourceLine | None = None
     of: object = None
     is_over: Callable[[], bool] = lambda: False
     comes: bool = False

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
-from emu.backend.rank.lines import traceback_of
-from emu.backend.rank.work import Work
+from emu.backend.rank.request_work import RequestWork
+from emu.backend.rank.source_lines import traceback_of
 from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
 from emu.cluster.processes.beyond import Beyond
 from emu.cluster.strands.strand import Strand, Wait
@@ -62,7 +62,9 @@ class Rests:
             Whether it was woken, and not by the time.
         """
         with self.lock:
-            if self.failure is not None or (what.done if isinstance(what, Work) else isinstance(what, Wait) and what.is_over()):
+            if self.failure is not None or (
+                what.done if isinstance(what, RequestWork) else isinstance(what, Wait) and what.is_over()
+            ):
                 return True
             self.waits[strand] = what
             self._waiting[_key(what)].append(strand)
@@ -108,13 +110,13 @@ class Rests:
                 self.baton.wake(strand)
             return bool(strands)
 
-    def finish(self, work: Work) -> bool:
+    def finish(self, work: RequestWork) -> bool:
         """Mark a request as answered; return whether a strand has waited for it."""
         with self.lock:
             work.finish()
             return self.wake(work.key)
 
-    def answer(self, work: "ref[Work]", due_s: float) -> bool:
+    def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
         """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""
         with self.lock:
             known = work()
@@ -223,4 +225,4 @@ class Rests:
 
 
 def _key(what: object) -> object:
-    return what.key if isinstance(what, Work | Wait) else what
+    return what.key if isinstance(what, RequestWork | Wait) else what

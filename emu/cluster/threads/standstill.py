@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence, Set
 
-from emu.backend.rank.work import Work
+from emu.backend.rank.request_work import RequestWork
 from emu.cluster.meeting import Meetings
 from emu.cluster.strands.strand import Wait
 from emu.cluster.strands.strands import Strands
@@ -56,7 +56,7 @@ class Standstill:
             return "", False
         if not self._rests.baton.has_timers:
             return self.story(), True
-        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), Work)]
+        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), RequestWork)]
         seen = [(rank, self._strands.sight(rank)) for rank in absent]
         others = len(self._ranks) - len(self._ended) - sum(sight is not None for _, sight in seen)
         told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]

@@ -23,10 +23,10 @@ from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.call import Call
-from emu.backend.rank.group import BACKEND
-from emu.backend.rank.lines import starts_rank
+from emu.backend.rank.process_group import BACKEND
 from emu.backend.rank.record import Recording
-from emu.backend.rank.work import Work
+from emu.backend.rank.request_work import RequestWork
+from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.cluster import Agreed, agree, carry_out
 from emu.cluster.meeting import Arrival, Meetings, Places
 from emu.cluster.own.device import as_device
@@ -199,7 +199,7 @@ class Threads:
         """Where what a rank prints goes, if not to the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
-    def submit(self, call: Call) -> Work:
+    def submit(self, call: Call) -> RequestWork:
         """Start a request of the running rank; perform it if this was the last one missing."""
         self._check_here(call.global_rank)
         asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
@@ -223,9 +223,9 @@ class Threads:
             raise RunError(f"cluster: {who} {what}; let each rank do so on threads of its own")
         take_turn(strand)
 
-    def _submit(self, call: Call, asked_s: float) -> Work:
+    def _submit(self, call: Call, asked_s: float) -> RequestWork:
         rank = call.global_rank
-        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
+        work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
             self._clock.asked(rank, work, asked_s)
         arrival = self._places.arrival(call, work)
@@ -263,8 +263,8 @@ class Threads:
             work, operation = ended.pop(0)
             with self._rests.lock:
                 if operation == "recv":
-                    work.met(agreed.source, agreed.instance)
-                work.watch.sized(agreed.size)
+                    work.match(agreed.source, agreed.instance)
+                work.watch.on_size(agreed.size)
             if self._clock is None:
                 self._rests.finish(work)
             else:
@@ -281,7 +281,7 @@ class Threads:
         except BaseException as error:
             self._rests.fail(rank, error)
 
-    def _block(self, rank: int, work: Work, timeout: timedelta | None) -> None:
+    def _block(self, rank: int, work: RequestWork, timeout: timedelta | None) -> None:
         if self._clock is not None:
             self._check_here(rank)
             self._clock.block(work, rank, timeout)
@@ -296,7 +296,7 @@ class Threads:
                 raise StrandEnd
             work.finish(self._rests.stopped())
 
-    def _poll(self, rank: int, work: Work) -> None:
+    def _poll(self, rank: int, work: RequestWork) -> None:
         self._check_here(rank)
         self._polls += self._clock is None or self._clock.poll(work, rank)
         if self._beyond is not None and self._clock is None:
@@ -307,7 +307,7 @@ class Threads:
             raise self._rests.stopped()
         self._rests.give_way(here().number)
 
-    def _asks_for_ever(self, rank: int, work: Work) -> None:
+    def _asks_for_ever(self, rank: int, work: RequestWork) -> None:
         self._polls = 0
         if self._beyond is not None:
             self._beyond.wait(rank, [work])

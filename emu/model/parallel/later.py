@@ -3,10 +3,10 @@
 import importlib
 from types import ModuleType
 
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 
 
 def loaded(name: str) -> ModuleType:
     """A module; the operators that run while it loads are nobody's."""
-    with paused():
+    with pause_counting():
         return importlib.import_module(name)

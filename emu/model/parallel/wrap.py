@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 from emu.model.model import Model
 from emu.model.parallel.data import replicate, shard_states
 from emu.model.parallel.experts import Reduced, blocks_of, cut_experts, localize
@@ -55,12 +55,12 @@ class Parallel:
 
     def weights(self) -> dict[str, Tensor]:
         """This rank's part of each weight: copies, as of gradients."""
-        with torch.no_grad(), paused():
+        with torch.no_grad(), pause_counting():
             return {name: local(p).clone() for name, p in self.parameters.items()}
 
     def gradients(self) -> dict[str, Tensor]:
         """This rank's part of each gradient: copies for the host to keep, which no rank is charged for."""
-        with torch.no_grad(), paused():
+        with torch.no_grad(), pause_counting():
             return {name: local(p.grad).clone() for name, p in self.parameters.items() if p.grad is not None}
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from emu.backend.rank import count
-from emu.backend.rank.count import Count, Operator, paused
+from emu.backend.rank.count import Count, Operator, pause_counting
 from emu.cluster.own.device import as_device
 from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
@@ -281,7 +281,7 @@ def test_counting_changes_no_bit():
 
 def test_paused_work_is_charged_to_nobody():
     def program():
-        with paused():
+        with pause_counting():
             torch.ones(1000).add_(1)
         torch.mul(ROW, 2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.backend.rank.call import Members
-from emu.backend.rank.notes import Notes, Row, merge
+from emu.backend.rank.notes import EventRow, Notes, merge
 from emu.cluster.fake.rank import Seen
 from emu.cluster.fake.roles import trace_of
 from emu.trace.trace import Kind
@@ -13,7 +13,7 @@ WORLD = Members("world", (0, 1, 2, 3), "world")
 
 
 def notes(flops, *peak):
-    row = Row(1, Kind.COMPUTE, 0, "mm", "float32", flops, 8, 2, 0, 0, 0, 0, 0, -1, 0, 0, 0)
+    row = EventRow(1, Kind.COMPUTE, 0, "mm", "float32", flops, 8, 2, 0, 0, 0, 0, 0, -1, 0, 0, 0)
     return Notes((row,), ((),), ((),), (WORLD,), peak, {})
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from emu.backend.rank.count import paused, track
-from emu.backend.rank.record import compute_alike, set_aside
+from emu.backend.rank.count import pause_counting, track
+from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import LostError
 from emu.model.parallel.clip import clip_gradients
 from emu.model.parallel.data import optimizer_of
@@ -66,7 +66,7 @@ class Program:
     def __call__(self, rank: int) -> Outcome:
         """Train as one rank of the plan."""
         model = find_model(self.model)
-        with paused():  # the whole weights are the host's: an NPU holds its parts only
+        with pause_counting():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
         shapes = {name: parameter.shape for name, parameter in whole.named_parameters()}
         meshes = build_meshes(self.plan)
@@ -103,10 +103,10 @@ class Program:
             self._rehearse(parallel, optimizer, run, rank)
             checkpoint = loaded(_CHECKPOINT)
             checkpoint.empty_states(optimizer)
-            with set_aside():
+            with without_recording():
                 checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
-            compute_alike(self._work(parallel, rank))
+            declare_equal_work(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
         for step in range(self.first, self.steps):
             self._lose(rank, step)
@@ -119,12 +119,12 @@ class Program:
                 gradients[step] = parallel.gradients()
             if self.plan.clip:
                 norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
-                with paused():  # which only the comparison reads
+                with pause_counting():  # which only the comparison reads
                     norms.append(norm.item())
             optimizer.step()
             optimizer.zero_grad()
             if self.kept is not None and self.kept.after(step + 1):
-                with set_aside():
+                with without_recording():
                     self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
                     loaded(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
                     self.kept.drop_before(step + 1, rank)
@@ -133,7 +133,7 @@ class Program:
 
     def _rehearse(self, parallel: Parallel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
         """A step of which nothing stays but DDP's buckets: it orders them anew after its first, and so sums have other bits."""
-        with set_aside():
+        with without_recording():
             if self.plan.sharding != "fsdp":
                 run(*self._tokens(rank, self.first))
                 parallel.settle()
@@ -165,7 +165,7 @@ class Program:
         """Tokens and targets [sequences, tokens] of this rank's share of the batch."""
         share, first = self.plan.rank_batch, self.plan.coordinates(rank)["dp"] * self.plan.rank_batch
         at = self.plan.positions(rank)
-        with paused():
+        with pause_counting():
             sequences = batch(self.text, self.plan, step)[first : first + share]
             return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
 

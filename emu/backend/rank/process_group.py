@@ -1,4 +1,4 @@
-"""PyTorch's ProcessGroup: every method makes a Call and submits it. What is not emulated says so by its own name."""
+"""PyTorch's ProcessGroup: every method makes a Call and submits it; methods that are not emulated raise an error."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -12,10 +12,10 @@ from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 
 from emu.backend.rank import call
 from emu.backend.rank.call import Call, Members
-from emu.backend.rank.count import paused
-from emu.backend.rank.lines import caller, in_brackets
-from emu.backend.rank.sparse import sum_sparse
-from emu.backend.rank.work import Together, Work
+from emu.backend.rank.count import pause_counting
+from emu.backend.rank.request_work import CoalescedWork, RequestWork
+from emu.backend.rank.source_lines import caller, in_brackets
+from emu.backend.rank.sparse_sum import sum_sparse
 from emu.dtypes import check_reduces, reductions_of
 from emu.errors import InputError, RunError, must_be
 
@@ -24,30 +24,30 @@ _REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads that no caller inside PyTorch uses
 
 
-class Front(Protocol):
-    """Where the ranks of a job run, as one of them sees it."""
+class RequestHandler(Protocol):
+    """The place where the ranks of a job run, as one of them sees it."""
 
-    def submit(self, call: Call) -> Work:
-        """Start a request of the rank that makes the call."""
+    def submit(self, call: Call) -> RequestWork:
+        """Start a request of the rank that makes the call, and return its work."""
 
 
-class Group(_ProcessGroup):  # type: ignore[misc]
+class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     """The process group `emu` of one rank.
 
-    In the hands of another rank it means that rank's own group of the same name and members: PyTorch keeps groups where all
-    ranks of a process find them, such as the default arguments of a module that the first rank imports.
+    Used by another rank, it stands for that rank's own group of the same name and members: PyTorch keeps groups where all ranks
+    of a process find them, such as the default arguments of a module that the first rank imports.
 
     Args:
-        options: What PyTorch gives a backend: store, rank, size, global ranks.
-        front: Takes the calls.
+        options: PyTorch's options of a backend: store, rank, size, global ranks.
+        front: The handler that gets the calls.
     """
 
-    def __init__(self, options: Any, front: Front) -> None:
+    def __init__(self, options: Any, front: RequestHandler) -> None:
         size = options.group_size
         super().__init__(options.group_rank, size)
-        self.axis: str | None = None  # set by a mesh that has no group of its own for a dim
-        self._named: tuple[str | None, Members] | None = None  # by the axis that it was set to
-        self._coalesced: list[Work] | None = None  # since coalescing has begun
+        self.axis: str | None = None  # set by a mesh that has no own group for a dim
+        self._named: tuple[str | None, Members] | None = None  # the axis for which it was made, and the group
+        self._coalesced: list[RequestWork] | None = None  # the works since coalescing began
         self._store = options.store
         self._front = front
         self._place = options.group_rank
@@ -60,45 +60,45 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Group) and self._known_as == other._known_as)
+        return self is other or (isinstance(other, EmuProcessGroup) and self._known_as == other._known_as)
 
     def __hash__(self) -> int:
         return hash(self._known_as)
 
     @property
-    def _own(self) -> "Group | None":
-        """The caller's own group of this name and these members."""
+    def _own(self) -> "EmuProcessGroup | None":
+        """The caller's own group of this name and these members, or None."""
         try:
             found = _resolve_process_group(self._known_as[0])
         except RuntimeError:
             return None
-        return found if isinstance(found, Group) and found == self else None
+        return found if isinstance(found, EmuProcessGroup) and found == self else None
 
     @property
     def _rank(self) -> int:
-        """The caller's place in the group."""
+        """The caller's rank in the group."""
         return int((self._own or self)._place)
 
     @property
     def members(self) -> Members:
-        """The group as calls name it; its axis is the mesh's dim, if it is one's."""
-        if self._named is None or self._named[0] != self.axis:  # every request asks
+        """The group as calls name it; its axis is the mesh's dim, if it belongs to one."""
+        if self._named is None or self._named[0] != self.axis:  # every request needs it
             self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._described)
         return self._named[1]
 
     @property
     def _described(self) -> str:
-        """The axis that PyTorch's description of the group has."""
+        """The axis in PyTorch's description of the group; "" if it has none."""
         described = str(self.group_desc)
         if described == "default_pg":
             return "world"
         mesh_dim = described.removeprefix("mesh_")
         return mesh_dim if mesh_dim != described and not mesh_dim.startswith("dim_") else ""
 
-    def _submit(self, make: Callable[..., Call], *given: Any) -> Work:
-        asked_s = monotonic()  # what is done here is not the program's
+    def _submit(self, make: Callable[..., Call], *given: Any) -> RequestWork:
+        asked_s = monotonic()  # the time spent here is not the program's
         try:
-            with paused():
+            with pause_counting():
                 made = make(*given)
                 _check(made)
         except InputError as error:
@@ -106,15 +106,15 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self.submit(made, asked_s)
 
     def _refusal(self, error: InputError) -> RunError:
-        """What a rank cannot ask for, with the rank and the line of the program."""
+        """Return the error of an impossible request, with the rank and the line of the program."""
         return RunError(f"rank {self._ranks[self._rank]}: {error}{in_brackets(caller())}")
 
-    def submit(self, made: Call, asked_s: float | None = None) -> Work:
-        """Start a request, also one that PyTorch has no method for, such as one with an input and an output apart.
+    def submit(self, made: Call, asked_s: float | None = None) -> RequestWork:
+        """Start a request, also one for which PyTorch has no method, such as one with separate input and output.
 
         Args:
-            made: It.
-            asked_s: When the program has asked, by this host's monotonic clock; None: now.
+            made: The call.
+            asked_s: The time of the program's request, by this host's monotonic clock; None: now.
 
         Raises:
             RunError: the caller has no such group.
@@ -128,13 +128,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             own._coalesced.append(work)
         return work
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work | Together:
-        """Reduce in place over all ranks; a sparse tensor is summed."""
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> RequestWork | CoalescedWork:
+        """Start to reduce in place over all ranks; a sparse tensor is summed."""
         if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
             return self._summed(tensors[0], _op(opts))
         return self._submit(call.all_reduce, tensors, _op(opts))
 
-    def _summed(self, tensor: Tensor, op: Any) -> Together:
+    def _summed(self, tensor: Tensor, op: Any) -> CoalescedWork:
         several = (self._own or self)._coalesced is not None
         try:
             if op != dist.ReduceOp.SUM or several:
@@ -144,76 +144,76 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         except InputError as error:
             raise self._refusal(error) from None
 
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
-        """Reduce several tensors at once."""
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to reduce several tensors at once."""
         return self._submit(call.all_reduce, tensors, _op(opts))
 
-    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
-        """Copy the root's tensors to all."""
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> RequestWork:
+        """Start to copy the root's tensors to all."""
         return self._submit(call.broadcast, tensors, opts.rootRank, self._rank)
 
-    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
-        """Reduce onto the root."""
+    def reduce(self, tensors: list[Tensor], opts: Any) -> RequestWork:
+        """Start to reduce onto the root."""
         return self._submit(call.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
 
-    def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> Work:
-        """Gather a tensor of every rank into a list; the sizes may differ."""
+    def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to gather a tensor of every rank into a list; the sizes may differ."""
         return self._submit(call.all_gather, [[t] for t in output_lists[0]], tensors)
 
-    def allgather_coalesced(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> Work:
-        """Gather several tensors of every rank, a list a rank."""
+    def allgather_coalesced(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to gather several tensors of every rank, with one list for each rank."""
         return self._submit(call.all_gather, output_lists, tensors)
 
-    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
-        """Gather equal tensors into one."""
+    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
+        """Start to gather equal tensors into one."""
         return self._submit(call.all_gather_single, [output], [tensor], self.size())
 
-    def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
-        """Gather several equal tensors, each into one."""
+    def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to gather several equal tensors, each into one."""
         return self._submit(call.all_gather_single, outputs, tensors, self.size())
 
-    def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> Work:
-        """Reduce the r-th tensor of every list onto rank r; the sizes may differ."""
+    def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> RequestWork:
+        """Start to reduce the r-th tensor of every list onto rank r; the sizes may differ."""
         return self._submit(call.reduce_scatter, outputs, input_lists, _op(opts))
 
-    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
-        """Reduce a tensor and leave a share of it to each rank."""
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
+        """Start to reduce a tensor and leave a share of it to each rank."""
         return self._submit(call.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
 
-    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
-        """Reduce several tensors and leave a share of each to each rank."""
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to reduce several tensors and leave a share of each to each rank."""
         return self._submit(call.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
 
-    def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> Work:
-        """Exchange a tensor with every rank; the sizes may differ."""
+    def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
+        """Start to exchange a tensor with every rank; the sizes may differ."""
         return self._submit(call.all_to_all, outputs, tensors, self._rank)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
-    ) -> Work:
-        """Exchange pieces of a tensor; no splits: even ones."""
+    ) -> RequestWork:
+        """Start to exchange pieces of a tensor; without splits the pieces are even."""
         return self._submit(call.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size())
 
-    def gather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any) -> Work:
-        """Gather a tensor of every rank on the root."""
+    def gather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any) -> RequestWork:
+        """Start to gather a tensor of every rank on the root."""
         outputs = output_lists[0] if output_lists else []
         return self._submit(call.gather, outputs, tensors[0], opts.rootRank, self._rank)
 
-    def scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any) -> Work:
-        """Send each rank its tensor of the root's list."""
+    def scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any) -> RequestWork:
+        """Start to send each rank its tensor of the root's list."""
         inputs = input_lists[0] if input_lists else []
         return self._submit(call.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
-    def barrier(self, opts: Any = None) -> Work:
-        """Return when all ranks are here."""
+    def barrier(self, opts: Any = None) -> RequestWork:
+        """Start a barrier, which is done when all ranks have called it."""
         return self._submit(call.barrier)
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        """Send a tensor; done when it has been received."""
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:
+        """Start to send a tensor; the work is done when the tensor has been received."""
         return self._submit(call.send, tensors[0], dst, tag)
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        """Receive a tensor."""
+    def recv(self, tensors: list[Tensor], src: int, tag: int) -> RequestWork:
+        """Start to receive a tensor."""
         return self._submit(call.receive, tensors[0], src, tag)
 
     # The names before PyTorch 2.13.
@@ -223,67 +223,67 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        """Receive the tensor that any rank has sent first."""
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> RequestWork:
+        """Start to receive the tensor that any rank has sent first."""
         return self._submit(call.receive, tensors[0], call.ANY, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Block until all ranks are here; one that never comes is named, as it is of every request."""
+        """Block until all ranks have called it; the error names a rank that never comes, as for every request."""
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:
-        """A group of some of these ranks, which only they ask for; None on the others."""
+        """Return a group of some of these ranks, created by these alone; None on the others."""
         if self._rank not in ranks:
             return None
         members = sorted(self._ranks[rank] for rank in ranks)
         return dist.new_group(members, timeout, use_local_synchronization=True, group_desc=options.get("group_desc"))
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: all ranks of a job are known from the start."""
+        """Raise an error, as all ranks of a job are known from the start."""
         raise _not_emulated("merge_remote_group", "take new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
         (self._own or self)._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> Together:
+    def _end_coalescing(self, device: torch.device) -> CoalescedWork:
         own = self._own or self
         works, own._coalesced = own._coalesced or [], None
-        return Together(works)
+        return CoalescedWork(works)
 
     def shutdown(self) -> None:
-        """Do nothing: no connection is held."""
+        """Do nothing: the group has no connection."""
 
     def abort(self) -> None:
-        """Do nothing: no connection is held."""
+        """Do nothing: the group has no connection."""
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Do nothing: a rank that never comes is known at once, not by a clock."""
+        """Do nothing: a rank that never comes is detected at once, not by a clock."""
 
     def rank(self) -> int:
-        """The caller's place in the group."""
+        """Return the caller's rank in the group."""
         return self._rank
 
     def size(self) -> int:
-        """How many ranks the group has."""
+        """Return the number of ranks of the group."""
         return len(self._ranks)
 
     getRank, getSize = rank, size  # the names in C++
 
     def name(self) -> str:
-        """The backend's name."""
+        """Return the backend's name."""
         return BACKEND
 
     def getBackendName(self) -> str:  # noqa: N802
-        """The backend's name."""
+        """Return the backend's name."""
         return BACKEND
 
     def get_group_store(self) -> Any:
-        """The store it was made with."""
+        """Return the store with which the group was made."""
         return self._store
 
 
 def _check(made: Call) -> None:
-    """Refuse what cannot be written, or reduced: another rank may be the one that does it."""
+    """Check that a call can be written and reduced, even if another rank is the one that does so."""
     call.check_written(made)
     if made.operation in _REDUCES:
         dtype = call.dtype_name(made.dtype)

@@ -7,9 +7,9 @@ from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.rank import memory
+from emu.backend.rank import rank_memory
 from emu.backend.rank.count import Count, track
-from emu.backend.rank.memory import GRADIENTS, OPTIMIZER, WEIGHTS, Memory
+from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS, Memory
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
 from emu.trace.trace import PARTS
@@ -114,7 +114,7 @@ def test_nothing_is_left_behind():
 @pytest.mark.parametrize("seed", range(20))
 def test_the_parts_are_those_of_what_lived_when_there_was_most(seed, monkeypatch):
     """Storages come, grow, shrink and go; what some are for is said at any time, often after the peak."""
-    monkeypatch.setattr(memory, "_FEW", int(np.random.default_rng(seed).choice([3, 10, 4096])))
+    monkeypatch.setattr(rank_memory, "_FEW", int(np.random.default_rng(seed).choice([3, 10, 4096])))
     rng, kept = np.random.default_rng(seed), Memory()
     alive, parts, sizes, most, lived = {}, {}, {}, 0, {}
     for number in range(300):

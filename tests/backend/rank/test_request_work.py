@@ -3,17 +3,17 @@ import torch
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
-from emu.backend.rank.work import Work
+from emu.backend.rank.request_work import RequestWork
 
 
 def failed():
-    work = Work([torch.ones(1)], lambda w, _: w.finish(ValueError("peer died")), lambda _: None)
+    work = RequestWork([torch.ones(1)], lambda w, _: w.finish(ValueError("peer died")), lambda _: None)
     assert not work.done
     return work
 
 
 def done():
-    return Work([torch.ones(1)], lambda w, _: w.finish(), lambda _: None)
+    return RequestWork([torch.ones(1)], lambda w, _: w.finish(), lambda _: None)
 
 
 def test_pytorch_s_own_work_of_a_failed_future_does_not_raise():
@@ -62,7 +62,7 @@ def test_a_failed_request_says_so():
 
 def test_a_program_that_asks_lets_others_go_on():
     asked = []
-    work = Work([], lambda *_: None, asked.append)
+    work = RequestWork([], lambda *_: None, asked.append)
     assert not work.is_completed()
     assert asked == [work]
 
@@ -72,13 +72,13 @@ class TestWatch:
         def __init__(self):
             self.said = []
 
-        def joined(self):
+        def on_wait(self):
             self.said.append("joined")
 
-        def taken(self):
+        def on_future(self):
             self.said.append("taken")
 
-        def sized(self, count):
+        def on_size(self, count):
             self.said.append(count)
 
     def test_a_wait_is_told_and_a_future_taken(self):

@@ -1,7 +1,7 @@
-"""What crosses the wire in each round: where each message leaves from, and where it lands.
+"""The messages of each round that cross the wire: the memory that each leaves from, and the memory in which it arrives.
 
-A message is received while the round before runs: straight where it shall be, if all of it is copied to one stretch of
-memory that nothing under way needs, else in an inbox, of which there are two in turn.
+A message is received while the round before runs. It goes straight to its home if all of it is copied to one range of memory
+that nothing in progress needs; else it goes to an inbox, of which there are two, used in turn.
 """
 
 from collections import deque
@@ -10,62 +10,62 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compile.cells import Rows
-from emu.backend.executor.compile.layout import INBOXES, MEMORY, Layout, Place
+from emu.backend.executor.compiler.schedule_cells import CellRows
+from emu.backend.executor.compiler.slot_layout import INBOXES, MEMORY, SlotLayout, SlotPlace
 
 
-class Transfer(NamedTuple):
-    """A message between a rank here and one elsewhere: pieces of memory, one after another on the wire."""
+class WireMessage(NamedTuple):
+    """A message between a rank of this process and one of another: pieces of memory, one after another on the wire."""
 
     here: int
     peer: int
     channel: int
-    pieces: tuple[tuple[int, int, int], ...]  # (memory, address, count); what is received fills one alone
+    pieces: tuple[tuple[int, int, int], ...]  # (memory, address, count); a received message has one piece
 
 
-class Crossed(NamedTuple):
-    """The messages of one round, and what is left to do."""
+class RoundMessages(NamedTuple):
+    """The messages of one round, and the rows that remain to be executed."""
 
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
-    rows: Rows  # those that write here and have not landed, their sources in an inbox if they come from elsewhere
-    overwrites: bool  # do they write what the sends read
+    sends: tuple[WireMessage, ...]
+    receives: tuple[WireMessage, ...]
+    rows: CellRows  # rows that write in this process and did not arrive at home; sources may be in an inbox
+    overwrites: bool  # True if the rows write memory that the sends read
 
 
 class Crossing:
-    """Meets the rounds in order.
+    """The planner of messages over the wire; `cross` takes the rounds in order.
 
     Args:
-        layout: Where slots lie in their regions.
+        layout: The layout of slots in their regions.
         where: [regions, P] the address of each participant's region.
-        is_here: [P] which participants are in this process.
+        is_here: [P] the participants of this process.
     """
 
-    def __init__(self, layout: Layout, where: I64, is_here: Bool) -> None:
+    def __init__(self, layout: SlotLayout, where: I64, is_here: Bool) -> None:
         self.layout, self.where, self.is_here = layout, where, is_here
         self.inbox_counts = [0] * len(INBOXES)
         self._turn = 0
         nothing = np.empty(0, np.int64)
-        self._read, self._written = deque([nothing], maxlen=2), nothing  # cells, in the rounds before
+        self._read, self._written = deque([nothing], maxlen=2), nothing  # cells that the rounds before read and wrote
 
-    def cross(self, rows: Rows) -> Crossed:
-        """The next round; its rows come sorted, so that those of one message are neighbours."""
+    def cross(self, rows: CellRows) -> RoundMessages:
+        """Return the messages of the next round; its rows come sorted, so that the rows of one message are neighbours."""
         if len(rows.src) == 0:
-            return Crossed((), (), rows, False)
+            return RoundMessages((), (), rows, False)
         coming, leaving = ~self.is_here[rows.src], ~self.is_here[rows.dst]
         sends = self._transfers(rows.take(leaving), rows.source.take(leaving), outgoing=True)
         lands = self._lands(rows, rows.read[~coming])
         boxed = coming & ~lands
         rows.source.region[boxed], rows.source.offset[boxed] = INBOXES[self._turn], self._box(rows.slot[boxed])
-        into = Place(*(np.where(lands, *both) for both in zip(rows.home, rows.source, strict=True)))
+        into = SlotPlace(*(np.where(lands, *both) for both in zip(rows.home, rows.source, strict=True)))
         receives = self._transfers(rows.take(coming), into.take(coming), outgoing=False)
         overwrites = bool(np.isin(rows.write[~leaving & ~lands], rows.read[leaving]).any())
         self._read.append(rows.read[~coming])
         self._written, self._turn = rows.write[~leaving], 1 - self._turn
-        return Crossed(sends, receives, rows.take(~leaving & ~lands), overwrites)
+        return RoundMessages(sends, receives, rows.take(~leaving & ~lands), overwrites)
 
-    def _lands(self, rows: Rows, read: I64) -> Bool:
-        """Which rows come in messages that can land at home while the round before runs."""
+    def _lands(self, rows: CellRows, read: I64) -> Bool:
+        """Return [rows] which rows come in messages that can arrive at their home while the round before runs."""
         _, which, times = np.unique(rows.write, return_inverse=True, return_counts=True)
         busy = np.concatenate((read, *self._read, self._written))
         fit = ~self.is_here[rows.src] & ~rows.adds & (times[which] == 1) & ~np.isin(rows.write, busy)
@@ -78,13 +78,13 @@ class Crossing:
         return lands
 
     def _box(self, slot: I64) -> I64:
-        """Offsets in the inbox, one after another."""
+        """Return offsets in the inbox, one after another."""
         counts = self.layout.count[slot]
         self.inbox_counts[self._turn] = max(self.inbox_counts[self._turn], int(counts.sum()))
         return np.cumsum(counts) - counts
 
-    def _transfers(self, t: Rows, place: Place, *, outgoing: bool) -> tuple[Transfer, ...]:
-        """The messages of these rows, from or into these places; neighbours in memory are one piece."""
+    def _transfers(self, t: CellRows, place: SlotPlace, *, outgoing: bool) -> tuple[WireMessage, ...]:
+        """Return the messages of these rows, from or into these places; neighbours in memory are one piece."""
         ends, named = ((t.src, t.dst), t.slot) if outgoing else ((t.dst, t.src), t.written)
         memory, address = np.divmod(self.layout.address(self.where, place, ends[0], named), MEMORY)
         found: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
@@ -95,4 +95,4 @@ class Crossing:
                 pieces[-1] = (where, pieces[-1][1], pieces[-1][2] + count)
             else:
                 pieces.append((where, at, count))
-        return tuple(Transfer(here, peer, lane, tuple(pieces)) for (here, peer, lane), pieces in found.items())
+        return tuple(WireMessage(here, peer, lane, tuple(pieces)) for (here, peer, lane), pieces in found.items())

@@ -1,4 +1,4 @@
-"""Where buffers lie in memory: at a constant stride, or over one another."""
+"""The addresses of buffers: whether they lie at a constant stride in one memory, and whether they overlap."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -9,13 +9,18 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compile.layout import INPUT, MEMORY, OUTPUT, REGIONS
+from emu.backend.executor.compiler.slot_layout import INPUT, MEMORY, OUTPUT, REGIONS
 from emu.collective.operation import Operation
 from emu.errors import InputError
 
 
-def address(n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> tuple[I64, list[Tensor]]:
-    """[regions, P] the address of each participant's regions; buffers that lie at a constant stride share one memory."""
+def buffer_addresses(
+    n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]
+) -> tuple[I64, list[Tensor]]:
+    """Return [regions, P] the address of each participant's regions, and the memories to which addresses refer.
+
+    Buffers that lie at a constant stride share one memory.
+    """
     memories = [torch.empty(0)] * REGIONS
     steps = []
     for region, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
@@ -31,7 +36,7 @@ def address(n_participants: int, inputs: Mapping[int, Tensor], outputs: Mapping[
 
 @lru_cache(maxsize=1024)
 def _where(n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None, ...], in_place: tuple[int, ...]) -> I64:
-    """[regions, P] the addresses; of ranks whose buffers do not lie at a constant step each has a memory of its own."""
+    """Return [regions, P] the addresses; where buffers do not lie at a constant stride, each has a memory of its own."""
     where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
     n_memories = REGIONS
     for region, step in zip((INPUT, OUTPUT), steps, strict=True):
@@ -41,14 +46,14 @@ def _where(n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None,
         where[region, ranks] = (np.arange(len(ranks)) + n_memories) * MEMORY
         n_memories += len(ranks)
     where[INPUT, in_place] = where[OUTPUT, in_place]
-    where.setflags(write=False)  # one for all who lie so
+    where.setflags(write=False)  # the cache gives it to all callers
     return where
 
 
 def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
-    """Measure the elements from each tensor to the next where all lie in one storage at a constant stride, else None.
+    """Return the elements from each tensor to the next if all lie in one storage at a constant stride, else None.
 
-    What is only read may overlap.
+    Tensors that are only read may overlap.
     """
     storage = tensors[0].untyped_storage().data_ptr()
     if len(tensors) < 2 or any(t.untyped_storage().data_ptr() != storage or not t.numel() for t in tensors):
@@ -58,17 +63,17 @@ def stride(tensors: Sequence[Tensor], *, read_only: bool = False) -> int | None:
     return None if steps or step < (1 if read_only else tensors[0].numel()) else step
 
 
-def overwritten(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor], sizes: I64) -> list[int]:
-    """List the ranks whose output lies over their input, but not each block over itself: they need a copy of the input.
+def ranks_to_copy(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor], sizes: I64) -> list[int]:
+    """Return the ranks whose output overlaps their input, but not each block with itself: these need a copy of the input.
 
     Args:
-        operation: What the buffers are for.
-        inputs: Of the ranks that are here.
-        outputs: Of the same ranks.
+        operation: The operation of the buffers.
+        inputs: The inputs of the ranks of this process.
+        outputs: The outputs of the same ranks.
         sizes: [B] elements of each block.
 
     Raises:
-        InputError: a rank's output lies over a buffer of another rank.
+        InputError: a rank's output overlaps a buffer of another rank.
     """
     if _all_apart(operation, inputs, outputs):
         return []
@@ -88,7 +93,7 @@ def overwritten(operation: Operation, inputs: Mapping[int, Tensor], outputs: Map
 
 
 def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> bool:
-    """Whether no two buffers share memory, but an input that is its rank's output, block by block: as nearly always."""
+    """Return True if no two buffers share memory, except an input that is its rank's output, block by block."""
     spans = []
     for rank, made in outputs.items():
         given = inputs[rank]
@@ -101,14 +106,14 @@ def _all_apart(operation: Operation, inputs: Mapping[int, Tensor], outputs: Mapp
 
 
 def _is_one(operation: Operation, rank: int, given: Tensor, made: Tensor) -> bool:
-    """Whether input and output are the same memory with the same blocks."""
+    """Return True if input and output are one memory with the same blocks."""
     if given.data_ptr() != made.data_ptr():
         return False
     return np.array_equal(operation.input_blocks(rank), operation.output_blocks(rank))
 
 
 def _span(tensors: Mapping[int, Tensor]) -> tuple[I64, I64]:
-    """The first byte of each, and the one after its last."""
+    """Return the address of the first byte of each tensor, and the address after its last byte."""
     low = np.array([t.data_ptr() for t in tensors.values()], np.int64)
     return low, low + np.array([t.nbytes for t in tensors.values()], np.int64)
 
@@ -122,7 +127,7 @@ def _refuse(operation: Operation, ranks: list[int], one: I64, other: I64, wrong:
 
 
 def _each_over_itself(operation: Operation, rank: int, given: Tensor, made: Tensor, sizes: I64) -> bool:
-    """Whether the memory that both share holds, block by block, the same in both."""
+    """Return True if each block that lies in the memory common to input and output has the same place in both."""
     if _is_one(operation, rank, given, made):
         return True
     has, wants = operation.input_blocks(rank), operation.output_blocks(rank)

@@ -276,7 +276,7 @@ def test_what_is_not_emulated_says_so_by_its_name(call, named):
     ],
 )
 def test_bad_input_is_refused_with_rank_and_line(call, said):
-    with pytest.raises(RunError, match=rf"^rank [01]: {said}.* \(tests/backend/rank/test_group.py:\d+\)$"):
+    with pytest.raises(RunError, match=rf"^rank [01]: {said}.* \(tests/backend/rank/test_process_group.py:\d+\)$"):
         Threads(2).run(lambda _: call())
 
 

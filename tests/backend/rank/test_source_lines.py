@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from emu.backend.rank.lines import Line, caller, in_brackets, is_users, raised_at, starts_rank, traceback_of
+from emu.backend.rank.source_lines import SourceLine, caller, error_line, in_brackets, is_users, starts_rank, traceback_of
 from emu.errors import RunError, must_be
 
 HERE = __file__
@@ -46,7 +46,7 @@ def test_the_caller_is_the_innermost_line_of_the_user_s(tmp_path):
     seen = []
     text = "def outer():\n    inner()\ndef inner():\n    seen.append(ask())\nouter()\n"
     file = called(text, tmp_path, seen=seen, ask=caller)
-    assert seen == [Line(str(file), 4)]
+    assert seen == [SourceLine(str(file), 4)]
 
 
 def test_the_caller_is_found_behind_torch_python_and_what_is_installed(tmp_path):
@@ -57,22 +57,22 @@ def test_the_caller_is_found_behind_torch_python_and_what_is_installed(tmp_path)
     tensor = torch.ones(2, requires_grad=True)
     tensor.register_hook(given["hook"])
     text = "import contextlib\nwith contextlib.suppress(ValueError):\n    x = (tensor * 2).sum()\n    x.backward()\n"
-    assert seen == [Line(str(called(text, tmp_path, {"tensor": tensor})), 4)]
+    assert seen == [SourceLine(str(called(text, tmp_path, {"tensor": tensor})), 4)]
 
 
 def test_where_no_line_is_the_user_s_there_is_none():
     with pytest.raises(RunError) as error:
         raise RunError("x")
-    assert raised_at(error.value) is not None
-    assert raised_at(error.value.with_traceback(None)) is None
+    assert error_line(error.value) is not None
+    assert error_line(error.value.with_traceback(None)) is None
     assert in_brackets(None) == ""
 
 
 def test_a_line_is_told_from_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert str(Line(str(tmp_path / "a" / "b.py"), 3)) == f"a{os.sep}b.py:3"
-    assert str(Line("/elsewhere/b.py", 3)) == "/elsewhere/b.py:3"
-    assert in_brackets(Line(str(tmp_path / "b.py"), 3)) == " (b.py:3)"
+    assert str(SourceLine(str(tmp_path / "a" / "b.py"), 3)) == f"a{os.sep}b.py:3"
+    assert str(SourceLine("/elsewhere/b.py", 3)) == "/elsewhere/b.py:3"
+    assert in_brackets(SourceLine(str(tmp_path / "b.py"), 3)) == " (b.py:3)"
 
 
 def test_a_traceback_leaves_out_torch_and_emu(tmp_path):
@@ -86,7 +86,7 @@ def test_a_traceback_leaves_out_torch_and_emu(tmp_path):
         f'  File "{file}", line 2, in forward',
     ]
     assert lines[-1].startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-    assert raised_at(seen[0]) == Line(str(file), 2)
+    assert error_line(seen[0]) == SourceLine(str(file), 2)
 
 
 def test_a_traceback_keeps_where_an_error_came_from(tmp_path):
@@ -132,7 +132,7 @@ def test_who_starts_a_rank_is_not_of_its_program(tmp_path):
     """A launcher's own file may look like one of the user's."""
     seen = []
     called("seen += [ask(), start(ask)]", tmp_path, seen=seen, ask=caller, start=start)
-    assert seen == [Line(str(tmp_path / "program.py"), 1), None]
+    assert seen == [SourceLine(str(tmp_path / "program.py"), 1), None]
 
 
 def test_a_traceback_begins_where_its_rank_does(tmp_path):

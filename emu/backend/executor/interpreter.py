@@ -1,4 +1,4 @@
-"""Run a compiled program over memories, with a wire to the ranks that are not here."""
+"""The interpreter of compiled programs: it applies their operations to memories, and messages to the wire."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -6,35 +6,38 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from emu.backend.executor.compile.batches import Batch, Stretch
-from emu.backend.executor.compile.crossing import Transfer
-from emu.backend.executor.compile.program import Program, Round
+from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
+from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound
+from emu.backend.executor.compiler.crossing import WireMessage
 from emu.backend.executor.reduction import FOLDS
 
 
 class Pending(Protocol):
-    """A transfer under way."""
+    """A transfer that has started."""
 
     def wait(self) -> object:
         """Block until the buffer may be used again."""
 
 
 class Wire(Protocol):
-    """Carries messages between this process's participants and those of others, in order within (src, dst, channel).
+    """A carrier of messages between this process's participants and those of others, in order within (src, dst, channel).
 
     A helper (a participant of n_ranks or above) lives with rank 0.
     """
 
     def send(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start sending; `data` must not change until the wait is over."""
+        """Start to send `data`, which must not change until the wait is over."""
 
     def receive(self, src: int, dst: int, channel: int, data: Tensor) -> Pending:
-        """Start receiving into `data`."""
+        """Start to receive into `data`."""
 
 
-def run(program: Program, memories: Sequence[Tensor], reduce: str, wire: Wire | None) -> None:
-    """Run it; where ranks are elsewhere, the next round's messages may come while this one runs, and its own still leave."""
-    following = (*program.rounds, Round((), (), ()))[1:]
+def run_program(program: CompiledProgram, memories: Sequence[Tensor], reduce: str, wire: Wire | None) -> None:
+    """Run a compiled program.
+
+    While a round runs, the messages of the next round may arrive, and its own messages may still leave.
+    """
+    following = (*program.rounds, ProgramRound((), (), ()))[1:]
     coming, leaving = _receive(program.rounds[:1], memories, wire), list[Pending]()
     for each, after in zip(program.rounds, following, strict=True):
         awaited = [*coming, *leaving]
@@ -53,14 +56,14 @@ def _wait(under_way: Sequence[Pending]) -> None:
         transfer.wait()
 
 
-def _receive(rounds: Iterable[Round], memories: Sequence[Tensor], wire: Wire | None) -> list[Pending]:
+def _receive(rounds: Iterable[ProgramRound], memories: Sequence[Tensor], wire: Wire | None) -> list[Pending]:
     if wire is None:
         return []
     into = (t for each in rounds for t in each.receives)
     return [wire.receive(t.peer, t.here, t.channel, _stretch(memories, *t.pieces[0])) for t in into]
 
 
-def _apply(batch: Batch, memories: Sequence[Tensor], reduce: str) -> None:
+def _apply(batch: StridedOperation, memories: Sequence[Tensor], reduce: str) -> None:
     target, source = _view(memories, batch.target, batch.shape), _view(memories, batch.source, batch.shape)
     if batch.own is None:
         target.copy_(source)
@@ -69,15 +72,15 @@ def _apply(batch: Batch, memories: Sequence[Tensor], reduce: str) -> None:
         FOLDS[reduce](own, source, out=target)
 
 
-def _view(memories: Sequence[Tensor], stretch: Stretch, shape: tuple[int, ...]) -> Tensor:
+def _view(memories: Sequence[Tensor], stretch: StridedRange, shape: tuple[int, ...]) -> Tensor:
     found = memories[stretch.memory]
     return found.as_strided(shape, stretch.strides, found.storage_offset() + stretch.at)
 
 
 def _stretch(memories: Sequence[Tensor], memory: int, at: int, count: int) -> Tensor:
-    return _view(memories, Stretch(memory, at, (1,)), (count,))
+    return _view(memories, StridedRange(memory, at, (1,)), (count,))
 
 
-def _packed(transfer: Transfer, memories: Sequence[Tensor]) -> Tensor:
+def _packed(transfer: WireMessage, memories: Sequence[Tensor]) -> Tensor:
     pieces = [_stretch(memories, *piece) for piece in transfer.pieces]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.backend.rank.group import Group
+from emu.backend.rank.process_group import EmuProcessGroup
 from emu.cluster.script import run_script
 from tests.cluster.gloo import run_on_gloo
 
@@ -89,7 +89,7 @@ INNER = [
 
 def test_every_method_of_a_process_group_is_its_own():
     """A method left out would run on the fake group inside, do nothing and be recorded nowhere."""
-    assert [name for name in METHODS if name not in vars(Group)] == []
+    assert [name for name in METHODS if name not in vars(EmuProcessGroup)] == []
     of_pytorch = {name for name in dir(dist.ProcessGroup) if not name.startswith("__")}
     assert of_pytorch - set(METHODS) - set(INNER) == set()
 

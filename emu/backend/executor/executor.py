@@ -1,4 +1,4 @@
-"""Move real tensors as a schedule says, those of the ranks that are here, with a wire to those that are not."""
+"""The execution of a schedule on real tensors: the ranks of this process, and a wire to those of other processes."""
 
 import threading
 from collections import OrderedDict
@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.executor.compile.layout import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.compile.program import Program, compiled
-from emu.backend.executor.memory import address, overwritten, stride
-from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces, unwritten
-from emu.backend.executor.run import Wire, run
+from emu.backend.executor.buffer_addresses import buffer_addresses, ranks_to_copy, stride
+from emu.backend.executor.compiler.compiled_program import CompiledProgram, compile_schedule
+from emu.backend.executor.compiler.slot_layout import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.interpreter import Wire, run_program
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 
-_SMALL_SLOT_BYTES = 16 * 1024  # below it a view a slot costs more than copying all buffers side by side and back
-_STACK_BYTES = 2**27  # of buffers side by side at a time
-_FEWEST_COLUMNS = 16  # below it a strided operation costs more by the row than by the element
-_PROGRAMS: OrderedDict[tuple[object, ...], Program] = OrderedDict()
-_KEPT_PROGRAMS = 64
-_COMPILING = threading.Lock()  # groups of one rank may run on threads of their own
+_SMALL_SLOT_BYTES = 16 * 1024  # below it, one view per slot costs more than a copy of all buffers side by side and back
+_STACK_BYTES = 2**27  # bytes of buffers that lie side by side at a time
+_FEWEST_COLUMNS = 16  # below it, the rows of a strided operation cost more than its elements
+_PROGRAMS: OrderedDict[tuple[object, ...], CompiledProgram] = OrderedDict()
+_MOST_PROGRAMS = 64
+_COMPILING = threading.Lock()  # two threads of one rank may compile at once
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffers:
-    """One rank's flat, contiguous input and output; the same memory where the collective is in place.
+    """The flat, contiguous input and output of one rank; both are one memory where the collective is in place.
 
     A rank without input or output (off the root) gives an empty tensor.
     """
@@ -49,21 +49,21 @@ def execute(
     wire: Wire | None = None,
     marked: bool = True,
 ) -> None:
-    """Run a schedule over real tensors; on return the outputs hold what the operation wants.
+    """Run a schedule on real tensors; afterwards the outputs hold what the operation wants.
 
     Args:
-        schedule: Who sends what to whom.
-        operation: What the schedule is for.
-        buffers: Of the ranks that are here, all of one dtype.
-        counts: [B] elements of each block; cut as even as can be from the largest buffer where all ranks are here.
+        schedule: The schedule of the collective.
+        operation: The operation that the schedule does.
+        buffers: The buffers of the ranks of this process, all of one dtype.
+        counts: [B] the elements of each block; None: the largest buffer is divided evenly, and all ranks are in this process.
         reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
-        wire: To the ranks elsewhere, if there are any.
-        marked: Whether the executor's own memory holds `unwritten` at first, so that a read of what nobody wrote is seen in
-            the result. A program whose results are not checked saves that time.
+        wire: The wire to ranks of other processes; None: there are none.
+        marked: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that nobody
+            wrote shows in the result. False saves this time, for a program whose results nobody checks.
 
     Raises:
-        ProofError: the schedule reads a slot that holds nothing, or adds to one of a rank.
-        InputError: buffers that do not fit the operation or lie over another rank's, an unknown reduce operation, or
+        ProofError: the schedule reads an empty slot, or adds to an empty slot of a rank.
+        InputError: buffers that do not fit the operation or overlap another rank's, an unknown reduce operation, or
             dtypes that are mixed or cannot be reduced so.
     """
     if reduce not in REDUCE_OPERATIONS:
@@ -73,9 +73,9 @@ def execute(
     _check(operation, buffers, sizes)
     if operation.name in REDUCING or schedule.reduce.any():
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
-    buffers = _kept_apart(operation, buffers, sizes)
+    buffers = _without_overlap(operation, buffers, sizes)
     with torch.no_grad():
-        how = _How(reduce, wire, unwritten(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
+        how = _Execution(reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
         if _is_worth_stacking(schedule, buffers, sizes):
             _execute_stacked(schedule, operation, buffers, sizes, how)
         else:
@@ -87,12 +87,12 @@ def execute(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _How:
-    """How values are reduced and carried, and what memory of the executor's own holds at first."""
+class _Execution:
+    """The reduction, the wire, and the initial content of the executor's own memory."""
 
     reduce: str
     wire: Wire | None
-    mark: complex | None  # None: whatever was there
+    mark: complex | None  # None: the memory keeps its old content
 
     def memory(self, like: Tensor, *shape: int) -> Tensor:
         """Return memory of the executor's own, of the dtype of `like`."""
@@ -130,7 +130,7 @@ def _check(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> 
             ("input", pair.input, operation.input_blocks(rank)),
             ("output", pair.output, operation.output_blocks(rank)),
         ):
-            # One block is told from the list of all: numpy takes ten times as long to add it up.
+            # One block is a case of its own: numpy takes ten times as long to sum it.
             wanted = int(sizes[blocks[0]] if len(blocks) == 1 else sizes[blocks].sum())
             if tensor.numel() != wanted or not tensor.is_contiguous():
                 raise InputError(
@@ -139,15 +139,15 @@ def _check(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> 
                 )
 
 
-def _kept_apart(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> Mapping[int, Buffers]:
-    """The same, with an input of its own where the output would overwrite blocks that are still to be read."""
+def _without_overlap(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> Mapping[int, Buffers]:
+    """Return the buffers, with a copy of each input that its rank's output would overwrite too early."""
     inputs, outputs = _sides(buffers)
-    copied = {r: Buffers(inputs[r].clone(), outputs[r]) for r in overwritten(operation, inputs, outputs, sizes)}
+    copied = {r: Buffers(inputs[r].clone(), outputs[r]) for r in ranks_to_copy(operation, inputs, outputs, sizes)}
     return {**buffers, **copied}
 
 
 def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes: I64) -> bool:
-    """Many small slots in buffers that lie apart: side by side they become few strided operations."""
+    """Return True if there are many small slots in scattered buffers, which a copy side by side turns into few operations."""
     if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows_of_all < 8 * len(buffers):
         return False
     inputs, outputs = (list(side.values()) for side in _sides(buffers))
@@ -156,8 +156,10 @@ def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes
     return any(apart) and int(sizes.sum()) * item < _SMALL_SLOT_BYTES * schedule.n_slots
 
 
-def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _How) -> None:
-    """Copy the inputs side by side, run there, copy the outputs back: some columns of every slot at a time."""
+def _execute_stacked(
+    schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _Execution
+) -> None:
+    """Copy the inputs side by side, execute there, and copy the outputs back, some columns of every slot at a time."""
     each, step = _columns(schedule, operation, buffers, sizes)
     given, made = _side_by_side(buffers, each, step, how)
     for low in range(0, each, step):
@@ -174,7 +176,7 @@ def _execute_stacked(schedule: Schedule, operation: Operation, buffers: Mapping[
 
 
 def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> tuple[int, int]:
-    """The elements of every slot, and how many of them to take at a time; (1, 1) takes all, where slots differ in size."""
+    """Return the elements of every slot, and how many of them to take at a time; (1, 1) means all, for uneven slots."""
     parts = schedule.n_slots // operation.n_blocks
     each = int(sizes[0]) // parts
     if each == 0 or schedule.shares or (sizes != each * parts).any():
@@ -183,8 +185,8 @@ def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buf
     return each, min(each, max(_FEWEST_COLUMNS, each * _STACK_BYTES // total))
 
 
-def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _How) -> tuple[Tensor, Tensor]:
-    """Memory for `step` of `each` elements of every rank's input and output; one memory where these are one."""
+def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Execution) -> tuple[Tensor, Tensor]:
+    """Return memory for `step` of `each` elements of every rank's input and output; for in-place buffers both are one."""
     given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))
     outputs = how.memory(buffers[0].output, len(buffers), made)
     return outputs if _in_place(buffers) else how.memory(outputs, len(buffers), given), outputs
@@ -199,25 +201,25 @@ def _execute_here(
     operation: Operation,
     buffers: Mapping[int, Buffers],
     sizes: I64,
-    how: _How,
+    how: _Execution,
 ) -> None:
-    given, memories = address(schedule.n_participants, *_sides(buffers))
+    given, memories = buffer_addresses(schedule.n_participants, *_sides(buffers))
     program = _program(schedule, operation, sizes, given, tuple(buffers))
     sample = next(iter(buffers.values())).output
     memories[SCRATCH] = how.memory(sample, program.scratch_count)
     memories[STAGE] = how.memory(sample, program.stage_count)
     for inbox, count in zip(INBOXES, program.inbox_counts, strict=True):
         memories[inbox] = how.memory(sample, count)
-    run(program, memories, how.reduce, how.wire)
+    run_program(program, memories, how.reduce, how.wire)
 
 
-def _program(schedule: Schedule, operation: Operation, sizes: I64, given: I64, here: tuple[int, ...]) -> Program:
-    """Compile once for each schedule, sizes and way the buffers lie; values that differ only in their data share it."""
+def _program(schedule: Schedule, operation: Operation, sizes: I64, given: I64, here: tuple[int, ...]) -> CompiledProgram:
+    """Return the compiled program, compiled once for each schedule, sizes and layout of buffers."""
     key = (schedule, operation, sizes.tobytes(), given.tobytes(), here)
     with _COMPILING:
         if key not in _PROGRAMS:
-            _PROGRAMS[key] = compiled(schedule, operation, sizes, given, np.array(here))
-            if len(_PROGRAMS) > _KEPT_PROGRAMS:
+            _PROGRAMS[key] = compile_schedule(schedule, operation, sizes, given, np.array(here))
+            if len(_PROGRAMS) > _MOST_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
         _PROGRAMS.move_to_end(key)
         return _PROGRAMS[key]

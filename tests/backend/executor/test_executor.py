@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import REDUCE_OPERATIONS, unwritten
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, unwritten_mark
 from emu.collective.operation import Operation, cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.transform import then
@@ -23,7 +23,7 @@ from emu.errors import InputError
 
 def nothing(count: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Memory that nobody has written."""
-    return torch.full((count,), unwritten(dtype, "sum"), dtype=dtype)
+    return torch.full((count,), unwritten_mark(dtype, "sum"), dtype=dtype)
 
 
 def ring_reduce_scatter(n: int) -> Schedule:

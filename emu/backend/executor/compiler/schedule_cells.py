@@ -1,7 +1,7 @@
-"""The cells that a schedule touches: when it first writes each, and where each is to be found before and after.
+"""The cells that a schedule touches: the round that first writes each, and its place before and after that round.
 
-A cell is a slot of a participant. Where translations give the rows of all ranks from those of rank 0, the cells that they bring
-to one another have one number, for the same befalls them all.
+A cell is a slot of a participant. If translations give the rows of all ranks from those of rank 0, all cells that they map to
+one another have one number, because they are treated alike.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.backend.executor.compile.layout import INPUT, NOWHERE, OUTPUT, SCRATCH, Layout, Place
+from emu.backend.executor.compiler.slot_layout import INPUT, NOWHERE, OUTPUT, SCRATCH, SlotLayout, SlotPlace
 from emu.collective.cells import numbered
 from emu.collective.operation import Operation
 from emu.collective.proof import Fault, added_to_nothing, sent_of_nothing
@@ -18,8 +18,8 @@ from emu.collective.schedule import Schedule
 from emu.collective.translation import Translations
 
 
-class Rows(NamedTuple):
-    """Some rows, with what becomes of the cells that they read and write."""
+class CellRows(NamedTuple):
+    """Some rows of a schedule, with the places of the cells that they read and write."""
 
     round: I64
     src: I64
@@ -30,16 +30,16 @@ class Rows(NamedTuple):
     adds: Bool
     read: I64  # the number of the cell
     write: I64  # the number of the cell
-    source: Place  # of what is sent
-    own: Place  # of what the receiver has of it before; nowhere if nothing is added to that
-    home: Place  # of what it has of it after
+    source: SlotPlace  # the place of the sent value
+    own: SlotPlace  # the place of the receiver's own value; NOWHERE if nothing is added to it
+    home: SlotPlace  # the place of the receiver's value after the row
 
-    def take(self, index: I64 | Bool) -> "Rows":
-        """Some of them."""
-        return Rows._make(x.take(index) if isinstance(x, Place) else x[index] for x in self)
+    def take(self, index: I64 | Bool) -> "CellRows":
+        """Return the rows that `index` selects."""
+        return CellRows._make(x.take(index) if isinstance(x, SlotPlace) else x[index] for x in self)
 
-    def everywhere(self, carry: Translations) -> "Rows":
-        """Those of all ranks, where these are those of rank 0."""
+    def everywhere(self, carry: Translations) -> "CellRows":
+        """Return the rows of all ranks; these rows must be those of rank 0."""
         rows = self.take(np.repeat(np.arange(len(self.src)), carry.n_ranks))
         by = np.tile(np.arange(carry.n_ranks), len(self.src))
         src, dst, slot = carry.rank(rows.src, by), carry.rank(rows.dst, by), carry.slot(rows.slot, by)
@@ -49,23 +49,23 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """Of a schedule with every row stored, or with those of rank 0 and the translations that give the others."""
+    """The cells of a schedule with every row stored, or with the rows of rank 0 and the translations that give the others."""
 
     schedule: Schedule
-    layout: Layout
+    layout: SlotLayout
     round: I32  # [S]
     read: I64  # [S] the number of the cell
     write: I64  # [S] the number of the cell
-    first: I64  # [cells] the round that first writes it; T: none
-    home: Place  # [cells] of what is written
-    stay: tuple[I64, I64]  # rank and slot of what is had, wanted and never written
+    first: I64  # [cells] the round that first writes each; the number of rounds: none does
+    home: SlotPlace  # [cells] the place of the written value
+    stay: tuple[I64, I64]  # rank and slot of the cells that are had, wanted and never written
     scratch: I64  # [P] elements that each participant needs
     here: Bool  # [P] the participants that are in this process
-    name: str  # of the operation
+    name: str  # the operation's name
 
     @staticmethod
-    def of(schedule: Schedule, operation: Operation, layout: Layout, carry: Translations | None, here: Bool) -> "Cells":
-        """Of the participants that are here, or of rank 0 where translations carry it to the others."""
+    def of(schedule: Schedule, operation: Operation, layout: SlotLayout, carry: Translations | None, here: Bool) -> "Cells":
+        """Return the cells of the participants of this process, or of rank 0 if translations carry its rows to the others."""
         counted = here if carry is None else np.arange(len(here)) == 0
         stay = _had_and_wanted(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
         ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
@@ -79,11 +79,11 @@ class Cells:
         stay = stay[0][never], stay[1][never]
         return Cells(schedule, layout, now, read, write, first, home, stay, scratch, here, operation.name)
 
-    def rows(self, at: slice) -> Rows:
-        """The rows between two indices.
+    def rows(self, at: slice) -> CellRows:
+        """Return the rows between two indices.
 
         Raises:
-            ProofError: one reads a slot that holds nothing, or adds to one of a rank, where memory holds whatever was there.
+            ProofError: a row reads an empty slot, or adds to an empty slot of a rank.
         """
         s = self.schedule
         names = (s.src, s.dst, s.slot, s.written_slot, s.channel)
@@ -92,20 +92,23 @@ class Cells:
         before, after = self.first[write] < now, self.first[read] < now
         adds, own = s.reduce[at], self._found(write, before, dst, written)
         holds = before | self.layout.has(dst, written)
-        own = Place(np.where(adds & holds, own.region, NOWHERE), own.offset)
+        own = SlotPlace(np.where(adds & holds, own.region, NOWHERE), own.offset)
         source = self._found(read, after, src, slot)
-        home = Place(self.home.region[write], self.home.offset[write])
-        rows = Rows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
+        home = SlotPlace(self.home.region[write], self.home.offset[write])
+        rows = CellRows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
         self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
         return rows
 
-    def _refuse_nothing(self, rows: Rows, unwritten: I64, alone: Bool) -> None:
-        """Refuse rows that read a slot which holds nothing, or add to one of a rank.
+    def _refuse_nothing(self, rows: CellRows, unwritten: I64, alone: Bool) -> None:
+        """Raise an error if a row reads an empty slot or adds to an empty slot of a rank.
 
         Args:
-            rows: All of them.
-            unwritten: Those that read what no row has written yet.
-            alone: [rows] Which add where nothing is.
+            rows: The rows to check.
+            unwritten: The indices of rows that read a cell which no row has written yet.
+            alone: [rows] True for rows that add to an empty slot.
+
+        Raises:
+            ProofError: there is such a row.
         """
         n_ranks = self.schedule.n_ranks
         empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]
@@ -119,21 +122,23 @@ class Cells:
             senders = rows.src[added[(rows.write[added] == rows.write[row]) & (rows.round[added] == rows.round[row])]]
             raise added_to_nothing(self.name, Fault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders)
 
-    def _found(self, cell: I64, written: Bool, rank: I64, slot: I64) -> Place:
-        """Where cells are read: at home if they have been written, else in the input."""
+    def _found(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
+        """Return the places at which cells are read: their homes if they have been written, else the input."""
         given = self.layout.given(rank, slot)
-        return Place(np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset))
+        return SlotPlace(
+            np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
+        )
 
 
 def _key(rank: I32 | I64, slot: I32 | I64, n_names: int, carry: Translations | None) -> I64:
-    """Equal for cells that translations bring to one another: the slot, where they bring the rank to 0."""
+    """Return a key for each cell, equal for cells that translations map to one another: the slot, with the rank mapped to 0."""
     if carry is None:
         return rank.astype(np.int64) * n_names + slot
     return carry.slot(slot, carry.opposite(rank))
 
 
 def _had_and_wanted(operation: Operation, parts: int, counted: Bool) -> tuple[I64, I64]:
-    """Rank and slot of what the ranks that count both have and want."""
+    """Return rank and slot of the cells that their rank both has and wants."""
     sides = (pairs[counted[pairs[:, 0]]].astype(np.int64) for pairs in (operation.have, operation.want))
     has, wants = (pairs[:, 0] * operation.n_blocks + pairs[:, 1] for pairs in sides)
     rank, block = np.divmod(np.intersect1d(has, wants, assume_unique=True), operation.n_blocks)
@@ -141,16 +146,16 @@ def _had_and_wanted(operation: Operation, parts: int, counted: Bool) -> tuple[I6
 
 
 def _homes(
-    schedule: Schedule, layout: Layout, carry: Translations | None, here: Bool, write: I64, n_cells: int
-) -> tuple[Place, I64]:
-    """Where each cell lives that is written, and the scratch that each participant needs."""
+    schedule: Schedule, layout: SlotLayout, carry: Translations | None, here: Bool, write: I64, n_cells: int
+) -> tuple[SlotPlace, I64]:
+    """Return the home of each cell that is written, and [P] the scratch elements that each participant needs."""
     dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
-    home = Place(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
+    home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
     home.offset[write] = layout.made(dst, slot).offset
     spare = np.flatnonzero(here[dst] & ~layout.wants(dst, slot))
     cell, row = np.unique(write[spare], return_index=True)
     owner, size = dst[spare][row], layout.count[slot[spare][row]]
-    if carry is not None:  # rank 0's stand for those of all, of which each needs the most that one of them does
+    if carry is not None:  # rank 0 stands for all ranks, and each needs the most that any of them does
         rest = carry.n_slots // carry.n_ranks**carry.slot_digits
         owner, size = owner * 0, layout.count.reshape(-1, rest).max(axis=0)[slot[spare][row] % rest]
     width = np.bincount(owner, size, schedule.n_participants).astype(np.int64)

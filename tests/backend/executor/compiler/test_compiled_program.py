@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from emu.backend.executor.compile import program as program_module
-from emu.backend.executor.compile.program import Program, compiled
-from emu.backend.executor.memory import address
+from emu.backend.executor.buffer_addresses import buffer_addresses
+from emu.backend.executor.compiler import compiled_program as program_module
+from emu.backend.executor.compiler.compiled_program import CompiledProgram, compile_schedule
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule
@@ -18,22 +18,22 @@ from emu.collective.schedule import RowsError, Schedule
 ELEMENTS = 4  # of a slot
 
 
-def program_of(schedule: Schedule, name: str, here: Sequence[int] | None = None) -> Program:
+def program_of(schedule: Schedule, name: str, here: Sequence[int] | None = None) -> CompiledProgram:
     """For buffers side by side, out of place, of slots that are all of one size."""
     n, op = schedule.n_ranks, operation(name, schedule.n_ranks)
     counts = np.full(op.n_blocks, ELEMENTS * schedule.n_slots // op.n_blocks)
     ranks = range(n) if here is None else here
     sides = ({r: int(counts[of(r)].sum()) for r in range(n)} for of in (op.input_blocks, op.output_blocks))
     inputs, outputs = (torch.empty(n, max(widths.values())) for widths in sides)
-    where, _ = address(schedule.n_participants, *({r: side[r] for r in ranks} for side in (inputs, outputs)))
-    return compiled(schedule, op, counts, where, np.array(ranks))
+    where, _ = buffer_addresses(schedule.n_participants, *({r: side[r] for r in ranks} for side in (inputs, outputs)))
+    return compile_schedule(schedule, op, counts, where, np.array(ranks))
 
 
-def batches(program: Program):
+def batches(program: CompiledProgram):
     return [batch for each in program.rounds for batch in each.batches]
 
 
-def moved(program: Program) -> int:
+def moved(program: CompiledProgram) -> int:
     return sum(prod(batch.shape) for batch in batches(program))
 
 
