@@ -1,4 +1,4 @@
-"""Processes that a script starts: those that are to be the ranks are there already."""
+"""The replacement of `torch.multiprocessing.spawn`: the ranks of the job stand for the processes that a script would start."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,23 +7,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from emu.cluster.own.library import Generators
+from emu.cluster.rank_state.library_state import Generators
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 
 class _Ended:
-    """In place of the processes of a spawn: this rank's has ended."""
+    """The processes of a spawn, all of which have ended, as this rank's own has."""
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """All have ended."""
+        """Return True: all processes have ended."""
         return True
 
 
 @contextmanager
 def _process(rank: int) -> Iterator[None]:
-    """What a process of its own begins with, and takes with it: its random generators, and groups that nobody has destroyed."""
+    """Give a rank the random generators of a fresh process, and afterwards destroy its remaining process groups."""
     generators = Generators()
     before = generators.save()
     generators.load(generators.of(rank))
@@ -33,8 +33,8 @@ def _process(rank: int) -> Iterator[None]:
     generators.load(before)
 
 
-def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
-    """In place of `torch.multiprocessing.spawn`, as in a script that is started once: each rank is its own process of it."""
+def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
+    """Yield the replacement of `torch.multiprocessing.spawn`: in a script that is started once, each rank is one process."""
     processes: Any = torch.multiprocessing
     original = processes.spawn
 

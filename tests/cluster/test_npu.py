@@ -8,8 +8,8 @@ import torch.distributed.device_mesh
 from torch import Tensor
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.npu.script import as_npus
-from emu.cluster.script import run_script
+from emu.cluster.npu.npu_emulation import emulate_npus
+from emu.cluster.script_run import run_script
 from emu.errors import RunError
 from emu.trace.trace import Kind
 
@@ -259,7 +259,7 @@ def test_nothing_of_it_is_left_in_the_process():
         torch.backends.cuda,
     )
     before = [dict(vars(each)) for each in places]
-    with as_npus(Npu(), 4):
+    with emulate_npus(Npu(), 4):
         assert torch.ones(1, device="cuda:3").device.type == "cpu"
         assert [dict(vars(each)) for each in places] != before
     assert [dict(vars(each)) for each in places] == before

@@ -36,8 +36,8 @@ READERS = {  # by the file, what reads it
 UNPICKLED = {  # who may, and what
     "emu/compiled/machine.py",  # machine code, from a folder that is the user's alone
     "emu/model/parallel/checkpoint.py",  # records that it names, and nothing else
-    "emu/cluster/processes/beyond.py",  # what this process has pickled itself
-    "emu/cluster/processes/desk.py",  # nothing: it names an error
+    "emu/cluster/processes/coordinator_client.py",  # what this process has pickled itself
+    "emu/cluster/processes/coordinator.py",  # nothing: it names an error
     "launch/ray/actors.py",  # what the two sides of a run tell each other
     "launch/ray/cluster.py",
 }

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from emu.arrays import F64
 from emu.backend.rank.call import Call, dtype_name
-from emu.cluster.cluster import MESSAGES, Agreed, agree
-from emu.cluster.meeting import Arrival, channel_of
+from emu.cluster.call_matcher import ArrivedCall, channel_of
+from emu.cluster.cluster import MESSAGES, Agreement, agree
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
@@ -90,7 +90,7 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def came(self, arrival: Arrival, step: int, at_s: float) -> None:
+    def came(self, arrival: ArrivedCall, step: int, at_s: float) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there.
 
         Args:
@@ -111,7 +111,7 @@ class Pacer:
             elif asked.what is None and _tells_all(call):
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
-    def met(self, agreed: Agreed, arrivals: Sequence[Arrival]) -> None:
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedCall]) -> None:
         """All that take part have made a request."""
         first = arrivals[0].call
         with self._lock:
@@ -155,7 +155,7 @@ class Pacer:
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _what(self, agreed: Agreed, call: Call) -> BatchKey:
+    def _what(self, agreed: Agreement, call: Call) -> BatchKey:
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
         item = item_as(call.dtype.itemsize, name, self._tempo.dtype)

@@ -15,11 +15,11 @@ import torch.distributed as dist
 from emu.arrays import F64
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.own.device import replaced
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.strand import Wait, here
 from emu.cluster.threads.rests import Rests
 
@@ -71,7 +71,7 @@ class Clock:
         try:
             with ExitStack() as open_:
                 open_.enter_context(self.alarm)
-                open_.enter_context(replaced(time, "sleep", self._in_place_of(time.sleep)))
+                open_.enter_context(replace_attribute(time, "sleep", self._in_place_of(time.sleep)))
                 if self._computing is not None and recording is not None:
                     open_.enter_context(recording.with_listener(self._computing.computed))
                 yield

@@ -14,8 +14,8 @@ from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from emu.backend.rank.process_group import BACKEND, EmuProcessGroup, RequestHandler
-from emu.cluster.own.device import replaced
-from emu.cluster.own.groups import naming
+from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.group_names import group_namer
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.bare import bare_guards, bare_labels, bare_tensors
 
@@ -59,7 +59,7 @@ def isolated(front: RequestHandler) -> Iterator[None]:
     world = RankWorld()
     try:
         c10d._world = world
-        c10d._process_group_name = naming(c10d._process_group_name, lambda: world.groups_made)
+        c10d._process_group_name = group_namer(c10d._process_group_name, lambda: world.groups_made)
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: EmuProcessGroup(options, front))
@@ -96,9 +96,9 @@ def _named_by_rank(world: RankWorld) -> Iterator[None]:
         _here().clear()
 
     with ExitStack() as changes:
-        changes.enter_context(replaced(c10d, "_register_process_group", registered))
-        changes.enter_context(replaced(c10d, "_unregister_process_group", unregistered))
-        changes.enter_context(replaced(c10d, "_unregister_all_process_groups", all_unregistered))
+        changes.enter_context(replace_attribute(c10d, "_register_process_group", registered))
+        changes.enter_context(replace_attribute(c10d, "_unregister_process_group", unregistered))
+        changes.enter_context(replace_attribute(c10d, "_unregister_all_process_groups", all_unregistered))
         yield
 
 

@@ -13,7 +13,7 @@ from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
 from emu.backend.rank.source_lines import caller, is_called_by_user
-from emu.cluster.ends import HardExit
+from emu.cluster.rank_failure import HardExit
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 

@@ -11,8 +11,8 @@ from weakref import ref
 
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import traceback_of
-from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
-from emu.cluster.processes.beyond import Beyond
+from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_failure import RankExit, StoppedError, job_error, takes_precedence
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError
@@ -36,7 +36,7 @@ class Rests:
         beyond: The way to the other processes; None: all ranks are here.
     """
 
-    def __init__(self, baton: Baton, beyond: Beyond | None) -> None:
+    def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
         self.baton, self._beyond = baton, beyond
         self.rings: Rings | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
@@ -142,8 +142,8 @@ class Rests:
     def fail(self, rank: int, error: BaseException) -> None:
         """Keep the first error and wake every strand, so that it ends where it waits."""
         with self.lock:
-            new = failed(rank, error)
-            if is_told_before(new, self.failure):
+            new = job_error(rank, error)
+            if takes_precedence(new, self.failure):
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence, Set
 
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.meeting import Meetings
+from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.strands.strand import Wait
 from emu.cluster.strands.strands import Strands
 from emu.cluster.strands.watch import SAID_S, not_back
@@ -28,7 +28,7 @@ class Standstill:
         ranks: Sequence[int],
         rests: Rests,
         strands: Strands,
-        meetings: Meetings,
+        meetings: CallMatcher,
         ended: Set[int],
         is_told: Callable[[], bool],
     ) -> None:

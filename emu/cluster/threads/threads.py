@@ -27,17 +27,17 @@ from emu.backend.rank.process_group import BACKEND
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
-from emu.cluster.cluster import Agreed, agree, carry_out
-from emu.cluster.meeting import Arrival, Meetings, Places
-from emu.cluster.own.device import as_device
-from emu.cluster.own.library import of_library
-from emu.cluster.own.own import Own
+from emu.cluster.call_matcher import ArrivedCall, CallCounter, CallMatcher
+from emu.cluster.cluster import Agreement, agree, carry_out
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
-from emu.cluster.processes import fatal
-from emu.cluster.processes.beyond import Beyond
+from emu.cluster.processes import fatal_signal
+from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_state.cpu_device import emulate_device
+from emu.cluster.rank_state.library_state import library_state
+from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.strands.stop import end, where
 from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current, here, take_turn
@@ -78,8 +78,8 @@ class Threads:
         n_ranks: int,
         choice: Choice | None = None,
         recording: Recording | None = None,
-        own: Sequence[Own] = (),
-        beyond: Beyond | None = None,
+        own: Sequence[RankState] = (),
+        beyond: CoordinatorClient | None = None,
         pace: Pace | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -93,11 +93,11 @@ class Threads:
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
-        self._places = Places()
-        self._meetings = Meetings()
+        self._places = CallCounter()
+        self._meetings = CallMatcher()
         self._ended: set[int] = set()
         self._polls = 0
-        self._attributes, library = of_library()
+        self._attributes, library = library_state()
         # Where ranks wait for other processes, or for a time, they do not have a processor all the time.
         core = Core() if beyond is None and pace is None else None
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
@@ -170,7 +170,7 @@ class Threads:
         if self._recording is None:
             yield
             return
-        with self._recording.hooks(), as_device():
+        with self._recording.hooks(), emulate_device():
             yield
 
     @contextmanager
@@ -247,8 +247,8 @@ class Threads:
 
     def _carry_out(
         self,
-        agreed: Agreed,
-        arrivals: list[Arrival],
+        agreed: Agreement,
+        arrivals: list[ArrivedCall],
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
@@ -272,7 +272,7 @@ class Threads:
                 del work
                 self._clock.carried(key)
 
-    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
+    def _hear(self, agreed: Agreement, arrivals: list[ArrivedCall], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
@@ -333,7 +333,7 @@ class Threads:
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
-            fatal.is_here(rank)
+            fatal_signal.announce_rank(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(strand, program)

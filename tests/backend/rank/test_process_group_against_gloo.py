@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from emu.backend.rank.process_group import EmuProcessGroup
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from tests.cluster.gloo import run_on_gloo
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "every_method.py"

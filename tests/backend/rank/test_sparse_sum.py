@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.backend.rank.record import Recording
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from emu.cluster.threads.threads import Threads
 from emu.trace.trace import Kind
 from tests.cluster.apart import run_apart

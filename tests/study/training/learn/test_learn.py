@@ -229,5 +229,5 @@ def test_ranks_that_do_the_same_are_counted_once_and_leave_the_trace_of_all(text
     monkeypatch.setattr(Recorder, "follow", lambda self, first: (followers.append(self), follow(self, first)))
     once = learn(run, Choice()).trace
     assert len(followers) == run.plan.world - n_counted
-    monkeypatch.setattr("emu.study.training.learn.program.compute_alike", lambda _: None)
+    monkeypatch.setattr("emu.study.training.learn.program.declare_equal_work", lambda _: None)
     assert once.digest() == learn(run, Choice()).trace.digest()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.cluster.fake.run import trace_script
-from emu.cluster.script import run_script
+from emu.cluster.fake.fake_run import trace_script
+from emu.cluster.script_run import run_script
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.plan.spell import parse_plan
