@@ -94,7 +94,7 @@ PLACES = [
     (Rests, "fail"),
     (Rests, "wake_all"),
     (Threads, "_whole"),
-    (rests, "failed"),
+    (rests, "job_error"),
     (threads, "carry_out"),
     (threading.Thread, "start"),
 ]

@@ -140,7 +140,7 @@ print(n.item(), torch.cat(sizes).tolist(), torch.randperm(4).sort().values.tolis
 
 def test_a_number_that_only_another_rank_knows_is_named(script):
     said = told_by(InputError, script(START + "n = torch.tensor([5])\ndist.broadcast(n, 1)\nprint(n.item())\n"))
-    assert "script.py:6 asks" in said
+    assert "script.py:6 needs" in said
 
 
 def test_a_script_that_fails_is_told_as_on_threads(script):
