@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from emu.model.generate.generate import generate
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.estimated import of_estimate

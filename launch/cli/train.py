@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from emu.model.pipeline.order import ORDERS
+from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology

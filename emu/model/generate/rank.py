@@ -19,7 +19,7 @@ from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import DATA
+from emu.model.plan.rank_axes import DATA
 from emu.model.routed import RoutedOf
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE, Kind

@@ -29,7 +29,7 @@ from emu.model.generate.tape import Tape, shifted
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import Amount
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import REPLICATE
+from emu.model.plan.rank_axes import REPLICATE
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 

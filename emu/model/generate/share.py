@@ -9,7 +9,7 @@ from emu.model.generate.item import Ask, Doing, Work
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Tokens
 from emu.model.plan.plan import Plan
-from emu.model.plan.vocabulary import filled_up
+from emu.model.plan.vocabulary import padded_model
 from emu.model.routed import Routed
 from emu.model.stack.stack import Stack
 from emu.trace.kernel import MOVES, Shape
@@ -29,7 +29,7 @@ class Share:
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:
         """What the rank has of each; where tokens travel, those of a block of experts have its own tokens, or rows of them."""
-        model = filled_up(self.plan, self.model, self.stack) if self.name in (EMBEDDING, HEAD) else self.model
+        model = padded_model(self.plan, self.model, self.stack) if self.name in (EMBEDDING, HEAD) else self.model
         cut, every = self.plan.cut, model.part(self.name, self.tokens)
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(o.untied() for o in every if o.kind != SUM)

@@ -14,8 +14,8 @@ from emu.model.memory.weights import Averaged, Buffered, Bytes, Ledger, Sharded,
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, REDUCE, Turn
 from emu.model.pipeline.turns import turns, with_weights
-from emu.model.plan.fits import part_names, stage_layers
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names, stage_layers
 from emu.model.routed import Routed, RoutedOf, about_even
 from emu.model.stack.stack import Stack
 

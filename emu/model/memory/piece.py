@@ -10,7 +10,7 @@ from emu.dtypes import item_bytes
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.plan import Plan
-from emu.model.plan.vocabulary import filled_up
+from emu.model.plan.vocabulary import padded_model
 from emu.model.routed import Routed
 from emu.model.stack.kernels import kept_by, passes_of
 from emu.model.stack.stack import FUSED, Stack
@@ -47,7 +47,7 @@ class Piece:
     @property
     def _filled_up(self) -> Model:
         """The model with the vocabulary that its ranks share."""
-        return filled_up(self.plan, self.model, self.stack)
+        return padded_model(self.plan, self.model, self.stack)
 
     def _routed(self, every: tuple[ModelOperator, ...], rows: tuple[int, int]) -> tuple[ModelOperator, ...]:
         """Where tokens travel, those of a block of experts have the rank's own tokens, or such a share of their rows."""

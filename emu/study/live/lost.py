@@ -6,7 +6,7 @@ import numpy as np
 
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES, EXPERT_AXES, group_rows
+from emu.model.plan.rank_axes import AXES, EXPERT_AXES, group_rows
 from emu.topology.live.change import Loss, events_of, taken
 from emu.topology.live.fault import Fault
 from emu.topology.live.mended import Fabric, fabric

@@ -11,7 +11,7 @@ from emu.cluster.script_run import run_script
 from emu.errors import InputError, RunError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.trace.comparison.comparison import compare
 from emu.trace.trace import Kind

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from emu.collective.algorithm import Choice
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology

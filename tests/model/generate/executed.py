@@ -9,7 +9,7 @@ import numpy as np
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.model.routed import own_rows
 from emu.model.stack.stack import EXECUTED, Stack

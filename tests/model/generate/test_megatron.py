@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.kernels import kept_by
 from emu.model.stack.spell import parse_stack
 from emu.trace.trace import Kind

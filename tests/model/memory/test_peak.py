@@ -12,7 +12,7 @@ import pytest
 from emu.model.memory.peak import memory_by_part
 from emu.model.memory.piece import Piece
 from emu.model.model import HEAD, MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")

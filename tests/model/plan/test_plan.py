@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.pipeline.order import ORDERS, stages_of
-from emu.model.plan.fits import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
+from emu.model.pipeline.pipeline_order import ORDERS, stages_of
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES, EXPERT_AXES
-from emu.model.plan.spell import WORDS, parse_plan, spell
+from emu.model.plan.plan_checks import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
+from emu.model.plan.plan_text import WORDS, parse_plan, spell
+from emu.model.plan.rank_axes import AXES, EXPERT_AXES
 from emu.model.stack.stack import Stack
 
 TINY = MODELS.find("llama-tiny")

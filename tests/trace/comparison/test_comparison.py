@@ -10,7 +10,7 @@ from emu.arrays import column
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
 from emu.trace.comparison.comparison import compare

@@ -26,8 +26,8 @@ from emu.model.generate.passes import Passes
 from emu.model.generate.rank import reduced_by
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.model.routed import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of

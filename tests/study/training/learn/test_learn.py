@@ -11,7 +11,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory.memory import rank_bytes
 from emu.model.operator import ATTENTION, Tokens
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

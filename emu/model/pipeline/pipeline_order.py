@@ -1,6 +1,6 @@
-"""In which order a rank of a pipeline runs its microbatches: what each order asks of a plan.
+"""The orders in which a rank of a pipeline runs its microbatches, and what each order requires of a plan.
 
-P stages of ranks, V virtual stages a rank, M microbatches. Sources: GPipe (Huang et al., 2019); 1F1B and interleaved 1F1B
+P stages of ranks, V virtual stages of a rank, M microbatches. Sources: GPipe (Huang et al., 2019); 1F1B and interleaved 1F1B
 (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., 2024); DualPipeV (DeepSeek-V3, cut in half); as PyTorch has them.
 """
 
@@ -11,21 +11,21 @@ from emu.registry import unknown
 
 
 class Order(NamedTuple):
-    """What one order asks of virtual stages and microbatches."""
+    """The requirements of one order on virtual stages and microbatches."""
 
-    virtual: tuple[int, ...]  # V that it takes; (): 2 or more
-    times: int  # the fewest M, times P; 0: any
-    rounds: bool = False  # whether M must come in equal rounds of at least P
-    splits: bool = False  # whether the gradients of inputs and of weights are separate turns
-    wraps: bool = False  # whether the second stage of a rank is the mirror of its first (V-shaped), not P later
-    of_pytorch: int = 0  # the fewest M, times P, where PyTorch asks for more than the order needs
+    virtual: tuple[int, ...]  # the allowed V; (): 2 or more
+    times: int  # the fewest M as a multiple of P; 0: any
+    rounds: bool = False  # True if M must divide into equal rounds of at least P
+    splits: bool = False  # True if gradients of inputs and of weights are separate turns
+    wraps: bool = False  # True if the second stage of a rank mirrors its first (V-shaped)
+    of_pytorch: int = 0  # the fewest M as a multiple of P, if PyTorch needs more than the order
 
     def takes(self, virtual: int) -> bool:
-        """Whether it runs so many virtual stages a rank."""
+        """Return True if the order runs with so many virtual stages of a rank."""
         return virtual in self.virtual if self.virtual else virtual > 1
 
     def fits(self, microbatches: int, stages: int, *, pytorch: bool = True) -> bool:
-        """Whether so many run; with PyTorch too, unless it is not asked."""
+        """Return True if the order runs with so many microbatches; with `pytorch`, also as PyTorch implements it."""
         least = max(1, self.times * stages, self.of_pytorch * stages * pytorch)
         return microbatches >= least and not (self.rounds and microbatches % (microbatches // stages))
 
@@ -41,29 +41,29 @@ ORDERS = {
 
 
 def default_order(virtual: int) -> str:
-    """Of so many virtual stages a rank."""
+    """Return the default order for a number of virtual stages of a rank."""
     return "1f1b" if virtual == 1 else "interleaved"
 
 
 def check_order(name: str, stages: int, virtual: int, microbatches: int, sequences: int) -> None:
-    """Refuse an order that these do not fit.
+    """Check that an order fits the stages and microbatches of a plan.
 
     Args:
-        name: Of the order.
-        stages: P.
-        virtual: V.
-        microbatches: M.
-        sequences: Of all ranks in one microbatch.
+        name: The name of the order.
+        stages: The number P of stages of ranks.
+        virtual: The number V of virtual stages of a rank.
+        microbatches: The number M of microbatches.
+        sequences: The sequences of all ranks in one microbatch.
 
     Raises:
-        InputError: the message names what would.
+        InputError: it does not; the message names values that do.
     """
     if name not in ORDERS:
         raise unknown("order of a pipeline", name, ORDERS)
     order = ORDERS[name]
     if not order.takes(virtual):
-        told = " or ".join(map(str, order.virtual)) or "2 or more"
-        raise must_be("plan", "vp", f"{told} in the order {name}", virtual, _orders_of(virtual))
+        allowed = " or ".join(map(str, order.virtual)) or "2 or more"
+        raise must_be("plan", "vp", f"{allowed} in the order {name}", virtual, _orders_of(virtual))
     _check_least(name, stages, virtual, order.times, microbatches, sequences)
     if order.rounds and not order.fits(microbatches, stages):
         low = microbatches // stages * stages
@@ -72,10 +72,17 @@ def check_order(name: str, stages: int, virtual: int, microbatches: int, sequenc
 
 
 def check_of_pytorch(name: str, stages: int, virtual: int, microbatches: int, sequences: int) -> None:
-    """Refuse fewer microbatches than PyTorch runs an order with; arguments as of `check_order`.
+    """Check that PyTorch runs an order with so few microbatches.
+
+    Args:
+        name: The name of the order.
+        stages: The number P of stages of ranks.
+        virtual: The number V of virtual stages of a rank.
+        microbatches: The number M of microbatches.
+        sequences: The sequences of all ranks in one microbatch.
 
     Raises:
-        InputError: the message names what would.
+        InputError: it does not; the message names values that do.
     """
     _check_least(name, stages, virtual, ORDERS[name].of_pytorch, microbatches, sequences)
 
@@ -96,7 +103,7 @@ def _orders_of(virtual: int) -> str:
 
 
 def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ...]:
-    """The stages that a rank at that place of its pipeline has, of all P * V in the order of the model."""
+    """Return the stages of a rank at a place of its pipeline, of all P * V in the order of the model."""
     if ORDERS[name].wraps:
         return (place, 2 * stages - 1 - place)
     return tuple(place + stages * chunk for chunk in range(virtual))

@@ -1,18 +1,18 @@
 """Expert parallelism: each rank has some experts, and rows of tokens travel to them and back.
 
-Experts are cut over `ep` by their number, and over `etp` by the columns of their first products and the rows of their last. A
-rank routes its own tokens. An all_to_all over `ep` takes each row to a rank of its expert: the number of rows an expert first,
-where no capacity fixes it, then the rows. An all_gather over `etp` brings the rows of all ranks that share the experts. After
-the experts a reduce_scatter over `etp` adds up what each computed, and an all_to_all brings the rows back. Backward the same
-happens the other way round.
+Experts are sharded over `ep` by their number, and over `etp` by the columns of their first products and the rows of their last.
+A rank routes its own tokens. An all_to_all over `ep` takes each row to a rank of its expert: first the number of rows of each
+expert, if no capacity fixes it, then the rows. An all_gather over `etp` brings the rows of all ranks that share the experts.
+After the experts a reduce_scatter over `etp` sums their results, and an all_to_all brings the rows back. Backward, the same
+happens in the other direction.
 
 Under tensor parallelism each rank's own tokens are those that sequence parallelism gives it. Without sequence parallelism,
-where Megatron-LM trains no experts, the tokens of the block are cut over `tp` as with it, and what comes out is gathered: so no
-token is sent twice. Source: Singh et al., A Hybrid Tensor-Expert-Data Parallelism Approach (2023), section 5.1 (duplicate
-token dropping).
+where Megatron-LM trains no experts, the tokens of the block are cut over `tp` as with it, and the result is gathered: so no
+token is sent twice. Source: Singh et al., A Hybrid Tensor-Expert-Data Parallelism Approach (2023), section 5.1 (duplicate token
+dropping).
 
-Loss is a mean over dp * cp ranks, and the ranks of `edp` that have an expert see each token once: so the sum of their
-gradients divided by dp * cp is that of one process. Megatron-LM has the same as an average over edp, times edp / (dp * cp).
+Loss is a mean over dp * cp ranks, and the ranks of `edp` that have an expert see each token once: so the sum of their gradients
+divided by dp * cp is that of one process. Megatron-LM has the same as an average over edp, times edp / (dp * cp).
 
 Source: Megatron-LM, core/transformer/moe/token_dispatcher (the all-to-all one) and core/distributed.
 """
@@ -28,22 +28,22 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor, all
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Shard, distribute_tensor
 
-from emu.model.parallel.mesh import part_of
-from emu.model.parallel.where import local
-from emu.model.parts.experts import Experts, Sparse
+from emu.model.parallel.mesh import sub_mesh
+from emu.model.parallel.parameter_part import local_tensor
+from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.plan.plan import Plan
 
 
-def cut_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
-    """Leave each rank its part of every expert's weights, and let rows travel; in place.
+def shard_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
+    """Leave each rank its part of every expert's weights, and let rows travel, in place.
 
     Args:
-        module: With whole weights, equal on every rank: none is sent.
-        mesh: As `Meshes.experts`.
-        plan: The sizes of the axes.
+        module: A module with whole weights, equal on every rank, so that none is sent.
+        mesh: The mesh of experts, `Meshes.experts`.
+        plan: The plan, with the sizes of the axes.
     """
-    over = part_of(mesh, "ep", "etp")
-    for block in (each for each in module.modules() if isinstance(each, Sparse)):
+    over = sub_mesh(mesh, "ep", "etp")
+    for block in (each for each in module.modules() if isinstance(each, ExpertBlock)):
         if over is None:
             return
         for name, weight in list(block.experts.named_parameters()):
@@ -54,12 +54,12 @@ def cut_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
 
 
 def blocks_of(module: nn.Module) -> dict[str, Experts]:
-    """Of each block by name, what has its experts' weights."""
+    """Return the module of the experts' weights of each block, by name."""
     return {name: each for name, each in module.named_modules() if isinstance(each, Experts)}
 
 
 class _Exchange(nn.Module):
-    """Rows to the ranks of their experts, through them, and back."""
+    """The exchange of a block of experts: rows travel to the ranks of their experts, through the experts, and back."""
 
     def __init__(self, mesh: DeviceMesh, *, counted: bool) -> None:
         super().__init__()
@@ -68,30 +68,32 @@ class _Exchange(nn.Module):
         self._counted = counted
 
     def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """As `emu.model.parts.experts.Here`, of all experts; `experts` has those of this rank."""
+        """Return the results of all experts, in the shape of `LocalExchange`; `experts` has the experts of this rank."""
         with torch.no_grad():
             given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
-            taken = self._others(given)
-            all_taken = self._of_shards(taken)
+            taken = self._counts_from_ranks(given)
+            all_taken = self._counts_of_shards(taken)
             order = _by_expert(all_taken)
         there, back = given.sum(1).tolist(), taken.sum(1).tolist()
         shares = all_taken.sum((1, 2)).tolist()
-        rows = _sent(rows, back, there, self._ep)
-        rows = rows if self._etp is None else _Gathered.apply(rows, shares, self._etp)  # type: ignore[no-untyped-call]
+        rows = _exchange(rows, back, there, self._ep)
+        rows = rows if self._etp is None else _GatherRows.apply(rows, shares, self._etp)  # type: ignore[no-untyped-call]
         out = experts(rows.index_select(0, order), all_taken.sum((0, 1))).index_select(0, order.argsort())
-        out = out if self._etp is None else _Added.apply(out, shares, self._etp)  # type: ignore[no-untyped-call]
-        return _sent(out, there, back, self._ep)
+        out = out if self._etp is None else _SumRows.apply(out, shares, self._etp)  # type: ignore[no-untyped-call]
+        return _exchange(out, there, back, self._ep)
 
-    def _others(self, given: Tensor) -> Tensor:
-        """[ranks of ep that rows come from, experts here]."""
-        if self._ep is None or not self._counted:  # where a capacity fills every expert up, all give the same
+    def _counts_from_ranks(self, given: Tensor) -> Tensor:
+        """Return [ranks of ep, experts of this rank] the number of rows that come from each rank."""
+        if (
+            self._ep is None or not self._counted
+        ):  # with a capacity every expert is filled up, so all ranks give the same numbers
             return given
         taken = torch.empty_like(given)
         dist.all_to_all_single(taken, given.contiguous(), group=self._ep)
         return taken
 
-    def _of_shards(self, taken: Tensor) -> Tensor:
-        """[ranks of etp, ranks of ep, experts here]."""
+    def _counts_of_shards(self, taken: Tensor) -> Tensor:
+        """Return [ranks of etp, ranks of ep, experts of this rank] the number of rows."""
         if self._etp is None:
             return taken[None]
         if not self._counted:
@@ -102,17 +104,17 @@ class _Exchange(nn.Module):
 
 
 def _by_expert(counts: Tensor) -> Tensor:
-    """Rows lie by where they come from, then by expert; the order in which they lie by expert alone."""
+    """Return the order of rows by expert; they come ordered by source rank, then by expert."""
     experts = torch.arange(counts.size(-1)).expand(counts.shape).flatten()
     return experts.repeat_interleave(counts.flatten()).argsort(stable=True)
 
 
-def _sent(rows: Tensor, taken: list[int], given: list[int], group: ProcessGroup | None) -> Tensor:
+def _exchange(rows: Tensor, taken: list[int], given: list[int], group: ProcessGroup | None) -> Tensor:
     return rows if group is None else all_to_all_single_autograd(rows, taken, given, group)
 
 
-class _Gathered(torch.autograd.Function):
-    """Rows of all ranks, of which each has another number; backward the sum of their gradients."""
+class _GatherRows(torch.autograd.Function):
+    """A gather of rows of all ranks, each with its own number of rows; backward the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
@@ -124,8 +126,8 @@ class _Gathered(torch.autograd.Function):
         return _add(gradient, ctx.sizes, ctx.group), None, None
 
 
-class _Added(torch.autograd.Function):
-    """The sum over all ranks, of which each keeps its rows; backward their gradients are gathered."""
+class _SumRows(torch.autograd.Function):
+    """A sum over all ranks, of which each keeps its rows; backward a gather of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
@@ -138,7 +140,7 @@ class _Added(torch.autograd.Function):
 
 
 def _arrived(rows: Tensor) -> Tensor:
-    """What PyTorch's all_to_all gives is waited for where it is used, but not by another collective."""
+    """Return rows whose all_to_all is done: another collective does not wait for it by itself."""
     return rows.trigger_wait() if isinstance(rows, AsyncCollectiveTensor) else rows  # type: ignore[no-untyped-call]
 
 
@@ -155,16 +157,17 @@ def _add(rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
 
 
 def localize(blocks: Iterable[Experts]) -> None:
-    """Make local tensors of the weights, in place."""
+    """Turn the experts' weights into local tensors, in place."""
     for each in blocks:
         for name, weight in list(each.named_parameters()):
-            each.register_parameter(name, nn.Parameter(local(weight.detach())))
+            each.register_parameter(name, nn.Parameter(local_tensor(weight.detach())))
 
 
-class Reduced:
-    """Gradients of experts, added up over `edp` and divided, a request for each block of experts.
+class ExpertGradients:
+    """The gradients of one block of experts: they are summed over `edp` by one request, and divided.
 
-    It is asked for when the last pass has given a block its gradients, as DDP does for its own buckets; DDP has one group only.
+    The request starts when the last pass has given the block its gradients, as DDP does for its own buckets; DDP has one group
+    only.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], group: ProcessGroup, plan: Plan) -> None:
@@ -188,7 +191,7 @@ class Reduced:
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Wait, and put the gradients in their places; ask first where a split backward pass gave no notice of them."""
+        """Wait for the sum and copy it into the gradients; start it first if a split backward pass did not."""
         if self._asked is None:
             self._ask()
         assert self._asked is not None

@@ -1,4 +1,4 @@
-"""Learned positions, added to the words; and an output product that has the weights of the words.
+"""Learned positions, added to word embeddings; and an output product that has the weights of the word embedding.
 
 Sources: Radford et al., Language Models are Unsupervised Multitask Learners (2019); Press and Wolf, Using the Output Embedding
 to Improve Language Models (2017).
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.positions import Positioned
+from emu.model.parts.position_tables import PositionedModule
 from emu.model.stack.passes import element_wise
 
 
-class Learned(Positioned):
-    """A row for each word, and one for each position."""
+class LearnedEmbedding(PositionedModule):
+    """An embedding with a row for each word and a row for each position."""
 
     numbers: Tensor
     tables = ("numbers",)
@@ -28,11 +28,11 @@ class Learned(Positioned):
         self.register_buffer("numbers", torch.arange(positions), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[B, T] -> [B, T, hidden]."""
+        """Map [B, T] to [B, T, hidden]."""
         return self.words(tokens) + self.positions(self.numbers[: tokens.size(1)])  # type: ignore[no-any-return]
 
 
-class Tied(nn.Module):
+class TiedOutput(nn.Module):
     """An output product with the weights of an embedding."""
 
     def __init__(self, words: nn.Embedding) -> None:
@@ -40,7 +40,7 @@ class Tied(nn.Module):
         self.words = words
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] -> [..., vocab]."""
+        """Map [..., hidden] to [..., vocab]."""
         return functional.linear(x, self.words.weight)
 
 
@@ -48,7 +48,7 @@ TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tie
 
 
 def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
-    """Of the module that is called `embedding`."""
+    """Return the operators of the embedding, which is called `embedding`."""
     rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
     return (
         lookup("embedding.words", tokens.n, vocab, hidden),

@@ -1,6 +1,7 @@
-"""How tensor parallelism shards the blocks that architectures share, where DTensor's plain styles do not say it.
+"""The tensor-parallel styles of blocks that architectures share, beyond DTensor's plain styles.
 
-Each is given the placement of what lies between the blocks: whole on every rank, or, with sequence parallelism, its tokens.
+Each style depends on the placement of activations between blocks: whole on every rank, or, with sequence parallelism, sharded
+by tokens.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,11 +56,11 @@ def _taken_whole(between: Placement) -> ParallelStyle | None:
     return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
 
 
-class CutExperts(ParallelStyle):
-    """Columns of each expert's first products and rows of its last are cut; every rank has all rows of tokens."""
+class ShardedExperts(ParallelStyle):
+    """The style of experts: columns of their first products and rows of their last are sharded; every rank has all rows."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, self._cut, _summed, _added)  # type: ignore[arg-type]
+        return distribute_module(module, device_mesh, self._cut, _with_summed_gradients, _sum_of_ranks)  # type: ignore[arg-type]
 
     def _cut(self, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
         for name, weight in list(module.named_parameters(recurse=False)):
@@ -68,21 +69,21 @@ class CutExperts(ParallelStyle):
             module.register_parameter(name, nn.Parameter(whole))
 
 
-def _summed(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
-    """Forward nothing; backward the gradients of all ranks are added."""
+def _with_summed_gradients(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
+    """Return the inputs unchanged; backward the gradients of all ranks are summed."""
     first, *rest = given
     return DTensor.from_local(first, mesh, [_WHOLE], run_check=False).to_local(grad_placements=[Partial()]), *rest
 
 
-def _added(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
+def _sum_of_ranks(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
     return DTensor.from_local(out, mesh, [Partial()], run_check=False).redistribute(placements=[_WHOLE]).to_local()
 
 
-class Summed(ParallelStyle):
-    """Of what every rank has whole and uses for its own heads: the gradients of all ranks are added."""
+class SummedGradients(ParallelStyle):
+    """The style of a module that is whole on every rank and used for its own heads: the gradients of all ranks are summed."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, None, _summed, None)  # type: ignore[arg-type]
+        return distribute_module(module, device_mesh, None, _with_summed_gradients, None)  # type: ignore[arg-type]
 
 
 PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
@@ -93,7 +94,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
     # A block of experts: its router and what goes before the experts is whole on every rank.
     "sparse": _sparse,
-    "experts": lambda _: CutExperts(),
+    "experts": lambda _: ShardedExperts(),
     # Inside such a block, whatever lies between the blocks: as "shared" and "rowwise".
     "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
     "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
@@ -110,7 +111,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
     # A block that begins with products that are whole on every rank; what then goes to the heads of each.
     "whole": _taken_whole,
-    "summed": lambda _: Summed(),
+    "summed": lambda _: SummedGradients(),
     # A norm at the end of a block, whose output is added to what came in.
     "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
     # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.

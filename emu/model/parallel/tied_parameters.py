@@ -1,4 +1,4 @@
-"""One parameter in two modules: where a pipeline parts them, each end has a copy, and their gradients are added up.
+"""Parameters that two modules share: if a pipeline separates these, each end has a copy, and the gradients are summed.
 
 Source: Megatron-LM, core/distributed/finalize_model_grads (the all-reduce of word embeddings).
 """
@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.model.parallel.where import local
+from emu.model.parallel.parameter_part import local_tensor
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import ENDS
+from emu.model.plan.rank_axes import ENDS
 
 
 def aliases_of(whole: nn.Module) -> dict[str, str]:
-    """The names that a shared parameter has beside its first one: that first one by each."""
+    """Return the further names of shared parameters, each with the first name of its parameter."""
     first: dict[nn.Parameter, str] = {}
     for name, parameter in whole.named_parameters(remove_duplicate=False):
         first.setdefault(parameter, name)
@@ -24,13 +24,13 @@ def aliases_of(whole: nn.Module) -> dict[str, str]:
 
 
 def with_aliases(shards: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Styles by path, of the modules too that have a parameter under another name."""
+    """Return the styles by path, with those of modules that have a parameter under another name."""
     modules = {name.rpartition(".")[0]: first.rpartition(".")[0] for name, first in aliases.items()}
     return {**shards, **{name: shards[first] for name, first in modules.items() if first in shards}}
 
 
-def ends_group(plan: Plan) -> dist.ProcessGroup | None:
-    """Of the first and the last rank of the caller's pipeline, if it is one of them; every rank of the world calls it."""
+def embedding_group(plan: Plan) -> dist.ProcessGroup | None:
+    """Return the group of the first and the last rank of the caller's pipeline, or None; every rank of the world calls this."""
     ends = [[group[0], group[-1]] for group in plan.groups("pp")]
     group, _ = dist.new_subgroups_by_enumeration(ends, group_desc=f"mesh_{ENDS}")  # type: ignore[no-untyped-call]
     return group if isinstance(group, dist.ProcessGroup) else None
@@ -40,4 +40,4 @@ def ends_group(plan: Plan) -> dist.ProcessGroup | None:
 def add_gradient(parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
     """Leave both ends the sum of their gradients."""
     assert parameter.grad is not None
-    dist.all_reduce(local(parameter.grad), group=group)
+    dist.all_reduce(local_tensor(parameter.grad), group=group)

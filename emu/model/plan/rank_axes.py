@@ -1,4 +1,4 @@
-"""Which ranks of a plan talk to which: where each one is on every axis, and the groups of an axis.
+"""The axes of a plan over its ranks: the place of each rank on every axis, and the groups of an axis.
 
 A rank counts the axes tp, cp, dp, pp, the first fastest: rank = tp + TP * (cp + CP * (dp + DP * pp)). Expert layers regroup the
 same TP * CP * DP ranks of a stage: rank of the stage = etp + ETP * (ep + EP * edp). Source: Megatron-LM, core/parallel_state.
@@ -12,15 +12,15 @@ from emu.arrays import I64
 from emu.errors import InputError
 from emu.registry import unknown
 
-AXES = ("tp", "cp", "dp", "pp")  # of all ranks, the first fastest
-DATA = "dp_cp"  # dp and cp as one, where there is cp: what ranks of either have seen of the gradients is added up
-REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp where states are sharded over a part of it
-ENDS = "embedding"  # the first and the last rank of each pipeline, which may have copies of one table of words
-EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the same ranks, as the expert layers count them
+AXES = ("tp", "cp", "dp", "pp")  # the axes of all ranks, the first fastest
+DATA = "dp_cp"  # dp and cp as one axis, if there is cp: gradients are summed over both
+REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp, if states are sharded over a part of it
+ENDS = "embedding"  # the first and the last rank of each pipeline, which may have copies of one embedding
+EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the axes of the same ranks in expert layers
 
 
-def places(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Where a rank is on each axis, those of expert layers too."""
+def rank_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the place of a rank on each axis, with those of expert layers."""
     found: dict[str, int] = {}
     for axes in (EXPERT_AXES, AXES):
         at = np.unravel_index(rank, [sizes[axis] for axis in reversed(axes)])
@@ -29,11 +29,11 @@ def places(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def groups(axis: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-    """The groups of ranks that differ on `axis` alone, in ascending order of their first rank.
+    """Return the groups of ranks that differ on `axis` alone, ascending by their first rank.
 
     Args:
-        axis: One, such as `tp`; or several of one numbering, such as `cp+dp`, the first of them fastest in each group.
-        sizes: Of every axis.
+        axis: One axis, such as `tp`; or several of one numbering, such as `cp+dp`, the first of them fastest in each group.
+        sizes: The size of every axis.
 
     Raises:
         InputError: no such axis, or axes of both numberings.
@@ -42,17 +42,17 @@ def groups(axis: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
 
 
 def group_rows(axis: str, sizes: Mapping[str, int]) -> I64:
-    """[groups, members] the same as an array.
+    """Return [groups, members] the groups as an array.
 
     Raises:
-        InputError: as `groups`.
+        InputError: see `groups`.
     """
     rows = _rows(tuple(axis.split("+")), sizes)
     return rows[np.argsort(rows[:, 0])]
 
 
-def chunks(place: int, of: int, seq: int) -> I64:
-    """Positions in a sequence of the tokens of one of so many ranks of cp: a chunk from the front, one from the back.
+def cp_positions(place: int, of: int, seq: int) -> I64:
+    """Return the positions in a sequence of the tokens of one of `of` ranks of cp: a chunk from the front, one from the back.
 
     Source: Dubey et al., The Llama 3 Herd of Models (2024), section 3.3.2.
     """
@@ -62,7 +62,7 @@ def chunks(place: int, of: int, seq: int) -> I64:
 
 
 def _rows(wanted: tuple[str, ...], sizes: Mapping[str, int]) -> I64:
-    """[groups, members]."""
+    """Return [groups, members] the groups of some axes."""
     for axis in wanted:
         if axis not in sizes:
             raise unknown("axis of a plan", axis, sizes)

@@ -1,8 +1,8 @@
 """Multi-head latent attention: queries, and keys and values, each go through a narrow product first.
 
-B sequences, T tokens, H heads; a query and a key have a part that is turned and one that is not, R + P elements; the turned
-part of a key is the same for all heads. A value has V elements, filled up with zeros to R + P for PyTorch's kernel.
-Source: DeepSeek-AI, DeepSeek-V2 (2024), arXiv 2405.04434, section 2.1.
+B sequences, T tokens, H heads. A query and a key have a part that is rotated and one that is not, R + P elements; the rotated
+part of a key is shared by all heads. A value has V elements, padded with zeros to R + P for PyTorch's kernel. Source:
+DeepSeek-AI, DeepSeek-V2 (2024), arXiv 2405.04434, section 2.1.
 """
 
 from dataclasses import dataclass, replace
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tokens, attention, product
-from emu.model.parts.attention import Core
+from emu.model.parts.attention import AttentionCore
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.positions import Positioned
+from emu.model.parts.position_tables import PositionedModule
 from emu.model.parts.rotary import angles_bytes, rotate, rotation, rotation_operators
 from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)
-class Latent:
-    """Sizes of one attention."""
+class LatentSizes:
+    """The sizes of one latent attention."""
 
     hidden: int
     heads: int
@@ -35,18 +35,18 @@ class Latent:
 
     @property
     def head_dim(self) -> int:
-        """R + P."""
+        """The elements R + P of a query or a key."""
         return self.turned + self.plain
 
 
-class LatentAttention(Positioned):
-    """Under tensor parallelism the narrow products are whole on every rank, which sees only the heads of its shard."""
+class LatentAttention(PositionedModule):
+    """Latent attention; under tensor parallelism the narrow products are whole, and a rank has the heads of its shard."""
 
     cos: Tensor
     sin: Tensor
     tables = ("cos", "sin")
 
-    def __init__(self, c: Latent, tokens: int) -> None:
+    def __init__(self, c: LatentSizes, tokens: int) -> None:
         super().__init__()
         self.c = c
         self.q_down = nn.Linear(c.hidden, c.query_rank, bias=False)
@@ -55,15 +55,15 @@ class LatentAttention(Positioned):
         self.kv_down = nn.Linear(c.hidden, c.key_rank + c.turned, bias=False)
         self.kv_norm = nn.RMSNorm(c.key_rank, c.norm_eps)
         self.kv_up = nn.Linear(c.key_rank, c.heads * (c.plain + c.value), bias=False)
-        self.k_turned = nn.Identity()  # where tensor parallelism adds the gradients of the part that all heads share
+        self.k_turned = nn.Identity()  # tensor parallelism adds the gradients of the shared part here
         self.wo = nn.Linear(c.heads * c.value, c.hidden, bias=False)
         cos, sin = rotation(tokens, c.turned, c.theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self.core = Core()
+        self.core = AttentionCore()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
+        """Map [B, T, hidden] to [B, T, hidden]."""
         c, (cos, sin) = self.c, (angles[: x.size(1), None] for angles in (self.cos, self.sin))
         q = self.q_up(self.q_norm(self.q_down(x))).unflatten(-1, (-1, c.head_dim))
         latent, shared = self.kv_down(x).split((c.key_rank, c.turned), -1)
@@ -81,10 +81,10 @@ class LatentAttention(Positioned):
 LATENT_SHARDS = {"": "whole", ".q_up": "colwise", ".kv_up": "colwise", ".k_turned": "summed", ".wo": "rowwise"}
 
 
-def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
-    """Of the module that is called so."""
+def latent_operators(c: LatentSizes, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
+    """Return the operators of the latent attention of this name."""
     n, heads = tokens.n, c.heads
-    parted, put = _gradients_together(name, n, c)
+    parted, put = _joined_gradients(name, n, c)
     core = attention(f"{name}.attention", tokens, heads, heads, c.head_dim, c.value)
     values = (_values(f"{name}.values", n, c),) if c.value < c.head_dim else ()
     return (
@@ -99,20 +99,20 @@ def latent_operators(c: Latent, tokens: Tokens, name: str = "attention") -> tupl
         put,
         *rotation_operators(f"{name}.k_turned", tokens, 1, c.turned, cut=False),
         *rotation_operators(f"{name}.q_turned", tokens, heads, c.turned),
-        _together(f"{name}.heads", n, c),
+        _joined_heads(f"{name}.heads", n, c),
         replace(core, table_bytes=angles_bytes(tokens, c.turned)),
         *values,
         product(f"{name}.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
     )
 
 
-def _together(name: str, n: int, c: Latent) -> ModelOperator:
-    """Queries and keys are put together of their parts, and values filled up.
+def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:
+    """Return the operator that puts queries and keys together from their parts, and pads values.
 
-    A fused kernel writes the turned parts where they belong: it moves the shared part of a key to every head.
+    A fused kernel writes the rotated parts where they belong: it copies the shared part of a key to every head.
     """
     heads, shared, joined = c.heads * c.turned, c.turned, c.heads * c.head_dim
-    filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # read and written; so is the gradient
+    filled = joined + c.heads * c.value if c.value < c.head_dim else 0  # the values are read and written; so is the gradient
     eager = Passes(
         Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled)),
         Amount(whole=n * shared, cut=n * (filled + heads)),
@@ -123,14 +123,14 @@ def _together(name: str, n: int, c: Latent) -> ModelOperator:
     return ModelOperator(name, ROTATION, 0, eager, fused, cut="both")
 
 
-def _values(name: str, n: int, c: Latent) -> ModelOperator:
-    """What comes out is cut to V again; its gradient is filled up."""
+def _values(name: str, n: int, c: LatentSizes) -> ModelOperator:
+    """Return the operator that cuts results to V elements; backward it pads their gradient."""
     kept, filled = 2 * c.heads * c.value, c.heads * (c.head_dim + c.value)
     return ModelOperator(name, SUM, eager=Passes(Amount(cut=n * kept), Amount(cut=n * filled)), cut="both")
 
 
-def _gradients_together(name: str, n: int, c: Latent) -> tuple[ModelOperator, ModelOperator]:
-    """Gradients of the parts of a product put together: of the keys' narrow one; and of queries, of keys and values."""
+def _joined_gradients(name: str, n: int, c: LatentSizes) -> tuple[ModelOperator, ModelOperator]:
+    """Return the operators that join the gradients of a product's parts: of the narrow one; and of queries, keys and values."""
     narrow = Passes(backward_input=Amount(whole=2 * n * (c.key_rank + c.turned)))
     wide = Passes(backward_input=Amount(cut=2 * n * c.heads * (c.plain + c.value + c.head_dim)))
     return (

@@ -7,7 +7,7 @@ import torch
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.operator import ATTENTION, Tokens
-from emu.model.parallel.context import share_sequences
+from emu.model.parallel.context_parallel import shard_sequences
 from emu.model.parallel.mesh import build_mesh
 from emu.model.parts.attention import Attention, Heads, attention_operators
 from emu.model.plan.plan import Plan
@@ -41,7 +41,7 @@ def attended(plan):
 
     def on_rank(rank):
         module = built()
-        share_sequences(module, build_mesh(plan)["cp"], plan, plan.positions(rank))
+        shard_sequences(module, build_mesh(plan)["cp"], plan, plan.positions(rank))
         return ran(module, plan.positions(rank))
 
     parts, trace = LocalCluster().record(plan.world, Choice(), on_rank)

@@ -1,20 +1,20 @@
-"""The operators of a block of experts, tokens spread evenly over them.
+"""The operators of a block of experts, with tokens spread evenly over them.
 
-N tokens, E experts, K of them a token, R rows that go to experts, h elements a token. Moves of the router and of both
-permutations are those that PyTorch's counting mode sees; a fused kernel moves each row once in and once out.
+N tokens, E experts, K of them for each token, R rows that go to experts, h elements of a token. The memory traffic of the
+router and of both permutations is that which PyTorch's counting mode sees; a fused kernel moves each row once in and once out.
 """
 
 from dataclasses import replace
 
 from emu.errors import must_be
 from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
+from emu.model.parts.expert_routing import ExpertRouting, rows_of
 from emu.model.parts.feed_forward import GATES
-from emu.model.parts.routing import Routing, rows_of
 from emu.model.stack.passes import element_wise
 
-# Where a block is cut: the router is whole on every rank, each expert's columns, then rows, are shared.
+# The sharding of a block: the router is whole on every rank; each expert's columns, then rows, are sharded.
 SPARSE_SHARDS = {"": "sparse", ".experts": "experts"}
-SHARED_SHARDS = {  # of a gated block that all tokens go through
+SHARED_SHARDS = {  # for a gated block for all tokens
     ".shared": "inner shared",
     ".shared.w1": "colwise",
     ".shared.w3": "colwise",
@@ -23,9 +23,18 @@ SHARED_SHARDS = {  # of a gated block that all tokens go through
 
 
 def sparse_operators(
-    name: str, tokens: Tokens, hidden: int, ffn: int, c: Routing, activation: str, shared: tuple[ModelOperator, ...] = ()
+    name: str, tokens: Tokens, hidden: int, ffn: int, c: ExpertRouting, activation: str, shared: tuple[ModelOperator, ...] = ()
 ) -> tuple[ModelOperator, ...]:
-    """Of the module `Sparse` that is called so, with the operators of the shared block that it may have.
+    """Return the operators of the `ExpertBlock` of this name.
+
+    Args:
+        name: The name of the module.
+        tokens: The tokens of the rank.
+        hidden: The width of the model.
+        ffn: The width of an expert.
+        c: The rules of routing.
+        activation: The activation of the experts.
+        shared: The operators of the shared block, if there is one.
 
     Raises:
         InputError: PyTorch's grouped product takes rows of multiples of 16 bytes only.
@@ -34,7 +43,7 @@ def sparse_operators(
         if size % 4:
             raise must_be("model", what, "a multiple of 4, with experts", size)
     n, rows = tokens.n, rows_of(tokens.n, c, tokens.capacity)
-    readers = 2 if shared else 1  # more than the first: the rows' choice, and the shared block
+    readers = 2 if shared else 1  # readers beside the first: the choice of rows, and the shared block
     together = element_wise(f"{name}.sum", "sum of blocks", n * hidden)
     return (
         # Its gradients are added last.
@@ -48,7 +57,7 @@ def sparse_operators(
     )
 
 
-def _experts(name: str, rows: int, hidden: int, ffn: int, c: Routing, activation: str) -> tuple[ModelOperator, ...]:
+def _experts(name: str, rows: int, hidden: int, ffn: int, c: ExpertRouting, activation: str) -> tuple[ModelOperator, ...]:
     middle = element_wise(f"{name}.{activation.replace(' ', '_')}", activation, rows * ffn, cut=True)
     found = [product(f"{name}.w1", rows, hidden, ffn, "out", reads_with="experts")]
     if activation in GATES:
@@ -58,8 +67,8 @@ def _experts(name: str, rows: int, hidden: int, ffn: int, c: Routing, activation
     return tuple(of_experts(each, c.experts, c.top_k) for each in found)
 
 
-def _scores(name: str, n: int, c: Routing) -> ModelOperator:
-    """Scores, the best of them, their weights."""
+def _scores(name: str, n: int, c: ExpertRouting) -> ModelOperator:
+    """Return the operator of the scores, the choice of the best, and their weights."""
     e, k, groups = c.experts, c.top_k, c.groups if c.groups > 1 else 0
     chosen = c.top_groups if groups else 0
     weighed, unweighed = (3 * k + 2, 14 * k + 5) if c.normalised else (0, 0)
@@ -74,7 +83,7 @@ def _scores(name: str, n: int, c: Routing) -> ModelOperator:
         saved=Amount(whole=n * (e + (k + 1 if c.normalised else 0)), fixed_bytes=8 * n * k),
     )
     if c.balance:
-        balanced = _balanced(n, c)
+        balanced = _balance_passes(n, c)
         eager = Passes(
             eager.forward + balanced.forward, eager.backward_input + balanced.backward, saved=eager.saved + balanced.saved
         )
@@ -88,8 +97,8 @@ def _scores(name: str, n: int, c: Routing) -> ModelOperator:
     return ModelOperator(name, ROUTER, 0, eager, fused, out, sequence=True, routed=True, table_bytes=correction)
 
 
-def _balanced(n: int, c: Routing) -> Passes:
-    """The balancing loss: shares of the choices, mean scores, their product; backward its gradient of the scores."""
+def _balance_passes(n: int, c: ExpertRouting) -> Passes:
+    """Return the passes of the balancing loss: shares of the choices, mean scores, and their product."""
     e, k = c.experts, c.top_k
     return Passes(
         Amount(whole=n * (4 * e + 2 * k + 2) + 10 * e + 6, fixed_bytes=8 * n * k),
@@ -98,8 +107,8 @@ def _balanced(n: int, c: Routing) -> Passes:
     )
 
 
-def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing, *, filled: bool) -> ModelOperator:
-    """Choices are counted and sorted by expert, and each row taken; backward each token's rows are added."""
+def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, filled: bool) -> ModelOperator:
+    """Return the operator that counts and sorts choices by expert and reads each row; backward it sums each token's rows."""
     choices, read = n * c.top_k, min(n, rows)
     sorting = 64 * choices + 52 * c.experts + (65 * rows - 16 * choices if filled else 0)
     eager = Passes(
@@ -113,9 +122,9 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: Routing, *, filled: 
 
 
 def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:
-    """Each row times its weight, added to its token."""
+    """Return the operator that adds each row, times its weight, to its token."""
     read = min(rows, choices)  # of the weights
-    masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows that no token fills are put to 0
+    masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows without a token are set to 0
     eager = Passes(
         Amount(whole=3 * (rows + n) * hidden + (2 + masked[0]) * rows + read, fixed_bytes=16 * rows + masked[2] * rows),
         Amount(whole=(7 * rows + min(n, rows)) * hidden + (6 + masked[1]) * rows, fixed_bytes=16 * rows + masked[2] * rows),
@@ -126,7 +135,7 @@ def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled:
         Amount(whole=(2 * rows + n) * hidden + 2 * rows, fixed_bytes=8 * rows),
         saved=Amount(whole=rows * hidden + rows),
     )
-    # The weights are put in the order of the rows before these are there.
+    # The weights are put in the order of the rows before the rows exist.
     weights = Amount(whole=(1 + masked[0]) * rows + read, fixed_bytes=8 * rows + masked[2] * rows)
     weighed = weights + Amount(whole=(2 * rows + n) * hidden + rows)
     out = Amount(whole=n * hidden)

@@ -1,21 +1,21 @@
-"""Context parallelism: each rank has a part of every sequence, and attention brings keys and values to where queries are.
+"""Context parallelism: each rank has a part of every sequence, and attention brings keys and values to the queries.
 
-A rank has two of 2 * CP chunks, as `Plan.positions` says: the r-th from the front and the r-th from the back, so that under a
-causal mask all ranks have equal work.
+A rank has two of 2 * CP chunks, see `Plan.positions`: the r-th from the front and the r-th from the back, so that all ranks
+have equal work under a causal mask.
 
 `p2p` is PyTorch's ring attention: its own templates, forward and backward, over the attention kernel of a CPU. PyTorch reaches
-them through handlers of DTensor's operators, which it has for kernels of CUDA only, and by replacing the attention function of
-the whole process; here a function of autograd calls them, for the modules of one model. What they ask for is what they ask for
-on a GPU, in the same order. An exchange is an all_to_all in which each rank gives one block, to the next rank. It begins before
-the attention over the keys that are here, and is waited for after it. Forward there are CP - 1, of keys and values in one
-buffer; backward the same again, and CP of their gradients.
+them through handlers of DTensor's operators, which it has for CUDA kernels only, and by replacing the attention function of the
+whole process; here an autograd function calls them for the modules of one model. They make the same requests as on a GPU, in
+the same order. An exchange is an all_to_all in which each rank gives one block, to the next rank. It begins before the
+attention over the keys on this rank, and is waited for after it. Forward there are CP - 1 exchanges, of keys and values in one
+buffer; backward there are as many again, and CP of their gradients.
 
 `all_gather` gathers keys, then values, by PyTorch's own operator for flexible attention. One attention follows, with a mask for
 the rank's queries. Backward there are two reduce_scatters.
 
-FLOPs of attention on all ranks together, of the FLOPs over all pairs of tokens, forward and backward alike: `all_gather` has
-all, as no mask halves anything. `p2p` has (CP + 1) / (2 CP): a rank's own block is whole, and of each other block the half that
-the mask hides is skipped.
+FLOPs of attention on all ranks together, as a share of the FLOPs over all pairs of tokens, forward and backward alike:
+`all_gather` has all, because a mask halves nothing. `p2p` has (CP + 1) / (2 CP): a rank's own block is whole, and of each other
+block the half that the mask hides is skipped.
 
 Sources: Liu et al., Ring Attention with Blockwise Transformers (2023); Dubey et al., The Llama 3 Herd of Models (2024), section
 3.3.2, for `all_gather` and the two chunks.
@@ -37,50 +37,50 @@ from torch.distributed.tensor.experimental._context_parallel._cp_custom_ops impo
 from torch.nn import functional
 
 from emu.arrays import I64
-from emu.model.parallel.recompute import CORE
-from emu.model.parts.positions import Positioned
+from emu.model.parallel.recomputation import CORE
+from emu.model.parts.position_tables import PositionedModule
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import chunks
+from emu.model.plan.rank_axes import cp_positions
 
 _TOKENS = 2  # the dimension of tokens in queries, keys and values
 _KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _KERNEL_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def share_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: I64) -> None:
-    """Let a module take some tokens of each sequence, in place: the core of every attention, and every table of positions.
+def shard_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: I64) -> None:
+    """Let a module take some tokens of each sequence, in place; this changes all attention cores and position tables.
 
     Args:
-        module: Each core is called `core`, each table of positions is a `Positioned`'s.
-        mesh: Of context parallelism alone.
-        plan: How keys and values travel.
-        positions: Those of this rank.
+        module: A module in which each attention core is called `core`, and each position table is a `PositionedModule`'s.
+        mesh: The mesh of context parallelism alone.
+        plan: The plan, which says how keys and values travel.
+        positions: The positions of this rank's tokens.
     """
     group, mask = mesh.get_group(), _mask(plan, positions) if plan.cp_comm == "all_gather" else None
     for name, each in list(module.named_modules()):
         parent, _, own = name.rpartition(".")
         if own == CORE:
-            setattr(module.get_submodule(parent), own, _Ring(group) if mask is None else _Gathered(group, mask))
-        if isinstance(each, Positioned):
+            setattr(module.get_submodule(parent), own, _Ring(group) if mask is None else _GatheredAttention(group, mask))
+        if isinstance(each, PositionedModule):
             each.place(torch.from_numpy(positions))
 
 
 def _mask(plan: Plan, positions: I64) -> Tensor:
-    """[queries here, all keys as they are gathered]: 0 where a query sees a key, else -inf."""
-    keys = np.concatenate([chunks(place, plan.cp, plan.seq) for place in range(plan.cp)])
+    """Return [queries of this rank, all keys in gathered order] 0 where a query sees a key, else -inf."""
+    keys = np.concatenate([cp_positions(place, plan.cp, plan.seq) for place in range(plan.cp)])
     return torch.from_numpy(np.where(keys <= positions[:, None], np.float32(0), -np.float32(np.inf)))
 
 
 class _Ring(nn.Module):
-    """Keys and values go round, one rank further each time."""
+    """An attention core whose keys and values go round a ring, one rank further each time."""
 
     def __init__(self, group: ProcessGroup) -> None:
         super().__init__()
         self._group = group
-        set_rotate_method("alltoall")  # of the whole process, as PyTorch has it; all ranks say the same
+        set_rotate_method("alltoall")  # PyTorch has one setting for the process; all ranks set the same
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As `emu.model.parts.attention.Core`, of the tokens here."""
+        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention.AttentionCore`."""
         return _RingAttention.apply(q, k, v, self._group)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -101,8 +101,8 @@ class _RingAttention(torch.autograd.Function):
         return *gradients, None
 
 
-class _Gathered(nn.Module):
-    """Every rank gathers all keys and values."""
+class _GatheredAttention(nn.Module):
+    """An attention core for which every rank gathers all keys and values."""
 
     mask: Tensor
 
@@ -112,6 +112,6 @@ class _Gathered(nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As `emu.model.parts.attention.Core`, of the tokens here."""
+        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention.AttentionCore`."""
         k, v = flex_cp_allgather(k, v, _TOKENS, self._group)
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True)

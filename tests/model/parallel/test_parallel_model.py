@@ -9,13 +9,13 @@ import torch
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.parallel.clip import clip_gradients
-from emu.model.parallel.mesh import build_mesh, build_meshes, flat
-from emu.model.parallel.where import local
-from emu.model.parallel.wrap import build_module, parallelize
+from emu.model.parallel.gradient_clipping import clip_gradients
+from emu.model.parallel.mesh import build_mesh, build_meshes, flat_mesh
+from emu.model.parallel.parallel_model import build_module, parallelize
+from emu.model.parallel.parameter_part import local_tensor
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
+from emu.model.plan.rank_axes import AXES
 
 TINY, MOE = MODELS.find("llama-tiny"), MODELS.find("gpt-moe-tiny")
 
@@ -56,7 +56,7 @@ def test_the_parts_of_all_ranks_together_are_the_whole_initial_weights(model, pl
     def body(rank):
         whole = build_module(model, plan, seed=5)
         parallel = parallelize(whole, model, build_meshes(plan), plan, rank)
-        return parallel.held, {name: local(p.detach()).clone() for name, p in parallel.parameters.items()}
+        return parallel.held, {name: local_tensor(p.detach()).clone() for name, p in parallel.parameters.items()}
 
     expected = dict(build_module(model, plan.alone(), seed=5).named_parameters())
     seen = {name: torch.zeros_like(p, dtype=torch.int) for name, p in expected.items()}
@@ -94,7 +94,7 @@ def test_a_plan_cuts_what_a_rank_holds():
     def held(plan):
         def body(rank):
             parallel = parallelize(build_module(TINY, plan, 0), TINY, build_meshes(plan), plan, rank)
-            return sum(local(p).numel() for p in parallel.parameters.values())
+            return sum(local_tensor(p).numel() for p in parallel.parameters.values())
 
         return on_ranks(plan, body)
 
@@ -117,7 +117,7 @@ def test_the_mesh_is_the_plans_groups():
 
     def body(rank):
         mesh = build_mesh(plan)
-        return [tuple(mesh[axis].mesh.tolist()) for axis in AXES] + [tuple(flat(mesh, "dp", "cp").mesh.tolist())]
+        return [tuple(mesh[axis].mesh.tolist()) for axis in AXES] + [tuple(flat_mesh(mesh, "dp", "cp").mesh.tolist())]
 
     for rank, found in enumerate(on_ranks(plan, body)):
         for axis, members in zip((*AXES, "cp+dp"), found, strict=True):

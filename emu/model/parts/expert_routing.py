@@ -1,6 +1,6 @@
-"""Which experts each token goes to, and in which order the tokens lie before them.
+"""The routing of tokens to experts, and the order of tokens before them.
 
-N tokens, E experts, K of them a token, R = N * K rows that go to experts, or E * C where an expert takes C rows at most.
+N tokens, E experts, K of them for each token, R = N * K rows that go to experts, or E * C if an expert takes C rows at most.
 Sources: Fedus et al., Switch Transformers (2021), section 2.2 (capacity, balancing loss); DeepSeek-AI, DeepSeek-V3 Technical
 Report (2024), section 2.1.2 (sigmoid scores, a bias that only chooses, node-limited groups).
 """
@@ -16,18 +16,18 @@ from emu.errors import must_be
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
-    """How tokens are routed."""
+class ExpertRouting:
+    """The rules by which tokens are routed to experts."""
 
     experts: int
     top_k: int
-    scores: str = "softmax"  # over all experts; or "sigmoid", of each by itself
+    scores: str = "softmax"  # over all experts; or "sigmoid", for each expert by itself
     normalised: bool = True  # the weights of a token add up to 1
-    scale: float = 1.0  # of the weights
-    groups: int = 1  # of experts that lie on one node
-    top_groups: int = 1  # that a token may go to
+    scale: float = 1.0  # a factor of the weights
+    groups: int = 1  # groups of experts, one for each node
+    top_groups: int = 1  # the groups to which a token may go
     corrected: bool = False  # a bias for each expert, which no gradient changes, takes part in the choice
-    balance: float = 0.0  # coefficient of the balancing loss of its authors
+    balance: float = 0.0  # the coefficient of the balancing loss of the model's authors
 
     def __post_init__(self) -> None:
         if self.top_k > self.experts:
@@ -43,15 +43,15 @@ class Routing:
 
 
 class Router(nn.Module):
-    """Scores of each expert, the best of them, and what each is weighed with.
+    """A router: it gives the best experts of each token by their scores, and the weights of these experts.
 
-    The balancing loss of its authors, times `balances`, gets its gradient from any backward pass, as if it were added to the
-    loss: so that it need not travel to where the loss is. 0: it takes no part.
+    The balancing loss of the model's authors, times `balances`, gets its gradient from any backward pass, as if it were added
+    to the loss, so that it need not travel to the rank of the loss. With `balances` 0 it has no effect.
     """
 
     correction: Tensor | None
 
-    def __init__(self, hidden: int, c: Routing) -> None:
+    def __init__(self, hidden: int, c: ExpertRouting) -> None:
         super().__init__()
         self.c = c
         self.gate = nn.Linear(hidden, c.experts, bias=False)
@@ -59,7 +59,7 @@ class Router(nn.Module):
         self.balances = 0.0
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, hidden] -> the experts [N, K] of each token, and their weights [N, K]."""
+        """Map [N, hidden] to the experts [N, K] of each token and their weights [N, K]."""
         logits = self.gate(x)
         scores = logits.softmax(-1) if self.c.scores == "softmax" else logits.sigmoid()
         chosen = self._choose(scores.detach())
@@ -70,11 +70,11 @@ class Router(nn.Module):
             weights = weights * self.c.scale
         if self.balances and self.c.balance:
             added = self.balances * self.c.balance * imbalance(scores, chosen)
-            weights = _Added.apply(weights, added)  # type: ignore[no-untyped-call]
+            weights = _LossGradient.apply(weights, added)  # type: ignore[no-untyped-call]
         return chosen, weights
 
     def _choose(self, scores: Tensor) -> Tensor:
-        """[N, E] -> [N, K]; of groups the best by their two best experts, and no others, are open to a token."""
+        """Map scores [N, E] to chosen experts [N, K]; with groups, only the groups with the best pairs of experts are open."""
         ranked = scores if self.correction is None else scores + self.correction
         if self.c.groups > 1:
             grouped = ranked.unflatten(-1, (self.c.groups, -1))  # type: ignore[no-untyped-call]
@@ -84,8 +84,11 @@ class Router(nn.Module):
         return ranked.topk(self.c.top_k, -1)[1]
 
 
-class _Added(torch.autograd.Function):
-    """What comes in first; backward a loss beside it gets the gradient 1. Source: Megatron-LM, MoEAuxLossAutoScaler."""
+class _LossGradient(torch.autograd.Function):
+    """A function that returns its first input; backward a loss beside it gets the gradient 1.
+
+    Source: Megatron-LM, MoEAuxLossAutoScaler.
+    """
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, loss: Tensor) -> Tensor:
@@ -98,9 +101,9 @@ class _Added(torch.autograd.Function):
 
 
 def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
-    """E times the sum over experts of the share of choices that fell on each, times its mean score: 1 where all are even.
+    """Return E times the sum, over experts, of an expert's share of choices times its mean score: 1 if all are even.
 
-    Source: Fedus et al. (2021), equations 4 to 6; of several choices a token, Shazeer et al. as in Mixtral's own code.
+    Source: Fedus et al. (2021), equations 4 to 6; for several choices a token, Shazeer et al. as in Mixtral's own code.
     """
     n = scores.size(-1)
     share = torch.zeros(n, dtype=scores.dtype).index_add(0, chosen.flatten(), torch.ones(chosen.numel(), dtype=scores.dtype))
@@ -108,52 +111,52 @@ def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
     return n * (share / chosen.numel() * mean).sum()
 
 
-def balance(module: nn.Module, times: float) -> None:
-    """Let the balancing losses of all routers of a model take part in its loss, so many times; 0: none does."""
+def set_balance(module: nn.Module, times: float) -> None:
+    """Set the weight of the balancing losses of all routers of a model in its loss; 0: they have no effect."""
     for each in module.modules():
         if isinstance(each, Router):
             each.balances = times
 
 
-class Sent(NamedTuple):
-    """Rows in the order of their experts."""
+class DispatchedRows(NamedTuple):
+    """The rows of tokens in the order of their experts."""
 
-    tokens: Tensor  # [R] whose row each is
-    choices: Tensor  # [R] which of the N * K choices it comes from
+    tokens: Tensor  # [R] the token of each row
+    choices: Tensor  # [R] the choice, of N * K, of each row
     counts: Tensor  # [E] rows of each expert
-    filled: Tensor | None  # [R] whether a row is a token's, and not there to fill an expert up; None: all are
+    filled: Tensor | None  # [R] False for rows that only fill up an expert; None: there are none
 
 
-def rows_of(tokens: int, c: Routing, capacity: float = 0.0) -> int:
-    """Rows that go to all experts together.
+def rows_of(tokens: int, c: ExpertRouting, capacity: float = 0.0) -> int:
+    """Return the number of rows that go to all experts together.
 
     Args:
-        tokens: N.
-        c: How tokens are routed.
-        capacity: What an expert takes, as a multiple of its even share; 0: all that come.
+        tokens: The number N of tokens.
+        c: The rules of routing.
+        capacity: The most rows of an expert, as a multiple of its even share; 0: no limit.
     """
     return c.experts * ceil(capacity * tokens * c.top_k / c.experts) if capacity else tokens * c.top_k
 
 
-def dispatch(chosen: Tensor, c: Routing, capacity: float = 0.0) -> Sent:
-    """Sort the choices [N, K] by expert, the tokens of one expert in their own order.
+def dispatch(chosen: Tensor, c: ExpertRouting, capacity: float = 0.0) -> DispatchedRows:
+    """Return the rows of the choices [N, K] ordered by expert, the tokens of one expert in their own order.
 
-    With a capacity every expert has as many rows: its last tokens above that are dropped, and rows that none fills weigh 0.
+    With a capacity every expert has equally many rows: its last tokens above that are dropped, and empty rows weigh 0.
     """
     flat = chosen.flatten()
     counts = torch.zeros(c.experts, dtype=flat.dtype).scatter_add_(0, flat, torch.ones_like(flat))
     choices = flat.argsort(stable=True)
     if not capacity:
-        return Sent(choices // c.top_k, choices, counts, None)
+        return DispatchedRows(choices // c.top_k, choices, counts, None)
     places = torch.arange(rows_of(len(chosen), c, capacity) // c.experts)
     first = (counts.cumsum(0) - counts)[:, None]
     choices = choices[(first + places).clamp_(max=len(flat) - 1).flatten()]
     filled = (places < counts[:, None]).flatten()
-    return Sent(choices // c.top_k, choices, torch.full_like(counts, len(places)), filled)
+    return DispatchedRows(choices // c.top_k, choices, torch.full_like(counts, len(places)), filled)
 
 
-def combine(rows: Tensor, weights: Tensor, sent: Sent, tokens: int) -> Tensor:
-    """What the experts gave [R, hidden], each row times its weight of [N, K], summed up by token: [N, hidden]."""
+def combine(rows: Tensor, weights: Tensor, sent: DispatchedRows, tokens: int) -> Tensor:
+    """Return [N, hidden] the sum for each token of the experts' results [R, hidden], each times its weight of [N, K]."""
     weights = weights.flatten().index_select(0, sent.choices)
     if sent.filled is not None:
         weights = weights * sent.filled

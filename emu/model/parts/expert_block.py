@@ -1,4 +1,4 @@
-"""A feed-forward block of experts: a router, the experts' weights grouped, and where there is one an expert for all tokens.
+"""A feed-forward block of experts: a router, the experts' weights in groups, and in some models an expert for all tokens.
 
 N tokens, E experts, R rows that go to them.
 """
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emu.model.parts.expert_routing import ExpertRouting, Router, combine, dispatch
 from emu.model.parts.feed_forward import ACTIVATIONS, GATES
-from emu.model.parts.routing import Router, Routing, combine, dispatch
 
 
 class Experts(nn.Module):
-    """Weights [E, in, out] of all experts: gated as `Gated`, or plain as `Plain`, without biases."""
+    """The weights [E, in, out] of all experts: gated as `GatedFeedForward`, or plain as `PlainFeedForward`, without biases."""
 
     def __init__(self, experts: int, hidden: int, ffn: int, activation: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Experts(nn.Module):
             nn.init.normal_(weight, std=0.02)
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Rows [R, hidden] in the order of their experts, of which each has so many [E] -> [R, hidden]."""
+        """Map rows [R, hidden], ordered by expert, with the number of rows of each expert [E], to [R, hidden]."""
         ends = counts.cumsum(0).to(torch.int32)
         inner = _grouped(rows, self.w1, ends)
         if self.activation in GATES:
@@ -36,29 +36,29 @@ class Experts(nn.Module):
 
 
 def _grouped(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    to_local = getattr(weight, "to_local", None)  # of a DTensor, whose class takes most of a second to load
+    to_local = getattr(weight, "to_local", None)  # of a DTensor, whose class would take most of a second to load
     return functional.grouped_mm(rows, to_local() if to_local else weight, offs=ends)
 
 
-class Here(nn.Module):
-    """All experts are on this rank, and rows stay where they are; expert parallelism puts an exchange in its place."""
+class LocalExchange(nn.Module):
+    """The exchange for a rank that has all experts: rows stay where they are; expert parallelism replaces it."""
 
     def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """What the experts give of rows [R, hidden] in their order, of which each has so many [E] -> [R, hidden]."""
+        """Return the experts' results of rows [R, hidden], ordered by expert with [E] rows of each, as [R, hidden]."""
         return experts(rows, counts)  # type: ignore[no-any-return]
 
 
-class Sparse(nn.Module):
-    """Each token through the experts that its router chose, and through the shared block if there is one."""
+class ExpertBlock(nn.Module):
+    """A block that sends each token through the experts that its router chose, and through the shared block if there is one."""
 
-    def __init__(self, hidden: int, c: Routing, experts: Experts, shared: nn.Module | None = None) -> None:
+    def __init__(self, hidden: int, c: ExpertRouting, experts: Experts, shared: nn.Module | None = None) -> None:
         super().__init__()
         self.c, self.capacity = c, 0.0
         self.router, self.experts, self.shared = Router(hidden, c), experts, shared
-        self.exchange: nn.Module = Here()
+        self.exchange: nn.Module = LocalExchange()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
+        """Map [B, T, hidden] to [B, T, hidden]."""
         flat = x.flatten(0, -2)
         chosen, weights = self.router(flat)
         sent = dispatch(chosen, self.c, self.capacity)
@@ -67,8 +67,8 @@ class Sparse(nn.Module):
         return out if self.shared is None else out + self.shared(x)
 
 
-def limit(module: nn.Module, capacity: float) -> None:
-    """Let every expert of a model take so many times its even share of tokens, and drop the others; 0: none is dropped."""
+def limit_capacity(module: nn.Module, capacity: float) -> None:
+    """Let every expert of a model take at most `capacity` times its even share of tokens; 0: no token is dropped."""
     for each in module.modules():
-        if isinstance(each, Sparse):
+        if isinstance(each, ExpertBlock):
             each.capacity = capacity

@@ -1,18 +1,18 @@
-"""Activations that are not kept for the backward pass but worked out again in it."""
+"""Activation recomputation: activations that are not saved for the backward pass but computed again in it."""
 
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-CORE = "core"  # the name of the module between an attention's products: scores and what they weigh
+CORE = "core"  # the name of the module between an attention's products, see `AttentionCore`
 
 
-def recomputed(module: nn.Module, how: str) -> None:
-    """Wrap what is worked out again, in place.
+def wrap_recomputation(module: nn.Module, how: str) -> None:
+    """Wrap the modules that are computed again, in place.
 
     Args:
-        module: With its layers in `layers`.
-        how: `full`: each layer; `selective`: the core of each attention, which under context parallelism asks for keys and
-            values again; `none`. What a flash kernel keeps beside its inputs is a log-sum-exp a query and head, no scores.
+        module: A module with its layers in `layers`.
+        how: `full`: each layer; `selective`: the core of each attention, which under context parallelism requests keys and
+            values again; `none`. Beside its inputs a flash kernel saves one log-sum-exp for each query and head, no scores.
 
     Source: Korthikanti et al. (2022), section 5.
     """

@@ -1,4 +1,4 @@
-"""Gradients cut to a norm that all ranks share: each adds up its own parts, then those of the axes that cut them."""
+"""Gradient clipping to a norm over all ranks: each rank sums its own parts, then the axes that shard the parts sum these."""
 
 from collections.abc import Mapping
 
@@ -7,21 +7,21 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from emu.model.parallel.mesh import Meshes
-from emu.model.parallel.where import Held, local
+from emu.model.parallel.parameter_part import ParameterPart, local_tensor
 
 
 def clip_gradients(
-    parameters: Mapping[str, nn.Parameter], held: Mapping[str, Held], meshes: Meshes | None, limit: float
+    parameters: Mapping[str, nn.Parameter], held: Mapping[str, ParameterPart], meshes: Meshes | None, limit: float
 ) -> Tensor:
-    """Scale all gradients so that the norm of them all, as one vector, is at most the limit; the norm before.
+    """Scale all gradients so that their common norm is at most the limit; return the norm before.
 
     Args:
-        parameters: Of this rank, by name.
-        held: Which part of each is here, and the axes along which others hold other parts.
-        meshes: Of all axes; None on one rank alone.
-        limit: Above 0.
+        parameters: The parameters of this rank, by name.
+        held: The part of each parameter on this rank, with the axes along which other ranks hold other parts.
+        meshes: The meshes of all axes; None on a single rank.
+        limit: The largest norm, above 0.
     """
-    gradients = {name: local(p.grad) for name, p in parameters.items() if p.grad is not None}
+    gradients = {name: local_tensor(p.grad) for name, p in parameters.items() if p.grad is not None}
     squares = torch.zeros((), dtype=torch.float32)
     counted = {name: held[name].axes for name in gradients if not held[name].again}
     for axes in sorted(set(counted.values())):
@@ -34,7 +34,7 @@ def clip_gradients(
 
 
 def _over(squares: Tensor, axes: tuple[str, ...], meshes: Meshes | None) -> Tensor:
-    """Added up along those axes."""
+    """Return the sum of the squares along some axes."""
     for axis in axes:
         assert meshes is not None, "what one rank has is not cut"
         dist.all_reduce(squares, group=meshes.group(axis))

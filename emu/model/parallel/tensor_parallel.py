@@ -1,8 +1,8 @@
-"""Tensor parallelism by DTensor's styles, and what sequence parallelism makes of them.
+"""Tensor parallelism by DTensor's styles, with or without sequence parallelism.
 
-With sequence parallelism the activations between the products of a layer are cut along their tokens, dimension 1: an
-all_gather before the first product and a reduce_scatter after the last stand where an all_reduce stood.
-Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), section 4.2.2.
+With sequence parallelism the activations between the products of a layer are sharded along their tokens, dimension 1: an
+all_gather before the first product and a reduce_scatter after the last replace an all_reduce. Source: Korthikanti et al.,
+Reducing Activation Recomputation in Large Transformer Models (2022), section 4.2.2.
 """
 
 import fnmatch
@@ -21,14 +21,14 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from emu.errors import must_be
-from emu.model.parts.styles import PART_STYLES
+from emu.model.parts.sharding_styles import PART_STYLES
 from emu.registry import unknown
 
 
 class _Columns(ColwiseParallel):
-    """As PyTorch's, but that the last dimension of what comes out is counted as DTensor counts it, from the front.
+    """PyTorch's ColwiseParallel, with the last dimension of outputs counted from the front, as DTensor counts it.
 
-    Else PyTorch takes it for another, and redistributes each output and its gradient to where they are.
+    Otherwise PyTorch takes it for another dimension, and redistributes each output and its gradient to where they are already.
     """
 
     @staticmethod
@@ -40,7 +40,7 @@ class _Columns(ColwiseParallel):
         return prepare(counted, use_local_output, mod, outputs, device_mesh)
 
 
-# By name, of what lies between the products: whole on every rank, or each rank's tokens.
+# By name, for a placement of activations between the products: whole on every rank, or each rank's tokens.
 STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "colwise": lambda _: _Columns(),
     "rowwise": lambda between: RowwiseParallel(output_layouts=between),
@@ -57,10 +57,10 @@ def shard_tensors(module: nn.Module, mesh: DeviceMesh, shards: Mapping[str, str]
     """Shard a module in place.
 
     Args:
-        module: Whole, with equal weights on every rank: each keeps its own shard, none is sent.
-        mesh: Of tensor parallelism alone.
-        shards: Style by module path, as `Model.shards`.
-        by_tokens: Whether what lies between the products is cut, too.
+        module: A whole module, with equal weights on every rank: each keeps its own shard, and none is sent.
+        mesh: The mesh of tensor parallelism alone.
+        shards: The style of each module path, see `Model.shards`.
+        by_tokens: True if activations between the products are sharded too.
 
     Raises:
         InputError: a path of `shards` names nothing in the module, or its style is unknown.
@@ -73,7 +73,7 @@ def shard_tensors(module: nn.Module, mesh: DeviceMesh, shards: Mapping[str, str]
 def _styles(module: nn.Module, shards: Mapping[str, str], between: Placement) -> dict[str, ParallelStyle | None]:
     found: dict[str, ParallelStyle | None] = {}
     for path, style in shards.items():
-        there = named(module, path)
+        there = module_names(module, path)
         if not there:
             raise must_be("model", "a path of its shards", "the name of a module", path)
         if style not in STYLES:
@@ -82,7 +82,7 @@ def _styles(module: nn.Module, shards: Mapping[str, str], between: Placement) ->
     return found
 
 
-def named(module: nn.Module, path: str) -> list[str]:
-    """The names of the modules that a path such as `layers.*.ffn` stands for; not every layer has each of them."""
+def module_names(module: nn.Module, path: str) -> list[str]:
+    """Return the names of the modules that match a path such as `layers.*.ffn`; not every layer has each of them."""
     depth = path.count(".")
     return [name for name, _ in module.named_modules() if name.count(".") == depth and fnmatch.fnmatchcase(name, path)]

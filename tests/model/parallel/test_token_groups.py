@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from emu.model.parallel.groups import token_groups
+from emu.model.parallel.token_groups import token_groups
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
 
 PLANS = [
     Plan(dp=2, global_batch=4, seq=8),

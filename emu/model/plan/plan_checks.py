@@ -1,4 +1,4 @@
-"""Does a plan fit a model, and can it be executed? All is checked before anything is built."""
+"""The checks of a plan: does it fit a model and a topology, and can it run? All of them come before anything is built."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.pipeline.order import ORDERS, check_of_pytorch
+from emu.model.pipeline.pipeline_order import ORDERS, check_of_pytorch
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
-from emu.model.plan.spell import spell_layers
+from emu.model.plan.plan_text import spell_layers
 from emu.model.stack.stack import OVERLAPPED, Stack
 
 _PYTORCH = Stack()
@@ -18,10 +18,10 @@ OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")
 
 
 def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _PYTORCH) -> None:
-    """Refuse more ranks than a topology has NPUs.
+    """Check that a topology has enough NPUs for the ranks of a plan.
 
     Raises:
-        InputError: the message names the nearest size of one axis with which they fit.
+        InputError: it has not; the message names the nearest size of one axis that fits.
     """
     if plan.world > n_npus:
         found = filter(None, (_smaller(plan, model, axis, n_npus, stack) for axis in ("dp", "pp", "cp", "tp")))
@@ -37,7 +37,7 @@ class _Smaller(NamedTuple):
 
 
 def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _Smaller | None:
-    """The plan with the largest size of one axis with which it has so many ranks at most; None: there is none."""
+    """Return the plan with the largest size of one axis that has at most `most` ranks; None: there is none."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
@@ -48,19 +48,22 @@ def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _S
     return None
 
 
-def divided(model: Model, stack: Stack) -> Mapping[str, int]:
-    """What tp must divide, by name: not the vocabulary where the software fills it up (`emu.model.plan.vocabulary`)."""
+def tp_sizes(model: Model, stack: Stack) -> Mapping[str, int]:
+    """Return the sizes that tp must divide, by name; without the vocabulary if the software pads it.
+
+    The padding is in `emu.model.plan.vocabulary`.
+    """
     fills_up = stack.software == "megatron" and model.describe is not None
     return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}
 
 
 def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
-    """Refuse a model that a plan does not divide.
+    """Check that the axes of a plan divide the sizes of a model.
 
     Raises:
-        InputError: the message names the nearest sizes that fit.
+        InputError: they do not; the message names the nearest sizes that fit.
     """
-    sizes = divided(model, stack)
+    sizes = tp_sizes(model, stack)
     for name, size in sizes.items():
         if size % plan.tp:
             fits = nearest(plan.tp, divisors(gcd(*sizes.values())))
@@ -71,7 +74,7 @@ def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
     stage_layers(plan, model)
 
 
-_LEFT_OUT = {
+_WITHOUT_EXPERTS = {
     "ep": "take ep=1",
     "etp": "take etp=0, which is tp",
     "capacity": "take capacity=0",
@@ -80,7 +83,7 @@ _LEFT_OUT = {
 
 
 def _check_experts(plan: Plan, model: Model) -> None:
-    for name, mend in _LEFT_OUT.items():
+    for name, mend in _WITHOUT_EXPERTS.items():
         value = getattr(plan, name)
         if not model.experts and value > (1 if name == "ep" else 0):
             raise must_be("plan", name, f"left out, as {model.name} has no experts", value, mend)
@@ -95,17 +98,21 @@ def _check_experts(plan: Plan, model: Model) -> None:
 
 
 def check_executed(plan: Plan, model: Model) -> None:
-    """Refuse what real ranks cannot train by.
+    """Check that real ranks can train by a plan.
 
     Raises:
-        InputError: the message names what they can.
+        InputError: they cannot; the message names what they can.
     """
     if plan.dropout:
         raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
     if plan.imbalance:
         raise must_be("plan", "imbalance", "0 with software=pytorch", plan.imbalance, "its routers choose the experts")
     if not all(stage_layers(plan, model)):
-        mend = f"take layers={_told(model.layers, plan.stages)}" if plan.stages <= model.layers else "take less pp or vp"
+        mend = (
+            f"take layers={_even_layers_text(model.layers, plan.stages)}"
+            if plan.stages <= model.layers
+            else "take less pp or vp"
+        )
         raise must_be("plan", "layers", "1 or more in each stage with software=pytorch", 0, mend)
     if plan.pp > 1:
         check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
@@ -115,50 +122,50 @@ def check_executed(plan: Plan, model: Model) -> None:
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
-    """Layers of each stage, in the order of the model.
+    """Return the number of layers of each stage, in the order of the model.
 
     Raises:
-        InputError: the stages do not have as many as the model, or those of the model do not divide.
+        InputError: the stages do not have all layers of the model, or its layers cannot be divided evenly.
     """
-    told = f"of the {model.layers} layers of {model.name}"
+    layers = f"of the {model.layers} layers of {model.name}"
     if plan.layers:
         if sum(plan.layers) != model.layers:
-            mend = f"take layers={_told(model.layers, plan.stages)}"
+            mend = f"take layers={_even_layers_text(model.layers, plan.stages)}"
             raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers), mend)
         return plan.layers
     if model.layers % plan.stages:
         fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))
         stages = f"pp={fits}" if fits else f"pp * vp = {nearest(plan.stages, divisors(model.layers))}"
-        each = f", or say what each stage has: layers={_told(model.layers, plan.stages)}"
+        each = f", or say what each stage has: layers={_even_layers_text(model.layers, plan.stages)}"
         mend = f"take {stages}{each if plan.stages <= model.layers else ''}"
-        raise must_be("plan", "pp * vp", f"a divisor {told}", plan.stages, mend)
+        raise must_be("plan", "pp * vp", f"a divisor {layers}", plan.stages, mend)
     return (model.layers // plan.stages,) * plan.stages
 
 
 def part_names(plan: Plan, model: Model, stage: int) -> tuple[str, ...]:
-    """The parts of the model that a stage has, in the order of the model."""
+    """Return the names of the parts of the model that a stage has, in the order of the model."""
     sizes = stage_layers(plan, model)
     first = sum(sizes[:stage])
     kinds = model.kinds[first : first + sizes[stage]]
     return (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
 
 
-def spread(layers: int, stages: int) -> tuple[int, ...]:
-    """As even as can be, the ends with fewer, for the embedding and the head weigh too."""
+def even_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as possible; the ends get fewer, as they also have embedding and head."""
     low, more = divmod(layers, stages)
     first = (stages - more) // 2
     return (*[low] * first, *[low + 1] * more, *[low] * (stages - more - first))
 
 
-def _told(layers: int, stages: int) -> str:
-    return spell_layers(spread(layers, stages))
+def _even_layers_text(layers: int, stages: int) -> str:
+    return spell_layers(even_layers(layers, stages))
 
 
 def check_runs(plan: Plan, model: Model, stack: Stack) -> None:
-    """Refuse what the software of a stack cannot train by.
+    """Check that the software of a stack can train by a plan.
 
     Raises:
-        InputError: as `check_executed`, or `check_megatron`.
+        InputError: see `check_executed` and `check_megatron`.
     """
     if stack.software == "megatron":
         check_megatron(plan, model, stack)
@@ -167,10 +174,10 @@ def check_runs(plan: Plan, model: Model, stack: Stack) -> None:
 
 
 def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
-    """Refuse what Megatron-LM has not, or what is not in the list of its requests.
+    """Check that Megatron-LM can train by a plan, and that its requests are known.
 
     Raises:
-        InputError: the message names what is.
+        InputError: it cannot; the message names what it can.
     """
     for name, known in OF_MEGATRON.items():
         if getattr(plan, name) not in known:

@@ -21,13 +21,13 @@ from torch.distributed.pipelining.schedules import (
 from torch.distributed.tensor import DTensor
 
 from emu.model.model import Model
-from emu.model.parallel.data import average
-from emu.model.parallel.experts import blocks_of
-from emu.model.parallel.mesh import flat
-from emu.model.parallel.passes import Loss
-from emu.model.pipeline.order import ORDERS
+from emu.model.parallel.accumulation import Loss
+from emu.model.parallel.data_parallel import average
+from emu.model.parallel.expert_parallel import blocks_of
+from emu.model.parallel.mesh import flat_mesh
+from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import REPLICATE, SHARD
+from emu.model.plan.rank_axes import REPLICATE, SHARD
 
 _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
     "gpipe": ScheduleGPipe,
@@ -40,20 +40,22 @@ _CLASSES: Mapping[str, type[_PipelineSchedule]] = {
 
 
 class _Stage(PipelineStage):
-    """A stage that averages gradients itself, where a split backward gives them past the hooks of DDP.
+    """A pipeline stage that averages gradients itself if a split backward pass bypasses the hooks of DDP.
 
-    PyTorch's `stage_backward_weight` sets them by itself (torch.distributed.pipelining, 2.13).
+    PyTorch's `stage_backward_weight` writes them directly (torch.distributed.pipelining, 2.13).
     """
 
-    others: DeviceMesh | None = None  # over whom; None: DDP or FSDP does it
-    left_out: frozenset[nn.Parameter] = frozenset()  # of experts, added up over other ranks; of another stage too
+    others: DeviceMesh | None = None  # the ranks to average over; None: DDP or FSDP does it
+    left_out: frozenset[nn.Parameter] = frozenset()  # parameters of experts, summed over other ranks, or of another stage
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
-        """After the last gradient of the last microbatch."""
+        """Average the gradients after the last gradient of the last microbatch."""
         super().perform_reduce_grad(grad_scale_factor)
         for p in self.submod.parameters():
             if isinstance(p.grad, DTensor) and isinstance(p, DTensor) and p.grad.placements != p.placements:
-                p.grad = p.grad.redistribute(placements=p.placements)  # such as a table's, which is the whole table's at first
+                p.grad = p.grad.redistribute(
+                    placements=p.placements
+                )  # for example a table's gradient, which is at first that of the whole table
         if self.others is not None and self.others.size() > 1:
             average([p.grad for p in self.submod.parameters() if p.grad is not None and p not in self.left_out], self.others)
 
@@ -78,9 +80,11 @@ class Pipeline:
             for number, module in stages.items()
         ]
         if ORDERS[plan.pipeline].splits:
-            before: frozenset[nn.Parameter] = frozenset()  # of two stages that share one the first has its last gradient
+            before: frozenset[nn.Parameter] = (
+                frozenset()
+            )  # of two stages that share a parameter, the first gets its last gradient
             for each in made:
-                each.others = flat(mesh, "dp", REPLICATE, SHARD, "cp")
+                each.others = flat_mesh(mesh, "dp", REPLICATE, SHARD, "cp")
                 blocks = blocks_of(each.submod).values() if plan.exchanges else ()
                 each.left_out = before.union(*(block.parameters() for block in blocks))
                 before = before.union(each.submod.parameters())
@@ -91,11 +95,11 @@ class Pipeline:
         self._order = kind(made[0] if single else made, n_microbatches=plan.passes, **shares)
 
     def step(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
-        """Forward and backward of all microbatches; their losses where the last stage is, each its share of the mean.
+        """Run forward and backward of all microbatches; return the losses on the rank of the last stage, as shares of the mean.
 
         Args:
             tokens: [sequences of the rank, T]
-            targets: of the same shape.
+            targets: A tensor of the same shape.
         """
         losses: list[Tensor] = []
         given = (tokens,) if 0 in self._has else ()
@@ -110,13 +114,13 @@ def _share(loss: Loss, passes: int, output: Tensor, target: Tensor) -> Tensor:
 
 
 class _Shapes:
-    """What passes between stages, as tensors without data."""
+    """The shapes of the messages between stages, as tensors without data."""
 
     def __init__(self, model: Model, plan: Plan) -> None:
         self._model, self._plan = model, plan
 
     def into(self, stage: int) -> Tensor:
-        """What goes into a stage; what comes out of the last goes into one that is not there."""
+        """Return the input of a stage; for the number after the last stage, the output of the last stage."""
         model, plan = self._model, self._plan
         if stage == 0:
             return torch.empty(plan.pass_batch, plan.rank_seq, dtype=torch.long, device="meta")

@@ -1,4 +1,4 @@
-"""The passes of one step on a rank that has the whole depth of the model: gradients add up, and are reduced once."""
+"""Gradient accumulation: the passes of one step on a rank that has all layers; gradients add up and are reduced once."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,19 +12,19 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targets: Tensor) -> list[Tensor]:
-    """Forward and backward of each pass; their losses, each its share of the rank's mean.
+    """Run forward and backward of each pass; return the loss of each as its share of the rank's mean.
 
     Args:
         module: The whole model.
-        passes: Into how many the sequences are divided; only the last backward reduces gradients.
-        loss: Of logits and targets.
+        passes: The number of passes; only the last backward pass reduces gradients.
+        loss: A function of logits and targets.
         tokens: [sequences of the rank, T]
-        targets: of the same shape.
+        targets: A tensor of the same shape.
     """
     losses = []
     for index, (x, y) in enumerate(zip(tokens.chunk(passes), targets.chunk(passes), strict=True)):
         with _reducing(module, last=index == passes - 1):
-            logits = module(x)  # which lives until the next pass, as in any training loop
+            logits = module(x)  # they live until the next pass, as in any training loop
             share = loss(logits, y) / passes
             torch.autograd.backward(share)
         losses.append(share.detach())

@@ -1,4 +1,4 @@
-"""Orders of a pipeline that take a backward in two, so that gradients of weights fill what would be a bubble.
+"""Orders of a pipeline that split a backward pass in two, so that weight gradients fill bubbles.
 
 P places with two stages each, V-shaped: the second is the mirror of the first. M microbatches. Sources: Qi et al., Zero Bubble
 Pipeline Parallelism (2023), section 6; DeepSeek-V3 (2024), DualPipe, cut in half; as PyTorch 2.13 has them
@@ -7,24 +7,24 @@ Pipeline Parallelism (2023), section 6; DeepSeek-V3 (2024), DualPipe, cut in hal
 
 from collections import Counter, deque
 
-from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT, Together, Turn
+from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT, Turn, TurnGroup
 
 
 class _Place:
-    """The turns of one place; of each stage the microbatches come in their order, forward and backward."""
+    """The turns of one place; the microbatches of each stage come in their order, forward and backward."""
 
     def __init__(self, place: int, places: int) -> None:
         self.stages = (place, 2 * places - 1 - place)
         self.done: Counter[tuple[int, bool]] = Counter()
-        self.left: deque[Turn] = deque()  # of backwards whose weights are left
-        self.found: list[Together] = []
+        self.left: deque[Turn] = deque()  # input gradients whose weight gradients are still to come
+        self.found: list[TurnGroup] = []
 
     def take(self, *turns: tuple[int, str]) -> None:
-        """These together: each the first stage or the second, and what."""
+        """Add turns that run together, each as the first stage (0) or the second (1) and the kind of pass."""
         self.found.append(tuple(self._next(self.stages[which], what) for which, what in turns))
 
     def take_weights(self, which: int = -1) -> None:
-        """Of the oldest backward that has them left; of that of a stage."""
+        """Add the weight gradients of the oldest backward pass that lacks them; with `which`, of that stage."""
         turn = next((t for t in self.left if which < 0 or t.stage == self.stages[which]), None)
         if turn is not None:
             self.left.remove(turn)
@@ -38,10 +38,12 @@ class _Place:
         return turn
 
 
-def zbv(place: int, places: int, microbatches: int) -> list[Together]:
-    """Forwards ahead; then a forward and a backward of either stage in turn; then backwards, and the weights that are left.
+def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
+    """Return the turns of the order ZB-V for one place.
 
-    With fewer microbatches than fill the pipeline, as if it were filled: those that are not there are left out.
+    First come forwards; then a forward and a backward of either stage in turn; then backwards and the remaining weight
+    gradients. With fewer microbatches than fill the pipeline, the order is that of a full pipeline without the missing
+    microbatches.
     """
     own, count = _Place(place, places), max(2 * places - 1, microbatches)
     for _ in range(2 * (places - place) - 1):
@@ -75,8 +77,11 @@ def _both(own: _Place, which: int) -> None:
     own.take_weights(which)
 
 
-def dualpipev(place: int, places: int, microbatches: int) -> list[Together]:
-    """A forward of one stage and a backward of the other together; the ends of the step take backwards in two."""
+def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
+    """Return the turns of the order DualPipeV for one place.
+
+    A forward of one stage and a backward of the other run together; at the ends of the step backward passes are split.
+    """
     own, after = _Place(place, places), places - place - 1
     for _ in range(2 * after):
         own.take((0, FORWARD))

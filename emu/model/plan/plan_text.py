@@ -1,4 +1,4 @@
-"""A plan in words, such as `tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1`: read, and written."""
+"""The text form of a plan, such as `tp=8,sp,pp=16,dp=128,layers=7,8x14,7,sharding=zero1`: it is read and written here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -17,20 +17,20 @@ _DEFAULT = Plan()
 
 
 def parse_plan(text: str, **batch: int) -> Plan:
-    """From words such as `dp=4,tp=4`; what is not named has its default.
+    """Return the plan of a text such as `dp=4,tp=4`; fields that it does not name have their default.
 
     Args:
         text: NAME=VALUE, separated by commas; `sp` alone.
         batch: Any of global_batch, seq and microbatch.
 
     Raises:
-        InputError: as `read_words`, or values that do not fit each other.
+        InputError: see `read_words`; or values that do not fit each other.
     """
     return Plan(**{**batch, **read_words(text)})  # type: ignore[arg-type]
 
 
 def read_words(text: str) -> dict[str, object]:
-    """The values that words say, by the field of a plan.
+    """Return the values in a text, by the field of a plan.
 
     Raises:
         InputError: not NAME=VALUE, an unknown name, or one given twice.
@@ -39,7 +39,7 @@ def read_words(text: str) -> dict[str, object]:
     last = ""
     for word in text.split(","):
         name, equals, value = word.strip().partition("=")
-        if not equals and last == "layers":  # whose value has commas of its own
+        if not equals and last == "layers":  # the value of `layers` contains commas
             found[last].append(name)
             continue
         if not equals and name not in _FLAGS:
@@ -72,7 +72,7 @@ def _flag(name: str, words: list[str]) -> bool:
 
 
 def _layers(name: str, words: list[str]) -> tuple[int, ...]:
-    """`7,8x14,7`: 7 layers, fourteen times 8, and 7."""
+    """Return the layers of each stage from words such as `7,8x14,7`: 7 layers, fourteen times 8, and 7."""
     stages: list[int] = []
     for word in words:
         size, times, count = word.strip().partition("x")
@@ -92,14 +92,14 @@ _READ: Mapping[str, Callable[[str, list[str]], object]] = {
 
 
 def spell(plan: Plan) -> str:
-    """What `parse_plan` reads: all that differs from the defaults, but for the batch."""
+    """Return the text that `parse_plan` reads: all fields that differ from their defaults, without the batch."""
     order = [name for name in (f.name for f in fields(Plan)) if name in WORDS]
     words = [_word(name, getattr(plan, name)) for name in order if getattr(plan, name) != getattr(_DEFAULT, name)]
     return ",".join(words) or "dp=1"
 
 
 def spell_layers(layers: Sequence[int]) -> str:
-    """As `7,8x14,7`."""
+    """Return a text such as `7,8x14,7` for the layers of each stage."""
     runs = ((size, len([*times])) for size, times in groupby(layers))
     return ",".join(f"{size}x{times}" if times > 1 else str(size) for size, times in runs)
 
