@@ -150,7 +150,7 @@ def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:
             raise RunError(
                 f"mismatch on {group_name(call)}: block {block[at]} of {what.n_blocks} has {count[at]} elements in "
                 f"{call.describe()} of rank {call.global_rank}, and {stated[at]} in {other.describe()} of rank "
-                f"{other.global_rank}; let the sizes agree"
+                f"{other.global_rank}; make the sizes agree"
             )
         counts[block] = count
     return np.maximum(counts, 0)

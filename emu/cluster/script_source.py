@@ -126,7 +126,7 @@ def _found(name: str) -> tuple[str, Path]:
     if spec is None:
         raise InputError(f"run: no module {name!r} is installed or in folder {str(Path.cwd())!r}; name one as `python -m` does")
     if spec.origin is None or not spec.origin.endswith(".py"):
-        raise InputError(f"run: module {name!r} has no text in Python; name one that has")
+        raise InputError(f"run: module {name!r} has no Python source; name one that has")
     return name, Path(spec.origin).resolve()
 
 

@@ -50,7 +50,7 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
         if rank is None:
             return original(fn, args, nprocs, join, daemon, start_method)
         if nprocs > n_ranks:
-            raise RunError(f"spawn: {nprocs} processes are asked for, and there are {n_ranks} ranks; take --ranks {nprocs}")
+            raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
         if rank < nprocs:
             on_thread.spawned = nprocs
             try:

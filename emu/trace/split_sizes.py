@@ -30,10 +30,10 @@ def packed_blocks(where: str, op: Operation, given: Sequence[I64], elements: int
         blocks = op.input_blocks(member)
         if len(sizes) not in (0, len(blocks)):
             what = f"none, or one for each of its {len(blocks)} blocks"
-            raise must_be("replay", f"split sizes of member {member} of {where}", what, len(sizes))
+            raise must_be("trace", f"split sizes of member {member} of {where}", what, len(sizes))
         stated = sizes if len(sizes) else even[blocks]
         if ((counts[blocks] >= 0) & (counts[blocks] != stated)).any():
-            raise InputError(f"replay: member {member} of {where} gives another size of a block than an earlier member does")
+            raise InputError(f"trace: member {member} of {where} gives another size of a block than an earlier member does")
         counts[blocks] = stated
     return counts.tobytes()
 

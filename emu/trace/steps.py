@@ -16,7 +16,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 _COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
 _RAGGED = ("wait_start", "wait", "split_start", "split")
-_WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # beside names, dtypes and split sizes
+_WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # the columns to compare, beside names, dtypes and split sizes
 
 
 def count_steps(trace: Trace) -> int:

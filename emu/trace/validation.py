@@ -37,7 +37,7 @@ def _check(events: Events, whose: str) -> None:
     later = np.flatnonzero((events.wait < 0) | (events.wait >= waiting))
     if len(later):
         row, wait = waiting[later[0]], events.wait[later[0]]
-        raise must_be("replay", f"a wait of event {row} {whose} ({events.name[row]})", "for an event before it", wait)
+        raise must_be("trace", f"a wait of event {row} {whose} ({events.name[row]})", "an earlier event", wait)
 
 
 def _check_splits(events: Events, whose: str) -> None:
@@ -54,4 +54,4 @@ def _check_splits(events: Events, whose: str) -> None:
 def _refuse(bad: Bool, name: str, what: str, values: NDArray[np.generic], events: Events, whose: str) -> None:
     if bad.any():
         row = int(bad.argmax())
-        raise must_be("replay", f"{name} of event {row} {whose} ({events.name[row]})", what, values[row])
+        raise must_be("trace", f"{name} of event {row} {whose} ({events.name[row]})", what, values[row])

@@ -105,7 +105,7 @@ def test_an_error_in_what_comes_from_standard_input_names_rank_and_line(monkeypa
         ("nothing.there", "run: no module 'nothing.there' is installed or in folder"),
         ("mine.inner.nothing", "run: no module 'mine.inner.nothing' is installed or in folder"),
         ("mine.", "run: no module 'mine.' is installed or in folder"),
-        ("math", "run: module 'math' has no text in Python"),
+        ("math", "run: module 'math' has no Python source"),
         ("mine.broken", "run: mine.broken, line 1 is not Python: "),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_checkpoint_that_names_code_is_refused_and_not_loaded(emu, executed, k
     done = emu(*TRAINED, "2")
     assert (done.code, executed.exists()) == (2, False)
     assert done.err.endswith(
-        "--checkpoint: what .metadata has must be sizes and places, and no code, got 'builtins.exec'; "
+        "--checkpoint: the content of .metadata must be sizes and places, and no code, got 'builtins.exec'; "
         "take a folder that `emu train` has written\n"
     )
 

@@ -194,15 +194,15 @@ def test_split_sizes_that_cannot_be_are_refused(words):
         return words.collective(6, name=name, splits=splits, **more)
 
     assert refused(asks([7, -1]), asks([])) == (
-        "replay: the sum of split sizes of event 0 of rank 0 (all_to_all) must be 0 or more each, and no more than its count "
+        "trace: the sum of split sizes of event 0 of rank 0 (all_to_all) must be 0 or more each, and no more than its count "
         "together, got 6"
     )
     assert "must be 0 or more each, and no more than its count together, got 8" in refused(asks([]), asks([3, 5]))
     assert refused(asks([1, 2, 3]), asks([])) == (
-        "replay: split sizes of member 0 of all_to_all 0 on group 'world' must be none, or one for each of its 2 blocks, got 3"
+        "trace: split sizes of member 0 of all_to_all 0 on group 'world' must be none, or one for each of its 2 blocks, got 3"
     )
     assert refused(asks([1, 5], "reduce_scatter"), asks([2, 4], "reduce_scatter")) == (
-        "replay: member 1 of reduce_scatter 0 on group 'world' gives another size of a block than an earlier member does"
+        "trace: member 1 of reduce_scatter 0 on group 'world' gives another size of a block than an earlier member does"
     )
     assert "must be a multiple of its count, as it has split sizes, got 25" in refused({**asks([1, 5]), "bytes": 25}, asks([]))
     check_trace(trace_of(words.events(asks([1, 5])), groups=(Group("world", (0, 1)),)))

@@ -39,7 +39,7 @@ def unwritten_mark(dtype: torch.dtype, reduce: str) -> complex:
     if dtype is torch.bool:
         return reduce not in ("and", "min", "product")
     info = torch.iinfo(dtype)
-    odd = info.min + 1 if dtype.is_signed else info.max  # however often it is added, it does not add up to 0
+    odd = info.min + 1 if dtype.is_signed else info.max  # an odd number: no number of additions gives 0
     return {"and": 0, "min": info.min, "max": info.max, "product": 3}.get(reduce, odd)
 
 

@@ -41,7 +41,7 @@ class Operator:
     dtype: str  # the dtype of its computation, see `product_dtype`
     flops: int
     bytes: int  # read and written
-    count: int  # elements of `dtype` among those bytes
+    count: int  # the elements of `dtype` in these bytes
     shape: Shape = MOVES
 
 
@@ -222,7 +222,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE:  # a fake tensor is asked for it as often as it runs operators
+        if func is _DEVICE:  # a fake tensor asks for it as often as it runs operators
             return args[0].device
         # A DTensor answers first, and its local operators come here again: else global FLOPs would be counted.
         if types and any(map(is_traceable_wrapper_subclass_type, types)):

@@ -142,7 +142,9 @@ class Recorder:
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
-            held = chain(Module.parameters(module), Module.buffers(module))  # it may have others of these names
+            held = chain(
+                Module.parameters(module), Module.buffers(module)
+            )  # the module may have other attributes of these names
             self._mark(held, WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:

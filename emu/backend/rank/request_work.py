@@ -111,7 +111,7 @@ class RequestWork(dist.Work):
     def get_future(self) -> "torch.futures.Future[Any]":
         """Return a future of the tensors that is done before anybody waits for it: a wait in C++ would stop all other ranks."""
         future: torch.futures.Future[Any] = torch.futures.Future()
-        answer = future.then(lambda f: f.wait())  # a callback that raises is what C++ takes for an error
+        answer = future.then(lambda f: f.wait())  # C++ takes a callback that raises for an error
         if self._later and _in_backward(sys._getframe(1)):  # DDP waits in a callback that it queues after this one
             Variable._execution_engine.queue_callback(partial(self._settle, future))
         else:

@@ -91,7 +91,7 @@ def _check(roles: Sequence[int], n_ranks: int) -> None:
         raise must_be("cluster", "ranks", "1 or more", n_ranks)
     for rank in roles:
         if not 0 <= rank < n_ranks:
-            raise must_be("cluster", "roles", f"ranks of 0..{n_ranks - 1}", rank)
+            raise must_be("run", "--roles", f"ranks of 0..{n_ranks - 1}", rank)
 
 
 def _missing(seen: Sequence[TracedRank], n_ranks: int, roles: Sequence[int]) -> list[int]:

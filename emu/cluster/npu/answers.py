@@ -207,7 +207,7 @@ def _free(node: Node) -> Any:
     def free(*_: object) -> tuple[int, int]:
         total = node.npu.memory_bytes
         if not total:
-            raise RunError(f"cuda: how much memory {node.npu.name} has is not known; take a device whose file says `memory`")
+            raise RunError(f"cuda: the memory of {node.npu.name} is not known; take a device whose file has the key `memory`")
         return max(0, total - _here().live_bytes), total
 
     return free

@@ -20,7 +20,7 @@ from emu.cluster.threads.once import Replacement
 def batch_norm_replacements() -> Iterator[Replacement]:
     """Yield the replacements: the forward function, a check of DDP, and the five kernels."""
     yield SyncBatchNorm, "forward", _forward
-    yield DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda *_: None  # which refuses it on a CPU
+    yield DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda *_: None  # DDP would refuse it on a CPU
     for kernel in (_stats, _gather_stats_with_counts, _elemt, _backward_reduce, _backward_elemt):
         yield torch, f"batch_norm{kernel.__name__}", kernel
 

@@ -76,7 +76,7 @@ class Node:
                 raise RunError(f"cuda: {device} is no CUDA device; name one as torch.device('cuda', 0)")
             found = of.index
         if found is not None and found >= self.n:
-            raise RunError(f"cuda: the script asks for device {found}, and there are {self.n}, one a rank; count from 0")
+            raise RunError(f"cuda: the script asks for device {found}, and there are {self.n}, one for each rank; count from 0")
         return self.current if found is None else found
 
     def host(self, device: Any) -> Any:

@@ -66,7 +66,7 @@ class Event(torch.cpu.Event):
             RunError: one of the events was not recorded.
         """
         if self._wall_s is None or end_event._wall_s is None:
-            raise RunError("event: elapsed_time is between two events that were recorded; record both first")
+            raise RunError("event: elapsed_time needs two recorded events; record both first")
         return 1e3 * (end_event._wall_s - self._wall_s)
 
     def wait(self, stream: "Stream | None" = None) -> None:

@@ -49,5 +49,5 @@ class Float32Precision:
 def _read_or_none(read: Any) -> Any:
     try:
         return read()
-    except RuntimeError:  # it disagrees with a new setting, which is the one that counts
+    except RuntimeError:  # the old setting contradicts a new one, and the new one counts
         return None

@@ -52,7 +52,7 @@ _RECORDS: Mapping[str, set[str]] = MappingProxyType(  # by module, the names in 
         "torch.serialization": {"_get_layout"},
         **{
             module: {"PosixPath", "WindowsPath"} for module in ("pathlib", "pathlib._local")
-        },  # which of them depends on the version of Python
+        },  # the module depends on the version of Python
     }
 )
 
@@ -130,7 +130,7 @@ class _Records(pickle.Unpickler):
         """Return a class or a function of DCP's records; nothing else is even imported."""
         if name not in _RECORDS.get(module, ()):
             what, mend = "sizes and places, and no code", "take a folder that `emu train` has written"
-            raise must_be("--checkpoint", f"what {_WHOLE} has", what, f"{module}.{name}", mend)
+            raise must_be("--checkpoint", f"the content of {_WHOLE}", what, f"{module}.{name}", mend)
         return super().find_class(module, name)
 
 

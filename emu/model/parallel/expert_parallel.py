@@ -163,7 +163,7 @@ def localize(blocks: Iterable[Experts]) -> None:
             each.register_parameter(name, nn.Parameter(local_tensor(weight.detach())))
 
 
-class ExpertGradients:
+class ExpertGradientSum:
     """The gradients of one block of experts: they are summed over `edp` by one request, and divided.
 
     The request starts when the last pass has given the block its gradients, as DDP does for its own buckets; DDP has one group

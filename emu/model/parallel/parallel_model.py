@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from emu.backend.rank.count import pause_counting
 from emu.model.model import Model
 from emu.model.parallel.data_parallel import replicate, shard_states
-from emu.model.parallel.expert_parallel import ExpertGradients, blocks_of, localize, shard_experts
+from emu.model.parallel.expert_parallel import ExpertGradientSum, blocks_of, localize, shard_experts
 from emu.model.parallel.lazy_module import load_module
 from emu.model.parallel.mesh import Meshes, sub_mesh
 from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
@@ -37,7 +37,7 @@ class ParallelModel:
     parameters: Mapping[str, nn.Parameter]  # by the name in the plain module
     held: Mapping[str, ParameterPart]  # the part of each parameter on this rank
     travelling: Collection[str] = ()  # the names of the parameters of experts to which tokens travel
-    reduced: Collection[ExpertGradients] = ()  # the gradients of experts that FSDP2 does not handle
+    reduced: Collection[ExpertGradientSum] = ()  # the gradients of experts that FSDP2 does not handle
     tied: Mapping[str, ProcessGroup] = field(
         default_factory=dict
     )  # the group of both ends for each parameter that has a copy in another stage
@@ -121,10 +121,10 @@ def _wrap(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Pl
     held = parameter_parts(_named_parameters(module))
     blocks = blocks_of(module) if meshes.experts is not None else {}
     weights = [f"{name}.{own}" for name, block in blocks.items() for own, _ in block.named_parameters()]
-    reduced: list[ExpertGradients] = []
+    reduced: list[ExpertGradientSum] = []
     if plan.sharding != "fsdp":
         localize(blocks.values())
-        reduced = [ExpertGradients(block.parameters(), meshes.group("edp"), plan) for block in blocks.values()]
+        reduced = [ExpertGradientSum(block.parameters(), meshes.group("edp"), plan) for block in blocks.values()]
     if plan.sharding != "fsdp" and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
         module = replicate(module, meshes.dense, weights)
     parameters = dict(_named_parameters(module))
@@ -136,7 +136,7 @@ def _shard(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: P
     """Shard a module by context, experts and tensor parallelism, in place."""
     tp, cp = sub_mesh(meshes.dense, "tp"), sub_mesh(meshes.dense, "cp")
     if cp is not None:
-        load_module("emu.model.parallel.context_parallel").share_sequences(module, cp, plan, plan.positions(rank))
+        load_module("emu.model.parallel.context_parallel").shard_sequences(module, cp, plan, plan.positions(rank))
     if meshes.experts is not None:
         shard_experts(module, meshes.experts, plan)
     if tp is not None:

@@ -90,7 +90,7 @@ class Pipeline:
                 before = before.union(each.submod.parameters())
         kind: Any = _CLASSES[plan.pipeline]
         single = issubclass(kind, PipelineScheduleSingle)
-        # PyTorch divides the gradients of what it finds after the first forward, from which DDP hides tensor-parallel weights.
+        # PyTorch would divide only the gradients that it finds after the first forward; DDP then hides some.
         shares = {"loss_fn": partial(_share, loss, plan.passes), "scale_grads": False}
         self._order = kind(made[0] if single else made, n_microbatches=plan.passes, **shares)
 

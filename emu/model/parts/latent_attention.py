@@ -116,7 +116,7 @@ def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:
     eager = Passes(
         Amount(whole=n * shared, cut=n * (3 * joined + c.heads * c.plain + filled)),
         Amount(whole=n * shared, cut=n * (filled + heads)),
-        # A norm keeps the keys' narrow product with the part that it does not read; values are kept with the keys beside them.
+        # A norm saves the keys' whole narrow product, and with values the keys beside them are saved.
         saved=Amount(whole=n * shared, cut=0 if filled else n * c.heads * c.plain),
     )
     fused = Passes(Amount(whole=n * shared, cut=n * heads), Amount(whole=n * shared, cut=n * heads))

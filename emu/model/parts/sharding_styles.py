@@ -89,16 +89,16 @@ class SummedGradients(ParallelStyle):
 PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     # An output product by the embedding's own weight, which is cut by the vocabulary already.
     "tied": _tied,
-    # A table of words inside an embedding that adds more to them; and that embedding, which gives what lies between.
+    # A word table inside an embedding that adds positions; and that embedding, whose output lies between blocks.
     "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
     "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
-    # A block of experts: its router and what goes before the experts is whole on every rank.
+    # A block of experts: its router and the input of the experts are whole on every rank.
     "sparse": _sparse,
     "experts": lambda _: ShardedExperts(),
-    # Inside such a block, whatever lies between the blocks: as "shared" and "rowwise".
+    # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
     "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
     "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
-    # Such a block whose tokens travel to their experts: inside it every rank has its own tokens, or rows of them.
+    # A block of experts to which tokens travel: inside it every rank has its own tokens, or rows of them.
     "own tokens": lambda between: PrepareModuleInputOutput(
         input_layouts=(between,),
         desired_input_layouts=(_TOKENS,),
@@ -109,7 +109,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "own rows": lambda _: SequenceParallel(sequence_dim=0, use_local_output=True),
     "own shared": lambda _: PrepareModuleInput(input_layouts=(_TOKENS,), desired_input_layouts=(_WHOLE,)),
     "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
-    # A block that begins with products that are whole on every rank; what then goes to the heads of each.
+    # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
     "whole": _taken_whole,
     "summed": lambda _: SummedGradients(),
     # A norm at the end of a block, whose output is added to what came in.

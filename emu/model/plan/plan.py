@@ -66,7 +66,7 @@ class Plan:
 
     def _check_axes(self) -> None:
         if self.tp == 1 and self.sp:
-            raise must_be("plan", "tp", "2 or more with sp, which splits what tp leaves whole", self.tp)
+            raise must_be("plan", "tp", "2 or more with sp, which shards activations that tp leaves whole", self.tp)
         if self.stage_ranks % (self.expert_tp * self.ep):
             what = f"a divisor of the {self.stage_ranks} ranks of a stage (tp * cp * dp)"
             fits = self.stage_ranks % self.expert_tp == 0
@@ -98,7 +98,7 @@ class Plan:
             what = f"a multiple of {parts}, for 2 chunks of a sequence on each of the {self.cp} ranks of cp"
             raise must_be("plan", "seq", what, self.seq, f"take {multiples(self.seq, parts)}")
         if self.sp and self.rank_seq % self.tp:
-            what = f"such that the {self.rank_seq} tokens of a rank divide by tp={self.tp}, as sp asks"
+            what = f"such that the {self.rank_seq} tokens of a rank divide by tp={self.tp}, as sp requires"
             raise must_be("plan", "seq", what, self.seq, f"take {multiples(self.seq, self.tp * parts)}")
 
     def _check_stages(self) -> None:
@@ -227,7 +227,7 @@ class Plan:
 
 _LEAST = tuple(
     (f.name, 0 if f.name in _MAY_BE_ZERO else 1) for f in fields(Plan) if f.type in (int, float)
-)  # of each field that is a number
+)  # the least value of each field that is a number
 
 
 def divisors(n: int) -> set[int]:

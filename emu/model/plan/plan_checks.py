@@ -91,7 +91,7 @@ def _check_experts(plan: Plan, model: Model) -> None:
         mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
         raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
     if plan.exchanges and plan.rank_seq % plan.tp:
-        what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts asks"
+        what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts requires"
         raise must_be(
             "plan", "seq", what, plan.seq, f"take {multiples(plan.seq, plan.tp * plan.cp * (2 if plan.cp > 1 else 1))}"
         )
@@ -182,8 +182,9 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
     for name, known in OF_MEGATRON.items():
         if getattr(plan, name) not in known:
             what = " or ".join(map(str, known))
-            raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
+            word = "order" if name == "pipeline" else name
+            raise must_be("plan", word, f"{what} with software=megatron", getattr(plan, name))
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
-        raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
+        raise must_be("plan", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
     if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
-        raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")
+        raise must_be("plan", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")

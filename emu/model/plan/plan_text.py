@@ -43,7 +43,7 @@ def read_words(text: str) -> dict[str, object]:
             found[last].append(name)
             continue
         if not equals and name not in _FLAGS:
-            raise must_be("plan", "a word", "NAME=SIZE", word, "e.g. dp=4,tp=4")
+            raise must_be("plan", "an entry", "NAME=VALUE", word, "e.g. dp=4,tp=4")
         if name not in WORDS:
             raise unknown("axis or setting of a plan", name, WORDS)
         if name in found:

@@ -37,7 +37,7 @@ class AxisSum:
     """The requests on one axis, or the computations, of a step, summed over all ranks of each trace."""
 
     events: tuple[int, int]  # requests, or pieces of work
-    bytes: tuple[int, int]  # of the requests, or of memory traffic
+    bytes: tuple[int, int]  # bytes of the requests, or memory traffic
     flops: tuple[float, float]
 
 
@@ -80,7 +80,7 @@ def compare(first: Trace, second: Trace) -> Comparison:
         InputError: traces of different numbers of ranks, or a trace without a step.
     """
     if first.n_ranks != second.n_ranks:
-        raise InputError(f"compare: both traces must be of as many ranks, got {first.n_ranks} and {second.n_ranks}")
+        raise InputError(f"compare: both traces must have equally many ranks, got {first.n_ranks} and {second.n_ranks}")
     traces, steps = (first, second), (_steady(first, "first"), _steady(second, "second"))
     canons = [[canonical_step(events, step) for events in t.events] for t, step in zip(traces, steps, strict=True)]
     names = list(dict.fromkeys((g.axis, g.ranks) for t in traces for g in t.groups))

@@ -55,7 +55,7 @@ class CallTable(NamedTuple):
 
 def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
     """Return [I] for each kind, the position of its calls in one order of all kinds, by the rows of their members."""
-    tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # as bytes they compare as the numbers do
+    tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # big-endian bytes compare like the numbers
     known = {(table.shape, table.tobytes()): table for table in tables}
     words = {key: table.view(f"V{4 * key[0][1]}").ravel().tolist() for key, table in known.items()}
     number = {word: i for i, word in enumerate(sorted({word for of_kind in words.values() for word in of_kind}))}

@@ -84,10 +84,10 @@ class _GroupCollectives(NamedTuple):
         name = self.requests.names[one.name[0]]
         what = f"{name} {instance} on group {self.groups.first.axis!r}"
         if [self.groups.requesters[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
-            raise InputError(f"replay: {what} must be asked by ranks {self.groups.first.ranks}, got {ranks}")
+            raise InputError(f"trace: {what} must be requested by ranks {self.groups.first.ranks}, got {ranks}")
         if _differ(one.name) or _differ(one.root):
             asked_for = tuple((self.requests.names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
-            raise InputError(f"replay: {what} must be one operation and root of all members, got {asked_for}")
+            raise InputError(f"trace: {what} must have one operation and one root on all members, got {asked_for}")
         if one.setup.any():
             return b""
         given = [self.requests.splits(self.groups.requesters[a], int(row)) for (a, _), row in zip(found, one.row, strict=True)]

@@ -89,4 +89,4 @@ class _Queues(NamedTuple):
         src, dst, tag = self.ends[:, first].tolist()
         what = f"{sends} sends and {int(queue.sum()) - sends} receives of tag {tag}"
         between = f"messages between ranks {sorted({src, dst})} on group {self.groups.first.axis!r}"
-        return InputError(f"replay: {between} must be sent and received equally often, got {what}")
+        return InputError(f"trace: {between} must be sent and received equally often, got {what}")

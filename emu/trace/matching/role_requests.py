@@ -141,4 +141,4 @@ def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I6
     if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
         sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
         named = f"bytes and count of {what} of ranks {ranks}"
-        raise must_be("replay", named, "equal on all members", sizes, "give uneven blocks by split sizes")
+        raise must_be("trace", named, "equal on all members", sizes, "give uneven blocks by split sizes")

@@ -151,7 +151,7 @@ class TraceLayout:
         """
         check_trace(trace)
         if len(placement) != trace.n_ranks:
-            raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
+            raise must_be("trace", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
         shares = np.ones(trace.n_ranks) if speed is None else speed
         return TraceLayout(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
 
@@ -234,7 +234,7 @@ class TraceLayout:
         if total > MAX_ROWS:
             standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
             raise SizeError(
-                f"replay: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
+                f"trace: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
             )
 
     def _compute(self, builder: Builder, ranks: Orbits) -> None:

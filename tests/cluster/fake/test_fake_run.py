@@ -193,7 +193,7 @@ def test_the_ranks_to_trace_can_be_named(script):
     assert told == [2, 5]
     assert trace.n_ranks == 6
     said = told_by(InputError, script(START), roles=(0, 4))
-    assert said == "cluster: roles must be ranks of 0..3, got 4"
+    assert said == "run: --roles must be ranks of 0..3, got 4"
     said = told_by(InputError, SCRIPTS / "pipeline.py", roles=(0, 1), argv=["2"])
     assert "none of the ranks [0, 1] stands for rank 2 at pp 1; add it to --roles" in said
 

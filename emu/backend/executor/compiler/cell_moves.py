@@ -58,7 +58,7 @@ def moves_of(rows: CellRows) -> CellMoves:
     staged = (own & (before_own > 1)) | np.isin(cell[first], read)
     stage = SlotPlace(np.full(len(first), STAGE), np.cumsum(staged) - 1)
     target = SlotPlace(*(np.where(staged, *both) for both in zip(stage, rows.home.take(first), strict=True)))
-    # The receiver's own value takes a turn of its own only where it must wait for it; else it is where the sum grows.
+    # The receiver's own value gets a turn of its own only if it must wait; else the sum is built in its place.
     own_turn = np.where(staged & own, before_own, _LAST)
     turn = turn + (turn >= own_turn[group])
     begins = (turn == 0) & (own & ~staged)[group]
