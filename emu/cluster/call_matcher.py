@@ -1,11 +1,11 @@
-"""The matcher of the calls of ranks that run: the n-th call of each member of a group, or of both ends of a message."""
+"""The matcher of the requests of ranks that run: it finds the requests of each call, a collective call or a message."""
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from emu.backend.rank.call import ANY, Call
+from emu.backend.rank.rank_requests import ANY, RankRequest
 from emu.cluster.cluster import MESSAGES, check_agrees, group_name
 from emu.errors import RunError
 
@@ -13,10 +13,10 @@ _LISTED, _OTHERS = 4, 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ArrivedCall:
-    """A call that was made, with its number: the n-th collective of its group, or the n-th message of its ends and tag."""
+class ArrivedRequest:
+    """A request that was made, with its number: the n-th collective of its group, or the n-th message of its ends and tag."""
 
-    call: Call
+    call: RankRequest
     made: Any  # the caller's key of the call, such as its Work
     instance: int
 
@@ -25,40 +25,40 @@ class ArrivedCall:
 class _OpenCollective:
     """One collective that not all members have called yet, by group rank."""
 
-    arrived: dict[int, ArrivedCall] = field(default_factory=dict)
+    arrived: dict[int, ArrivedRequest] = field(default_factory=dict)
 
 
-class CallCounter:
-    """A counter of the calls of each rank, which gives each call its number."""
+class RequestCounter:
+    """A counter of the requests of each rank, which gives each request its number."""
 
     def __init__(self) -> None:
         self._made: defaultdict[object, int] = defaultdict(int)
 
-    def arrival(self, call: Call, made: Hashable) -> ArrivedCall:
-        """Return the next call of a rank, with its number."""
+    def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
+        """Return the next request of a rank, with its number."""
         key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
         self._made[key] += 1
-        return ArrivedCall(call, made, self._made[key] - 1)
+        return ArrivedRequest(call, made, self._made[key] - 1)
 
 
-def channel_of(call: Call) -> object:
+def channel_of(call: RankRequest) -> object:
     """Return the key by which both ends of a message match: group, sender, receiver and tag."""
     ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
     return call.group[:2], ends, call.tag
 
 
 class CallMatcher:
-    """The calls of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
+    """The requests of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
 
     def __init__(self) -> None:
         self._meetings: dict[object, _OpenCollective] = {}
-        self._messages: defaultdict[object, deque[ArrivedCall]] = defaultdict(deque)
+        self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
-    def arrive(self, arrival: ArrivedCall) -> Sequence[ArrivedCall]:
-        """Add a call; return all calls of the request if it is complete (a message's send first), else ().
+    def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
+        """Add a request; return all requests of its call if that is complete (a message's send first), else ().
 
         Raises:
-            RunError: another member made a different call with this number.
+            RunError: another member made a different request with this number.
         """
         call = arrival.call
         if call.operation in MESSAGES:
@@ -74,7 +74,7 @@ class CallMatcher:
         del self._meetings[key]
         return [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
 
-    def _message(self, arrival: ArrivedCall) -> Sequence[ArrivedCall]:
+    def _message(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
         call = arrival.call
         waiting = self._messages[call.group[:2], call.root if call.operation == "send" else call.rank, call.tag]
         other = next((a for a in waiting if _is_pair(a.call, call)), None)
@@ -94,7 +94,7 @@ class CallMatcher:
             others: Waits outside of communication, in words; the most likely causes first.
             ended: The ranks that have ended.
         """
-        open_calls: dict[object, tuple[ArrivedCall, _OpenCollective | None]] = {}
+        open_calls: dict[object, tuple[ArrivedRequest, _OpenCollective | None]] = {}
         open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
         asked, others = [_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls], [*others]
@@ -105,15 +105,15 @@ class CallMatcher:
         return "; ".join(told[:_LISTED] + more + gone)
 
 
-def _is_pair(one: Call, other: Call) -> bool:
-    """Return True if one call is a send and the other the receive of it; both go to one rank under one tag."""
+def _is_pair(one: RankRequest, other: RankRequest) -> bool:
+    """Return True if one request is a send and the other the receive of it; both go to one rank under one tag."""
     if one.operation == other.operation:
         return False
     sent, received = (one, other) if one.operation == "send" else (other, one)
     return received.root in (ANY, sent.rank)
 
 
-def check_message(sent: Call, received: Call) -> None:
+def check_message(sent: RankRequest, received: RankRequest) -> None:
     """Check that the receiver of a message expects its size and dtype.
 
     Raises:
@@ -126,7 +126,7 @@ def check_message(sent: Call, received: Call) -> None:
         )
 
 
-def _wait(rank: int, arrival: ArrivedCall, meeting: _OpenCollective | None) -> str:
+def _wait(rank: int, arrival: ArrivedRequest, meeting: _OpenCollective | None) -> str:
     call = arrival.call
     if meeting is None:
         side = "receive" if call.operation == "send" else "send"

@@ -1,4 +1,4 @@
-"""The protocol of a cluster, which runs the ranks of a job, and the execution of a request when all members have called."""
+"""The protocol of a cluster, which runs the ranks of a job, and the execution of a call when all members have requested it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
@@ -8,9 +8,9 @@ import numpy as np
 from emu.arrays import I64
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.wire import GlooWire
-from emu.backend.rank.call import ANY, Call, dtype_name
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.notes import Notes
+from emu.backend.rank.rank_requests import ANY, RankRequest, dtype_name
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
 from emu.collective.algorithm import Choice, Request, Served, schedule
@@ -69,7 +69,7 @@ class Cluster(Protocol):
 
 
 class Agreement(NamedTuple):
-    """The agreed form of one request, known when all members have called; it can travel between processes."""
+    """The agreed form of one call, known when all members have requested it; it can travel between processes."""
 
     size: int  # elements of the largest buffer of any member
     counts: I64  # [B] elements of each block of a collective
@@ -78,75 +78,75 @@ class Agreement(NamedTuple):
     instance: int = 0  # the number of a message among those of its sender, receiver and tag
 
 
-def agree(choice: Choice, calls: Sequence[Call], instance: int) -> Agreement:
-    """Return how a request is carried out.
+def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agreement:
+    """Return how a call is carried out.
 
     Args:
         choice: The choice of algorithms.
-        calls: The calls of all members in group-rank order, or of sender and receiver; their data is not used.
-        instance: The instance number of the first call.
+        requests: The requests of all members in group-rank order, or of sender and receiver; their data is not used.
+        instance: The instance number of the first request.
 
     Raises:
         RunError: the members do not agree on the size of a block.
     """
-    first = calls[0]
-    size = max(c.count for c in calls)
+    first = requests[0]
+    size = max(c.count for c in requests)
     if first.operation in MESSAGES:
         return Agreement(size, np.array([size]), None, first.rank, instance)
     what = operation(first.operation, len(first.group.ranks), first.root)
     request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype), axis=first.group.axis)
-    return Agreement(size, _block_counts(what, calls), choice.served(request))
+    return Agreement(size, _block_counts(what, requests), choice.served(request))
 
 
-def carry_out(agreed: Agreement, calls: Sequence[Call], wire: GlooWire | None = None) -> None:
-    """Carry out a request for the members of this process.
+def carry_out(agreed: Agreement, requests: Sequence[RankRequest], wire: GlooWire | None = None) -> None:
+    """Carry out a call for the members of this process.
 
     Args:
-        agreed: The agreed form of the request.
-        calls: The calls of the members of this process, in group-rank order.
+        agreed: The agreed form of the call.
+        requests: The requests of the members of this process, in group-rank order.
         wire: The wire to members of other processes; None: there are none.
     """
     with pause_counting():
         if agreed.served is None:
-            _pass_on(calls, wire, agreed.source)
+            _pass_on(requests, wire, agreed.source)
         else:
-            _execute(agreed, agreed.served, calls, wire)
-        for call in calls:
+            _execute(agreed, agreed.served, requests, wire)
+        for call in requests:
             call.deliver()
 
 
-def _pass_on(calls: Sequence[Call], wire: GlooWire | None, source: int) -> None:
+def _pass_on(requests: Sequence[RankRequest], wire: GlooWire | None, source: int) -> None:
     if wire is None:
-        sent, received = sorted(calls, key=lambda call: MESSAGES.index(call.operation))
+        sent, received = sorted(requests, key=lambda call: MESSAGES.index(call.operation))
         received.output.copy_(sent.input)
         return
-    (call,) = calls
+    (call,) = requests
     if call.count and call.operation == "send":
         wire.send(call.rank, call.root, 0, call.input).wait()
     elif call.count:
         wire.receive(source, call.rank, 0, call.output).wait()
 
 
-def _execute(agreed: Agreement, served: Served, calls: Sequence[Call], wire: GlooWire | None) -> None:
-    first, n = calls[0], len(calls[0].group.ranks)
+def _execute(agreed: Agreement, served: Served, requests: Sequence[RankRequest], wire: GlooWire | None) -> None:
+    first, n = requests[0], len(requests[0].group.ranks)
     what = operation(first.operation, n, first.root)
     chosen = schedule(what.name, served.algorithm, n, what.root, served.dims)
-    buffers = {c.rank: Buffers(c.input, c.output) for c in calls}
+    buffers = {c.rank: Buffers(c.input, c.output) for c in requests}
     execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire, marked=first.marked)
 
 
-def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:
+def _block_counts(what: Operation, requests: Sequence[RankRequest]) -> I64:
     """Return [B] the elements of each block, as the members state them; 0 for blocks that no member here knows."""
     counts = np.full(what.n_blocks, -1, np.int64)
-    for i, call in enumerate(calls):
-        if i and call.known is calls[i - 1].known:
+    for i, call in enumerate(requests):
+        if i and call.known is requests[i - 1].known:
             continue
         block, count = call.known
         stated = counts[block]
         differs = np.flatnonzero((stated >= 0) & (stated != count))
         if len(differs):
             at = differs[0]
-            other = next(c for c in calls[:i] if block[at] in c.known.block)
+            other = next(c for c in requests[:i] if block[at] in c.known.block)
             raise RunError(
                 f"mismatch on {group_name(call)}: block {block[at]} of {what.n_blocks} has {count[at]} elements in "
                 f"{call.describe()} of rank {call.global_rank}, and {stated[at]} in {other.describe()} of rank "
@@ -156,8 +156,8 @@ def _block_counts(what: Operation, calls: Sequence[Call]) -> I64:
     return np.maximum(counts, 0)
 
 
-def check_agrees(call: Call, first: Call) -> None:
-    """Check that a call fits the call of the first member to arrive.
+def check_agrees(call: RankRequest, first: RankRequest) -> None:
+    """Check that a request fits the request of the first member to arrive.
 
     Raises:
         RunError: another operation, root, reduce operation, dtype, or (where sizes must be equal) size.
@@ -174,7 +174,7 @@ def check_agrees(call: Call, first: Call) -> None:
 _EQUAL_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter"})
 
 
-def group_name(call: Call) -> str:
+def group_name(call: RankRequest) -> str:
     """Return the group's name in messages: its axis and its ranks."""
     ranks = call.group.ranks
     listed = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]}, {ranks[1]}, ... {ranks[-1]}"

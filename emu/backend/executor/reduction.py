@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from emu import dtypes
-from emu.backend.rank.call import dtype_name
+from emu.backend.rank.rank_requests import dtype_name
 
 FOLDS: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,

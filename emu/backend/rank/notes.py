@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import column
-from emu.backend.rank.call import Call, Members
+from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.collective.operation import OPERATIONS, ROUTED, operation
 from emu.trace.request_lines import Lines, lines_entry
 from emu.trace.trace import PARTS, Events, Group, Trace
@@ -59,8 +59,8 @@ class Splits(NamedTuple):
 EVEN = Splits((), 1)
 
 
-def splits_of(call: Call) -> Splits:
-    """Return the split sizes of a call; `EVEN` if its blocks have one size by definition."""
+def splits_of(call: RankRequest) -> Splits:
+    """Return the split sizes of a request; `EVEN` if its blocks have one size by definition."""
     if call.operation not in OPERATIONS or call.operation in ROUTED:  # all blocks of tokens have one size
         return EVEN
     blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)

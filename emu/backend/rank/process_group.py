@@ -1,4 +1,4 @@
-"""PyTorch's ProcessGroup: every method makes a Call and submits it; methods that are not emulated raise an error."""
+"""PyTorch's ProcessGroup: every method makes a request and submits it; methods that are not emulated raise an error."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 
-from emu.backend.rank import call
-from emu.backend.rank.call import Call, Members
+from emu.backend.rank import rank_requests
 from emu.backend.rank.count import pause_counting
+from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.request_work import CoalescedWork, RequestWork
 from emu.backend.rank.source_lines import caller, in_brackets
 from emu.backend.rank.sparse_sum import sum_sparse
@@ -27,8 +27,8 @@ _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads t
 class RequestHandler(Protocol):
     """The place where the ranks of a job run, as one of them sees it."""
 
-    def submit(self, call: Call) -> RequestWork:
-        """Start a request of the rank that makes the call, and return its work."""
+    def submit(self, call: RankRequest) -> RequestWork:
+        """Start a request of a rank, and return its work."""
 
 
 class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
@@ -39,7 +39,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     Args:
         options: PyTorch's options of a backend: store, rank, size, global ranks.
-        front: The handler that gets the calls.
+        front: The handler that gets the requests.
     """
 
     def __init__(self, options: Any, front: RequestHandler) -> None:
@@ -81,7 +81,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def members(self) -> Members:
-        """The group as calls name it; its axis is the mesh's dim, if it belongs to one."""
+        """The group as requests name it; its axis is the mesh's dim, if it belongs to one."""
         if self._named is None or self._named[0] != self.axis:  # every request needs it
             self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._described)
         return self._named[1]
@@ -95,7 +95,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         mesh_dim = described.removeprefix("mesh_")
         return mesh_dim if mesh_dim != described and not mesh_dim.startswith("dim_") else ""
 
-    def _submit(self, make: Callable[..., Call], *given: Any) -> RequestWork:
+    def _submit(self, make: Callable[..., RankRequest], *given: Any) -> RequestWork:
         asked_s = monotonic()  # the time spent here is not the program's
         try:
             with pause_counting():
@@ -109,11 +109,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Return the error of an impossible request, with the rank and the line of the program."""
         return RunError(f"rank {self._ranks[self._rank]}: {error}{in_brackets(caller())}")
 
-    def submit(self, made: Call, asked_s: float | None = None) -> RequestWork:
+    def submit(self, made: RankRequest, asked_s: float | None = None) -> RequestWork:
         """Start a request, also one for which PyTorch has no method, such as one with separate input and output.
 
         Args:
-            made: The call.
+            made: The request.
             asked_s: The time of the program's request, by this host's monotonic clock; None: now.
 
         Raises:
@@ -134,13 +134,13 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Start to reduce in place over all ranks; a sparse tensor is summed."""
         if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
             return self._summed(tensors[0], _op(opts))
-        return self._submit(call.all_reduce, tensors, _op(opts))
+        return self._submit(rank_requests.all_reduce, tensors, _op(opts))
 
     def _summed(self, tensor: Tensor, op: Any) -> CoalescedWork:
         several = (self._own or self)._coalesced is not None
         try:
             if op != dist.ReduceOp.SUM or several:
-                got = "several at once" if several else call.REDUCE_OF.get(getattr(op, "op", op), str(op))
+                got = "several at once" if several else rank_requests.REDUCE_OF.get(getattr(op, "op", op), str(op))
                 raise must_be("all_reduce", "the reduction of a sparse tensor", "sum, of one tensor at a time", got)
             return sum_sparse(tensor, self.size(), self.allgather)
         except InputError as error:
@@ -148,75 +148,77 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to reduce several tensors at once."""
-        return self._submit(call.all_reduce, tensors, _op(opts))
+        return self._submit(rank_requests.all_reduce, tensors, _op(opts))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> RequestWork:
         """Start to copy the root's tensors to all."""
-        return self._submit(call.broadcast, tensors, opts.rootRank, self._rank)
+        return self._submit(rank_requests.broadcast, tensors, opts.rootRank, self._rank)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> RequestWork:
         """Start to reduce onto the root."""
-        return self._submit(call.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
+        return self._submit(rank_requests.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
 
     def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather a tensor of every rank into a list; the sizes may differ."""
-        return self._submit(call.all_gather, [[t] for t in output_lists[0]], tensors)
+        return self._submit(rank_requests.all_gather, [[t] for t in output_lists[0]], tensors)
 
     def allgather_coalesced(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather several tensors of every rank, with one list for each rank."""
-        return self._submit(call.all_gather, output_lists, tensors)
+        return self._submit(rank_requests.all_gather, output_lists, tensors)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
         """Start to gather equal tensors into one."""
-        return self._submit(call.all_gather_single, [output], [tensor], self.size())
+        return self._submit(rank_requests.all_gather_single, [output], [tensor], self.size())
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather several equal tensors, each into one."""
-        return self._submit(call.all_gather_single, outputs, tensors, self.size())
+        return self._submit(rank_requests.all_gather_single, outputs, tensors, self.size())
 
     def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> RequestWork:
         """Start to reduce the r-th tensor of every list onto rank r; the sizes may differ."""
-        return self._submit(call.reduce_scatter, outputs, input_lists, _op(opts))
+        return self._submit(rank_requests.reduce_scatter, outputs, input_lists, _op(opts))
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
         """Start to reduce a tensor and leave a share of it to each rank."""
-        return self._submit(call.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
+        return self._submit(rank_requests.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to reduce several tensors and leave a share of each to each rank."""
-        return self._submit(call.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
+        return self._submit(rank_requests.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
 
     def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to exchange a tensor with every rank; the sizes may differ."""
-        return self._submit(call.all_to_all, outputs, tensors, self._rank)
+        return self._submit(rank_requests.all_to_all, outputs, tensors, self._rank)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> RequestWork:
         """Start to exchange pieces of a tensor; without splits the pieces are even."""
-        return self._submit(call.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size())
+        return self._submit(
+            rank_requests.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size()
+        )
 
     def gather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any) -> RequestWork:
         """Start to gather a tensor of every rank on the root."""
         outputs = output_lists[0] if output_lists else []
-        return self._submit(call.gather, outputs, tensors[0], opts.rootRank, self._rank)
+        return self._submit(rank_requests.gather, outputs, tensors[0], opts.rootRank, self._rank)
 
     def scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any) -> RequestWork:
         """Start to send each rank its tensor of the root's list."""
         inputs = input_lists[0] if input_lists else []
-        return self._submit(call.scatter, outputs[0], inputs, opts.rootRank, self._rank)
+        return self._submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
     def barrier(self, opts: Any = None) -> RequestWork:
         """Start a barrier, which is done when all ranks have called it."""
-        return self._submit(call.barrier)
+        return self._submit(rank_requests.barrier)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:
         """Start to send a tensor; the work is done when the tensor has been received."""
-        return self._submit(call.send, tensors[0], dst, tag)
+        return self._submit(rank_requests.send, tensors[0], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> RequestWork:
         """Start to receive a tensor."""
-        return self._submit(call.receive, tensors[0], src, tag)
+        return self._submit(rank_requests.receive, tensors[0], src, tag)
 
     # The names before PyTorch 2.13.
     _allgather_base = all_gather_single
@@ -227,7 +229,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> RequestWork:
         """Start to receive the tensor that any rank has sent first."""
-        return self._submit(call.receive, tensors[0], call.ANY, tag)
+        return self._submit(rank_requests.receive, tensors[0], rank_requests.ANY, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Block until all ranks have called it; the error names a rank that never comes, as for every request."""
@@ -284,11 +286,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._store
 
 
-def _check(made: Call) -> None:
-    """Check that a call can be written and reduced, even if another rank is the one that does so."""
-    call.check_written(made)
+def _check(made: RankRequest) -> None:
+    """Check that the answer can be written and reduced, even if another rank is the one that does so."""
+    rank_requests.check_written(made)
     if made.operation in _REDUCES:
-        dtype = call.dtype_name(made.dtype)
+        dtype = rank_requests.dtype_name(made.dtype)
         check_reduces(made.name, dtype, made.reduce, reductions_of(dtype))
 
 

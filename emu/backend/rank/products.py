@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
-from emu.backend.rank.call import dtype_name
+from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
 from emu.trace.device.dtypes import TF32
 from emu.trace.kernel import Kernel, Shape

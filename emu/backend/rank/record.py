@@ -21,10 +21,10 @@ from torch.nn.modules.module import Module, register_module_forward_hook, regist
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-from emu.backend.rank.call import Call, Members, dtype_name
 from emu.backend.rank.count import Count, Operator, suspend_counting, tensors_in
 from emu.backend.rank.notes import EVEN, EventRow, Notes, Splits, merge, splits_of
 from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS
+from emu.backend.rank.rank_requests import Members, RankRequest, dtype_name
 from emu.backend.rank.streams import RankStreams, StreamPosition, current_streams
 from emu.errors import RunError
 from emu.trace.kernel import MOVES
@@ -89,7 +89,7 @@ class Recorder:
         self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
 
-    def request(self, call: Call, instance: int) -> "RequestRecord":
+    def request(self, call: RankRequest, instance: int) -> "RequestRecord":
         """Add a request, and return its record.
 
         The request waits for the last computation of its stream, and for the requests that its stream has joined since.

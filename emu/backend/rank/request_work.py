@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
-from emu.backend.rank.call import ANY
+from emu.backend.rank.rank_requests import ANY
 
 _BACKWARD = "_engine_run_backward"  # the last Python function before autograd's C++ code
 

@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.arrays import I64
-from emu.backend.rank.call import Members
 from emu.backend.rank.notes import Notes
+from emu.backend.rank.rank_requests import Members
 from emu.backend.rank.record import Recorder, Recording
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
 from emu.cluster.fake.fake_mode import CachedFakeMode

@@ -7,12 +7,12 @@ from torch._C._distributed_c10d import HashStore
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.distributed_c10d import init_process_group
 
-from emu.backend.rank.call import Call
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.process_group import BACKEND
+from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.record import Recorder
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.call_matcher import CallCounter
+from emu.cluster.call_matcher import RequestCounter
 
 _OF_ROOT = ("gather", "scatter")  # operations whose size the root alone sees
 _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
@@ -35,13 +35,13 @@ class FakeRequests:
         self._rank = rank
         self._recorder = recorder
         self._forget = forget
-        self._places = CallCounter()
+        self._places = RequestCounter()
 
     def join(self, n_ranks: int) -> None:
         """Make PyTorch's default group."""
         init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
 
-    def submit(self, call: Call) -> RequestWork:
+    def submit(self, call: RankRequest) -> RequestWork:
         """Record a request, and return its work, which is done."""
         work = RequestWork(call.result, lambda *_: None, lambda _: None)
         work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
@@ -53,7 +53,7 @@ class FakeRequests:
         work.finish()
         return work
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: RankRequest) -> None:
         """Write the answer that equal members would give, for whole numbers, which are real."""
         n, at = len(call.group.ranks), call.rank
         if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
@@ -69,7 +69,7 @@ class FakeRequests:
                 made.copy_(given.repeat(made.numel() // given.numel()))
 
 
-def _size(call: Call) -> int:
+def _size(call: RankRequest) -> int:
     """Return the elements of the largest buffer of any member."""
     n = len(call.group.ranks)
     if call.operation in _OF_ROOT:

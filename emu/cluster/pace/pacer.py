@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emu.arrays import F64
-from emu.backend.rank.call import Call, dtype_name
-from emu.cluster.call_matcher import ArrivedCall, channel_of
+from emu.backend.rank.rank_requests import RankRequest, dtype_name
+from emu.cluster.call_matcher import ArrivedRequest, channel_of
 from emu.cluster.cluster import MESSAGES, Agreement, agree
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
@@ -90,7 +90,7 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def came(self, arrival: ArrivedCall, step: int, at_s: float) -> None:
+    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there.
 
         Args:
@@ -111,7 +111,7 @@ class Pacer:
             elif asked.what is None and _tells_all(call):
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
-    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedCall]) -> None:
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """All that take part have made a request."""
         first = arrivals[0].call
         with self._lock:
@@ -155,7 +155,7 @@ class Pacer:
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _what(self, agreed: Agreement, call: Call) -> BatchKey:
+    def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
         item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
@@ -237,6 +237,6 @@ class Pacer:
         return step
 
 
-def _tells_all(call: Call) -> bool:
+def _tells_all(call: RankRequest) -> bool:
     """Whether one member's call tells the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

@@ -1,6 +1,6 @@
-"""The coordinator of a job: processes send it the calls of their ranks; it matches them and orders what to carry out.
+"""The coordinator of a job: processes send it the requests of their ranks; it matches them and orders what to carry out.
 
-The coordinator knows everything that ranks as threads of one process know of one another. So calls that do not agree, and
+The coordinator knows everything that ranks as threads of one process know of one another. So requests that do not agree, and
 deadlocks, are found at once and reported in the same words. Every process gets the orders in one sequence.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
-from emu.cluster.call_matcher import ArrivedCall, CallCounter, CallMatcher
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
@@ -102,9 +102,9 @@ class Coordinator:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._places, self._meetings, self._notices = CallCounter(), CallMatcher(), Notices()
-        self._open: dict[object, ArrivedCall] = {}  # by (process, number): calls that were made and not carried out
-        self._met: set[object] = set()  # the keys of calls that processes have been told to carry out
+        self._places, self._meetings, self._notices = RequestCounter(), CallMatcher(), Notices()
+        self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
+        self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
         self._latest: dict[int, str] = {}
         self._waits: dict[int, _Waits] = {}  # by rank
         self._ended: set[int] = set()
@@ -243,7 +243,7 @@ class Coordinator:
         if complete := self._meetings.arrive(arrival):
             self._go(complete)
 
-    def _go(self, arrivals: Sequence[ArrivedCall]) -> None:
+    def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
         agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
         if self._pacer is not None:
             self._pacer.met(agreed, arrivals)
@@ -342,5 +342,5 @@ class Coordinator:
             process.send(words)
 
 
-def _described(arrival: ArrivedCall) -> str:
+def _described(arrival: ArrivedRequest) -> str:
     return f"{arrival.call.describe()} on {group_name(arrival.call)}, call {arrival.instance + 1}"

@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import PrefixStore
 from emu.backend.executor.wire import GlooLinks, GlooWire, reach_store
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.request_work import RequestWork
-from emu.cluster.call_matcher import ArrivedCall
+from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
@@ -35,7 +35,7 @@ from emu.errors import RunError
 _GONE = (EOFError, OSError)
 _COMPARED = 5  # the number of comparisons of clocks
 _ORDERS = ("go", "expected", "due", "slowed", "where")  # the orders of the coordinator while the job runs
-CarryOut = Callable[[Agreement, list[ArrivedCall], GlooWire | None, Callable[[], None]], None]
+CarryOut = Callable[[Agreement, list[ArrivedRequest], GlooWire | None, Callable[[], None]], None]
 
 
 class CoordinatorClient:
@@ -68,7 +68,7 @@ class CoordinatorClient:
         self.sight: Callable[[int], Sight | None] = lambda _: None  # returns the place of a rank
         self._made = 0
         self._numbers: dict[RequestWork, int] = {}  # the numbers of works that the coordinator has not answered
-        self._open: dict[int, ArrivedCall] = {}
+        self._open: dict[int, ArrivedRequest] = {}
         self._paced: dict[int, object] = {}  # the keys of works whose time of answer is not known yet
         self._heard: list[Any] = []  # orders that came before there was a listener
         self._behind_s = 0.0 if tempo is None else self._compare_clocks()
@@ -78,13 +78,13 @@ class CoordinatorClient:
         """The open file to which this process writes when it is ended."""
         return self._last_words.fileno()
 
-    def ask(self, arrival: ArrivedCall, step: int, at_s: float) -> None:
+    def ask(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """Make a request of a rank of this process.
 
         Args:
-            arrival: The call.
+            arrival: The request.
             step: The step of the rank.
-            at_s: The time of the call, by this host's clock.
+            at_s: The time of the request, by this host's clock.
         """
         number = self._made
         self._numbers[arrival.made] = number
@@ -135,10 +135,9 @@ class CoordinatorClient:
         """Follow the coordinator's orders on a thread of its own, until all ranks of the job have ended.
 
         Args:
-            carry_out: A function that carries out a request: it gets the agreed form, the calls, the wire, and a function to
-                call
-                when it is done and before a rank continues.
-            met: The functions to call with what a clock reports, and with the error if the job has failed elsewhere.
+            carry_out: A function that carries out a call: it gets the agreed form, the requests, the wire, and a function to
+                run when it is done and before a rank continues.
+            met: The functions to run with what a clock reports, and with the error if the job has failed elsewhere.
         """
         listener = threading.Thread(target=self._listen, args=(carry_out, met), name="coordinator", daemon=True)
         listener.start()

@@ -22,12 +22,12 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
-from emu.backend.rank.call import Call
 from emu.backend.rank.process_group import BACKEND
+from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
-from emu.cluster.call_matcher import ArrivedCall, CallCounter, CallMatcher
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import Agreement, agree, carry_out
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
@@ -93,7 +93,7 @@ class Threads:
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
-        self._places = CallCounter()
+        self._places = RequestCounter()
         self._meetings = CallMatcher()
         self._ended: set[int] = set()
         self._polls = 0
@@ -199,7 +199,7 @@ class Threads:
         """Where what a rank prints goes, if not to the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
-    def submit(self, call: Call) -> RequestWork:
+    def submit(self, call: RankRequest) -> RequestWork:
         """Start a request of the running rank; perform it if this was the last one missing."""
         self._check_here(call.global_rank)
         asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
@@ -223,7 +223,7 @@ class Threads:
             raise RunError(f"cluster: {who} {what}; let each rank do so on threads of its own")
         take_turn(strand)
 
-    def _submit(self, call: Call, asked_s: float) -> RequestWork:
+    def _submit(self, call: RankRequest, asked_s: float) -> RequestWork:
         rank = call.global_rank
         work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
@@ -248,7 +248,7 @@ class Threads:
     def _carry_out(
         self,
         agreed: Agreement,
-        arrivals: list[ArrivedCall],
+        arrivals: list[ArrivedRequest],
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
@@ -272,7 +272,7 @@ class Threads:
                 del work
                 self._clock.carried(key)
 
-    def _hear(self, agreed: Agreement, arrivals: list[ArrivedCall], wire: GlooWire | None, tell: Callable[[], None]) -> None:
+    def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:

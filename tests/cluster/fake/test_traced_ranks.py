@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from emu.backend.rank.call import Members
 from emu.backend.rank.notes import EventRow, Notes, merge
+from emu.backend.rank.rank_requests import Members
 from emu.cluster.fake.fake_rank import TracedRank
 from emu.cluster.fake.traced_ranks import merged_trace
 from emu.trace.trace import Kind

@@ -34,7 +34,7 @@ REDUCE_OF = {
 
 
 class Members(NamedTuple):
-    """A group as calls name it: its name, its global ranks in group-rank order, and its axis ("world" or "" if none)."""
+    """A group as requests name it: its name, its global ranks in group-rank order, and its axis ("world" or "" if none)."""
 
     name: str
     ranks: tuple[int, ...]
@@ -53,8 +53,8 @@ ANY = -1  # the peer of a receive that takes the first message to come
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Call:
-    """A request of one rank; the members' n-th calls on a group belong together."""
+class RankRequest:
+    """A request of one rank; the members' n-th requests on a group make one call."""
 
     name: str  # the name in messages: that of the operation, or "barrier"
     operation: str  # an operation of `emu.collective.operation`, or "send" or "recv"
@@ -87,7 +87,7 @@ class Call:
         """The caller's rank in the world."""
         return self.group.ranks[self.rank]
 
-    def on(self, group: Members, rank: int, line: SourceLine | None = None, asked_s: float = 0.0) -> "Call":
+    def on(self, group: Members, rank: int, line: SourceLine | None = None, asked_s: float = 0.0) -> "RankRequest":
         """Return the same request as made by `rank` of `group`."""
         return replace(self, group=group, rank=rank, line=line, asked_s=asked_s)
 
@@ -112,82 +112,90 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> Call:
-    """Return a call that reduces tensors in place over all ranks."""
+def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> RankRequest:
+    """Return a request that reduces tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
-    return Call(
+    return RankRequest(
         "all_reduce", "all_reduce", _scaled(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
     )
 
 
-def barrier() -> Call:
-    """Return a call that is an all_reduce of one number, as NCCL's barrier is."""
+def barrier() -> RankRequest:
+    """Return a request that is an all_reduce of one number, as NCCL's barrier is."""
     flat = torch.zeros(1, dtype=torch.float32, device="cpu")
-    return Call("barrier", "all_reduce", flat, flat, _all([1]), [flat])
+    return RankRequest("barrier", "all_reduce", flat, flat, _all([1]), [flat])
 
 
-def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> Call:
-    """Return a call that copies the root's tensors into those of the others."""
+def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> RankRequest:
+    """Return a request that copies the root's tensors into those of the others."""
     flat, copies = _in_place("broadcast", tensors)
     given = flat if rank == root else flat[:0]
-    return Call("broadcast", "broadcast", given, flat, _all([flat.numel()]), list(tensors), copies, root=root)
+    return RankRequest("broadcast", "broadcast", given, flat, _all([flat.numel()]), list(tensors), copies, root=root)
 
 
-def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> Call:
-    """Return a call that reduces tensors into the root's; those of the others keep their values."""
+def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> RankRequest:
+    """Return a request that reduces tensors into the root's; those of the others keep their values."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
-    return Call("reduce", "reduce", _scaled(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root)
+    return RankRequest(
+        "reduce", "reduce", _scaled(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root
+    )
 
 
-def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Call:
-    """Return a call that gathers every rank's `inputs` into `outputs[rank]`."""
+def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> RankRequest:
+    """Return a request that gathers every rank's `inputs` into `outputs[rank]`."""
     counts = [sum(t.numel() for t in of_rank) for of_rank in outputs]
     flat = inputs[0].new_empty(sum(counts))
     result = [t for of_rank in outputs for t in of_rank]
-    return Call("all_gather", "all_gather", _packed("all_gather", inputs), flat, _all(counts), result, _parts(result, flat))
+    return RankRequest(
+        "all_gather", "all_gather", _packed("all_gather", inputs), flat, _all(counts), result, _parts(result, flat)
+    )
 
 
-def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> Call:
-    """Return a call that gathers each of `inputs` of every rank into the output of the same place, rank after rank."""
+def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> RankRequest:
+    """Return a request that gathers each of `inputs` of every rank into the output of the same place, rank after rank."""
     given = _packed("all_gather", inputs)
     counts = _all([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)
-    return Call("all_gather", "all_gather", _without_overlap(given, flat), flat, counts, list(outputs), copies)
+    return RankRequest("all_gather", "all_gather", _without_overlap(given, flat), flat, counts, list(outputs), copies)
 
 
-def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> Call:
-    """Return a call that reduces `inputs[0][r]` of all ranks into the output of rank r."""
+def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> RankRequest:
+    """Return a request that reduces `inputs[0][r]` of all ranks into the output of rank r."""
     given = _scaled(_packed("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
     counts = _all([t.numel() for t in inputs[0]])
     how = _reduce_name(op)
-    return Call("reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how)
+    return RankRequest(
+        "reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how
+    )
 
 
-def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], op: ReduceOp, n: int) -> Call:
-    """Return a call that reduces each of `inputs` and leaves the r-th share of it to rank r."""
+def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], op: ReduceOp, n: int) -> RankRequest:
+    """Return a request that reduces each of `inputs` and leaves the r-th share of it to rank r."""
     for tensor in inputs:
         _check_divides("reduce_scatter", tensor, n)
     given = _packed("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
     given = _scaled(given.reshape(-1), op)
     how, counts = _reduce_name(op), _all([flat.numel()] * n)
-    return Call("reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how)
+    return RankRequest(
+        "reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how
+    )
 
 
-def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> Call:
-    """Return a call that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
+def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -> RankRequest:
+    """Return a request that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
     flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
     known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
     given = _packed("all_to_all", inputs)
-    return Call("all_to_all", "all_to_all", given, flat, known, list(outputs), _parts(outputs, flat))
+    return RankRequest("all_to_all", "all_to_all", given, flat, known, list(outputs), _parts(outputs, flat))
 
 
 def all_to_all_single(
     output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], rank: int, n: int
-) -> Call:
-    """Return a call that cuts `given` along its first dim and exchanges the pieces.
+) -> RankRequest:
+    """Return a request that cuts `given` along its first dim and exchanges the pieces.
 
     Args:
         output: The tensor that receives the pieces.
@@ -200,38 +208,38 @@ def all_to_all_single(
     known = _row_and_column(_elements(given, input_splits, n), _elements(output, output_splits, n), rank)
     flat, copies = _in_place("all_to_all", [output])
     packed = _without_overlap(_packed("all_to_all", [given]), flat)
-    return Call("all_to_all", "all_to_all", packed, flat, known, [output], copies)
+    return RankRequest("all_to_all", "all_to_all", packed, flat, known, [output], copies)
 
 
-def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> Call:
-    """Return a call that gathers every rank's tensor into the root's outputs (empty elsewhere)."""
+def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> RankRequest:
+    """Return a request that gathers every rank's tensor into the root's outputs (empty elsewhere)."""
     given = _packed("gather", [tensor])
     flat = tensor.new_empty(sum(t.numel() for t in outputs))
     known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
-    return Call("gather", "gather", given, flat, known, list(outputs), _parts(outputs, flat), root=root)
+    return RankRequest("gather", "gather", given, flat, known, list(outputs), _parts(outputs, flat), root=root)
 
 
-def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> Call:
-    """Return a call that sends the root's `inputs[r]` (empty elsewhere) to rank r."""
+def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> RankRequest:
+    """Return a request that sends the root's `inputs[r]` (empty elsewhere) to rank r."""
     flat, copies = _in_place("scatter", [output])
     given = _packed("scatter", inputs) if inputs else flat[:0]
     known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
-    return Call("scatter", "scatter", _without_overlap(given, flat), flat, known, [output], copies, root=root)
+    return RankRequest("scatter", "scatter", _without_overlap(given, flat), flat, known, [output], copies, root=root)
 
 
-def send(tensor: Tensor, peer: int, tag: int) -> Call:
-    """Return a call that sends a tensor to group rank `peer`."""
+def send(tensor: Tensor, peer: int, tag: int) -> RankRequest:
+    """Return a request that sends a tensor to group rank `peer`."""
     flat = _packed("send", [tensor])
-    return Call("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
+    return RankRequest("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
 
 
-def receive(tensor: Tensor, peer: int, tag: int) -> Call:
-    """Return a call that receives a tensor from group rank `peer`, or from `ANY`."""
+def receive(tensor: Tensor, peer: int, tag: int) -> RankRequest:
+    """Return a request that receives a tensor from group rank `peer`, or from `ANY`."""
     flat, copies = _in_place("recv", [tensor])
-    return Call("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+    return RankRequest("recv", "recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
 
 
-def check_written(made: Call) -> None:
+def check_written(made: RankRequest) -> None:
     """Check that no two elements of the answer's tensors share memory, as the write of one would overwrite the other.
 
     Raises:
@@ -326,7 +334,7 @@ def _all(counts: Sequence[int]) -> KnownBlocks:
 
 @lru_cache(maxsize=1024)
 def _known(counts: tuple[int, ...]) -> KnownBlocks:
-    """Return the known blocks; all calls with equal counts share one object, so that comparisons are quick."""
+    """Return the known blocks; all requests with equal counts share one object, so that comparisons are quick."""
     known = KnownBlocks(np.arange(len(counts)), np.asarray(counts, np.int64))
     for column in known:
         column.setflags(write=False)
