@@ -101,7 +101,7 @@ class CallMatcher:
         told = [*others[:_OTHERS], *asked, *others[_OTHERS:]]
         who = "threads of ranks" if others else "ranks"
         more = [f"{len(told) - _LISTED} more {who} wait"] if len(told) > _LISTED else []
-        gone = [f"rank {_listed(sorted(ended))} has ended"] if ended else []
+        gone = [f"rank {_rank_list(sorted(ended))} has ended"] if ended else []
         return "; ".join(told[:_LISTED] + more + gone)
 
 
@@ -134,10 +134,10 @@ def _wait(rank: int, arrival: ArrivedRequest, meeting: _OpenCollective | None) -
         missing = f"the {side} of {peer} (tag {call.tag})"
     else:
         absent = [r for i, r in enumerate(call.group.ranks) if i not in meeting.arrived]
-        missing = f"rank {_listed(absent)}"
+        missing = f"rank {_rank_list(absent)}"
     return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _rank_list(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     return shown if len(ranks) <= 8 else f"{shown} and {len(ranks) - 8} more"

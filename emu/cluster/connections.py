@@ -27,7 +27,7 @@ def guard_connections() -> Iterator[None]:
                 changes.enter_context(replace_attribute(found, "init_rpc", _init_rpc))
             else:
                 saver = found._AsyncCheckpointProcess
-                changes.enter_context(replace_attribute(saver, "__init__", _telling(saver.__init__)))
+                changes.enter_context(replace_attribute(saver, "__init__", _with_notice(saver.__init__)))
 
         for module in (_RPC, _CHECKPOINT):
             if module in sys.modules:
@@ -43,7 +43,7 @@ def _init_rpc(*_: object, **__: object) -> NoReturn:
     )
 
 
-def _telling(start: Callable[..., None]) -> Callable[..., None]:
+def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
     """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
 
     def started(saver: Any, *args: Any, **kwargs: Any) -> None:

@@ -93,12 +93,12 @@ def read_source(script: str | Path, *, module: bool = False) -> ScriptSource:
         InputError: there is no such script, or it is not Python.
     """
     if module:
-        name, file = _found(str(script))
-        return _checked(ScriptSource(file, _read(file), Path.cwd(), name))
+        name, file = _module_file(str(script))
+        return _check_python(ScriptSource(file, _read(file), Path.cwd(), name))
     if str(script) == "-":
-        return _checked(ScriptSource(Path(STDIN), sys.stdin.buffer.read(), Path.cwd()))
+        return _check_python(ScriptSource(Path(STDIN), sys.stdin.buffer.read(), Path.cwd()))
     file = Path(script).resolve()
-    return _checked(ScriptSource(file, _read(file), file.parent))
+    return _check_python(ScriptSource(file, _read(file), file.parent))
 
 
 def _read(file: Path) -> bytes:
@@ -108,7 +108,7 @@ def _read(file: Path) -> bytes:
         raise InputError(f"run: cannot read script {str(file)!r}: {error.strerror}") from None
 
 
-def _checked(source: ScriptSource) -> ScriptSource:
+def _check_python(source: ScriptSource) -> ScriptSource:
     try:
         compile(source.text, str(source.file), "exec")
     except (SyntaxError, ValueError) as error:
@@ -117,7 +117,7 @@ def _checked(source: ScriptSource) -> ScriptSource:
     return source
 
 
-def _found(name: str) -> tuple[str, Path]:
+def _module_file(name: str) -> tuple[str, Path]:
     """Return the name and the file of the module that `python -m` would run; for a package, that is its `__main__`."""
     spec = _spec(name)
     if spec is not None and spec.submodule_search_locations is not None:

@@ -13,7 +13,7 @@ from emu.cluster.threads.once import Replacement
 from emu.errors import RunError
 
 
-class _Ended:
+class _EndedProcesses:
     """The processes of a spawn, all of which have ended, as this rank's own has."""
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
@@ -58,6 +58,6 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
                     fn(rank, *args)
             finally:
                 del on_thread.spawned
-        return None if join else _Ended()
+        return None if join else _EndedProcesses()
 
     yield processes, "spawn", spawn

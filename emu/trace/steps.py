@@ -49,7 +49,7 @@ def _work(events: Events, steps: int) -> Iterator[str]:
     """Yield, for each step, a digest of the work of a role in it."""
     rows = np.flatnonzero(events.kind != Kind.MARK)
     rows = rows[np.argsort(events.step[rows], kind="stable")]
-    words = [_numbered(events.name), _numbered(events.dtype)]
+    words = [_word_numbers(events.name), _word_numbers(events.dtype)]
     columns = [*words, *(getattr(events, name) for name in _WORK), np.diff(events.split_start)]
     ends = np.searchsorted(events.step[rows], np.arange(1, steps + 2))
     for low, high in pairwise(ends):
@@ -58,7 +58,7 @@ def _work(events: Events, steps: int) -> Iterator[str]:
         yield digest((*(c[own] for c in columns), *splits))
 
 
-def _numbered(words: tuple[str, ...]) -> I64:
+def _word_numbers(words: tuple[str, ...]) -> I64:
     """Return a number for each word; equal words have equal numbers."""
     number = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words], dtype=np.int64)

@@ -75,7 +75,7 @@ class Actors:
             EOFError: the other end of the pipe is closed.
         """
         try:
-            self._actors += self._started(n - len(self._actors))
+            self._actors += self._start_actors(n - len(self._actors))
         except NoRoomError as error:
             return [ActorResult(0, "refused", b"", str(error))]
         sent = ray.put(job)
@@ -93,7 +93,7 @@ class Actors:
             self.kill()
         return answers
 
-    def _started(self, n: int) -> list[Any]:
+    def _start_actors(self, n: int) -> list[Any]:
         kind: Any = ray.remote(RankActor)
         if n <= 0:
             return []

@@ -120,7 +120,7 @@ class RayCluster:
             brought = partial(_bring, own, program) if own else program
             tempo = None if self.pace is None else self.pace.tempo
             job = JobProcess(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
-            answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
+            answers = self._process.ask(len(processes), _pickle(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
         self._keep_log = False  # the log of a process that died before is of no interest
@@ -171,7 +171,7 @@ def _modules_of(program: object) -> list[str]:
     return [getattr(program, "__module__", "")] if callable(program) else []
 
 
-def _pickled(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes:
+def _pickle(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes:
     """Return a job as bytes; code of the catalogue and of the program goes by value, as other folders may use its names."""
     homes = [sys.modules[name] for name in _modules_of(program) if name in sys.modules]
     names = ["launch", *_catalogue()]

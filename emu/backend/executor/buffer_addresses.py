@@ -31,11 +31,13 @@ def buffer_addresses(
         else:
             memories[region] = every[0]
     in_place = tuple(r for r, given in inputs.items() if given.numel() and given.data_ptr() == outputs[r].data_ptr())
-    return _where(n_participants, tuple(inputs), tuple(steps), in_place), memories
+    return _address_table(n_participants, tuple(inputs), tuple(steps), in_place), memories
 
 
 @lru_cache(maxsize=1024)
-def _where(n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None, ...], in_place: tuple[int, ...]) -> I64:
+def _address_table(
+    n_participants: int, ranks: tuple[int, ...], steps: tuple[int | None, ...], in_place: tuple[int, ...]
+) -> I64:
     """Return [regions, P] the addresses; where buffers do not lie at a constant stride, each has a memory of its own."""
     where = np.tile(np.arange(REGIONS)[:, None] * MEMORY, n_participants)
     n_memories = REGIONS

@@ -41,7 +41,7 @@ def run_program(program: CompiledProgram, memories: Sequence[Tensor], reduce: st
     coming, leaving = _receive(program.rounds[:1], memories, wire), list[Pending]()
     for each, after in zip(program.rounds, following, strict=True):
         awaited = [*coming, *leaving]
-        leaving = [] if wire is None else [wire.send(t.here, t.peer, t.channel, _packed(t, memories)) for t in each.sends]
+        leaving = [] if wire is None else [wire.send(t.here, t.peer, t.channel, _message_data(t, memories)) for t in each.sends]
         coming = _receive((after,), memories, wire)
         if each.overwrites:
             awaited, leaving = [*awaited, *leaving], []
@@ -81,6 +81,6 @@ def _stretch(memories: Sequence[Tensor], memory: int, at: int, count: int) -> Te
     return _view(memories, StridedRange(memory, at, (1,)), (count,))
 
 
-def _packed(transfer: WireMessage, memories: Sequence[Tensor]) -> Tensor:
+def _message_data(transfer: WireMessage, memories: Sequence[Tensor]) -> Tensor:
     pieces = [_stretch(memories, *piece) for piece in transfer.pieces]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

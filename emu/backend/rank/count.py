@@ -161,10 +161,10 @@ def _fake_mode() -> bool:
     return _mode(_FAKE) is not None
 
 
-_Seen = tuple[torch.dtype, int, int]  # dtype, bytes, and address of the storage (0: none) of a tensor
+_TensorEntry = tuple[torch.dtype, int, int]  # dtype, bytes, and address of the storage (0: none) of a tensor
 
 
-def _seen(tensor: Tensor) -> _Seen:
+def _tensor_entry(tensor: Tensor) -> _TensorEntry:
     """Return the dtype, the bytes and the address of the storage of an operator's input or output."""
     if tensor.layout != _STRIDED:
         return tensor.dtype, tensor.numel() * tensor.itemsize, 0
@@ -247,19 +247,19 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        read: list[tuple[str, _Seen]] = []
+        read: list[tuple[str, _TensorEntry]] = []
         for name, value in (*zip(kind.order, args, strict=False), *kwargs.items()):
             if isinstance(value, Tensor):
-                read.append((name, _seen(value)))
+                read.append((name, _tensor_entry(value)))
             elif isinstance(value, _HOLD_TENSORS):
-                read += [(name, _seen(t)) for t in tensors_in(value)]
+                read += [(name, _tensor_entry(t)) for t in tensors_in(value)]
         known = {storage for _, (_, _, storage) in read}
-        results = [_seen(t) for t in made]
+        results = [_tensor_entry(t) for t in made]
         fresh = results[:1] if kind.fills else [each for each in results if not each[2] or each[2] not in known]
         if made and not fresh and not kind.writes:
             return  # a view that the schema does not call one
         traffic = [(dtype, size) for dtype, size, _ in fresh]
-        looked_up = _looked_up(kind, _named(kind, args, kwargs), fresh) if kind.looked_up else 0
+        looked_up = _looked_up(kind, _by_name(kind, args, kwargs), fresh) if kind.looked_up else 0
         for name, (dtype, size, _) in read:
             moved = dtype, (min(size, looked_up) if name == kind.looked_up else size)
             if name not in kind.unread:
@@ -267,7 +267,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in kind.writes:
                 traffic.append(moved)
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
-        shape = shape_of(kind.packet, _named(kind, args, kwargs)) if flops else MOVES
+        shape = shape_of(kind.packet, _by_name(kind, args, kwargs)) if flops else MOVES
         self._sink(_operator(kind, traffic, [*results, *(each for _, each in read)], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
@@ -279,20 +279,20 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.memory.hold(tensor.untyped_storage())
 
 
-def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) -> int:
+def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEntry]) -> int:
     """Return the bytes of the looked-up argument that are read or written."""
     if kind.elements is None:
         return sum(size for _, size, _ in fresh)
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
-def _named(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by name."""
     return {**dict(zip(kind.order, args, strict=False)), **kwargs}
 
 
 def _operator(
-    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[_Seen], flops: int, shape: Shape
+    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[_TensorEntry], flops: int, shape: Shape
 ) -> Operator:
     dtype = _main_dtype(seen)
     moved = of_dtype = 0
@@ -303,7 +303,7 @@ def _operator(
     return Operator(kind.name, product_dtype(dtype, kind.name, shape), flops, moved, of_dtype // dtype.itemsize, shape)
 
 
-def _main_dtype(seen: Sequence[_Seen]) -> torch.dtype:
+def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
     """Return the first floating-point dtype, or the first dtype if there is none."""
     for dtype, _, _ in seen:
         if dtype.is_floating_point:

@@ -66,7 +66,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return hash(self._known_as)
 
     @property
-    def _own(self) -> "EmuProcessGroup | None":
+    def _own_group(self) -> "EmuProcessGroup | None":
         """The caller's own group of this name and these members, or None."""
         try:
             found = _resolve_process_group(self._known_as[0])
@@ -77,17 +77,17 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     @property
     def _rank(self) -> int:
         """The caller's rank in the group."""
-        return int((self._own or self)._place)
+        return int((self._own_group or self)._place)
 
     @property
     def members(self) -> Members:
         """The group as requests name it; its axis is the mesh's dim, if it belongs to one."""
         if self._named is None or self._named[0] != self.axis:  # every request needs it
-            self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._described)
+            self._named = self.axis, Members(self.group_name, self._ranks, self.axis or self._axis_name)
         return self._named[1]
 
     @property
-    def _described(self) -> str:
+    def _axis_name(self) -> str:
         """The axis in PyTorch's description of the group; "" if it has none."""
         described = str(self.group_desc)
         if described == "default_pg":
@@ -119,7 +119,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         Raises:
             RunError: the caller has no such group.
         """
-        own = self._own
+        own = self._own_group
         if own is None:
             name, ranks = self._known_as
             raise RunError(
@@ -133,11 +133,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> RequestWork | CoalescedWork:
         """Start to reduce in place over all ranks; a sparse tensor is summed."""
         if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
-            return self._summed(tensors[0], _op(opts))
+            return self._sum_sparse(tensors[0], _op(opts))
         return self._submit(rank_requests.all_reduce, tensors, _op(opts))
 
-    def _summed(self, tensor: Tensor, op: Any) -> CoalescedWork:
-        several = (self._own or self)._coalesced is not None
+    def _sum_sparse(self, tensor: Tensor, op: Any) -> CoalescedWork:
+        several = (self._own_group or self)._coalesced is not None
         try:
             if op != dist.ReduceOp.SUM or several:
                 got = "several at once" if several else rank_requests.REDUCE_OF.get(getattr(op, "op", op), str(op))
@@ -244,13 +244,13 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error, as all ranks of a job are known from the start."""
-        raise _not_emulated("merge_remote_group", "take new_group")
+        raise _unsupported("merge_remote_group", "take new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
-        (self._own or self)._coalesced = []
+        (self._own_group or self)._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> CoalescedWork:
-        own = self._own or self
+        own = self._own_group or self
         works, own._coalesced = own._coalesced or [], None
         return CoalescedWork(works)
 
@@ -298,5 +298,5 @@ def _op(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
 
-def _not_emulated(what: str, mend: str) -> NotImplementedError:
+def _unsupported(what: str, mend: str) -> NotImplementedError:
     return NotImplementedError(f"emu: {what} is not emulated; {mend}")

@@ -76,11 +76,11 @@ def _no_formula(name: str) -> Callable[..., int]:
 def shape_of(packet: object, named: Mapping[str, Any]) -> Shape:
     """Return the shape of an operator that has FLOPs; unknown sizes, such as those of a convolution, are 0."""
     if "query" in named and "key" in named:
-        return _attention(named)
+        return _attention_shape(named)
     if packet == aten._grouped_mm:
-        return _grouped(named["self"], named["mat2"], named["offs"])
+        return _grouped_shape(named["self"], named["mat2"], named["offs"])
     if packet in _PRODUCTS:
-        return _product(*_last_two(named.values()))
+        return _product_shape(*_last_two(named.values()))
     return Shape(Kernel.PRODUCT)
 
 
@@ -90,12 +90,12 @@ def _last_two(values: Iterable[object]) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-def _product(a: Tensor, b: Tensor) -> Shape:
+def _product_shape(a: Tensor, b: Tensor) -> Shape:
     batch, rows = (a.size(0) if a.dim() > 2 else 1), (a.size(-2) if a.dim() > 1 else 1)
     return Shape(Kernel.PRODUCT, batch, rows, b.size(-1) if b.dim() > 1 else 1, a.size(-1))
 
 
-def _grouped(a: Tensor, b: Tensor, ends: Tensor) -> Shape:
+def _grouped_shape(a: Tensor, b: Tensor, ends: Tensor) -> Shape:
     """Return the shape of a grouped product: rows by groups times a matrix each, or two factors cut along their common dim."""
     groups = ends.numel()
     if b.dim() > a.dim():
@@ -103,7 +103,7 @@ def _grouped(a: Tensor, b: Tensor, ends: Tensor) -> Shape:
     return Shape(Kernel.PRODUCT, groups, a.size(0), b.size(-1), a.size(-1) // groups)
 
 
-def _attention(named: Mapping[str, Any]) -> Shape:
+def _attention_shape(named: Mapping[str, Any]) -> Shape:
     query, key = named["query"], named["key"]
     heads = query.shape[:-2].numel()
     kernel = Kernel.CAUSAL if named.get("is_causal") else Kernel.ATTENTION

@@ -116,7 +116,7 @@ def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> RankRequest:
     """Return a request that reduces tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
     return RankRequest(
-        "all_reduce", "all_reduce", _scaled(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
+        "all_reduce", "all_reduce", _scale(flat, op), flat, _all([flat.numel()]), list(tensors), copies, _reduce_name(op)
     )
 
 
@@ -138,7 +138,7 @@ def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> Ran
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
     return RankRequest(
-        "reduce", "reduce", _scaled(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root
+        "reduce", "reduce", _scale(flat, op), made, _all([flat.numel()]), list(tensors), back, _reduce_name(op), root
     )
 
 
@@ -148,13 +148,13 @@ def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) ->
     flat = inputs[0].new_empty(sum(counts))
     result = [t for of_rank in outputs for t in of_rank]
     return RankRequest(
-        "all_gather", "all_gather", _packed("all_gather", inputs), flat, _all(counts), result, _parts(result, flat)
+        "all_gather", "all_gather", _pack("all_gather", inputs), flat, _all(counts), result, _parts(result, flat)
     )
 
 
 def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> RankRequest:
     """Return a request that gathers each of `inputs` of every rank into the output of the same place, rank after rank."""
-    given = _packed("all_gather", inputs)
+    given = _pack("all_gather", inputs)
     counts = _all([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)
     return RankRequest("all_gather", "all_gather", _without_overlap(given, flat), flat, counts, list(outputs), copies)
@@ -162,7 +162,7 @@ def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: in
 
 def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], op: ReduceOp) -> RankRequest:
     """Return a request that reduces `inputs[0][r]` of all ranks into the output of rank r."""
-    given = _scaled(_packed("reduce_scatter", inputs[0]), op)
+    given = _scale(_pack("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
     counts = _all([t.numel() for t in inputs[0]])
     how = _reduce_name(op)
@@ -175,9 +175,9 @@ def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], o
     """Return a request that reduces each of `inputs` and leaves the r-th share of it to rank r."""
     for tensor in inputs:
         _check_divides("reduce_scatter", tensor, n)
-    given = _packed("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
+    given = _pack("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
-    given = _scaled(given.reshape(-1), op)
+    given = _scale(given.reshape(-1), op)
     how, counts = _reduce_name(op), _all([flat.numel()] * n)
     return RankRequest(
         "reduce_scatter", "reduce_scatter", _without_overlap(given, flat), flat, counts, list(outputs), copies, how
@@ -188,7 +188,7 @@ def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -
     """Return a request that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
     flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
     known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
-    given = _packed("all_to_all", inputs)
+    given = _pack("all_to_all", inputs)
     return RankRequest("all_to_all", "all_to_all", given, flat, known, list(outputs), _parts(outputs, flat))
 
 
@@ -207,13 +207,13 @@ def all_to_all_single(
     """
     known = _row_and_column(_elements(given, input_splits, n), _elements(output, output_splits, n), rank)
     flat, copies = _in_place("all_to_all", [output])
-    packed = _without_overlap(_packed("all_to_all", [given]), flat)
+    packed = _without_overlap(_pack("all_to_all", [given]), flat)
     return RankRequest("all_to_all", "all_to_all", packed, flat, known, [output], copies)
 
 
 def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> RankRequest:
     """Return a request that gathers every rank's tensor into the root's outputs (empty elsewhere)."""
-    given = _packed("gather", [tensor])
+    given = _pack("gather", [tensor])
     flat = tensor.new_empty(sum(t.numel() for t in outputs))
     known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
     return RankRequest("gather", "gather", given, flat, known, list(outputs), _parts(outputs, flat), root=root)
@@ -222,14 +222,14 @@ def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> R
 def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> RankRequest:
     """Return a request that sends the root's `inputs[r]` (empty elsewhere) to rank r."""
     flat, copies = _in_place("scatter", [output])
-    given = _packed("scatter", inputs) if inputs else flat[:0]
+    given = _pack("scatter", inputs) if inputs else flat[:0]
     known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
     return RankRequest("scatter", "scatter", _without_overlap(given, flat), flat, known, [output], copies, root=root)
 
 
 def send(tensor: Tensor, peer: int, tag: int) -> RankRequest:
     """Return a request that sends a tensor to group rank `peer`."""
-    flat = _packed("send", [tensor])
+    flat = _pack("send", [tensor])
     return RankRequest("send", "send", flat, flat[:0], _all([flat.numel()]), [], root=peer, tag=tag)
 
 
@@ -267,7 +267,7 @@ def _reduce_name(op: Any) -> str:
     return REDUCE_OF[kind]
 
 
-def _scaled(given: Tensor, op: Any) -> Tensor:
+def _scale(given: Tensor, op: Any) -> Tensor:
     """Return the input times the rank's own factor, if the reduce operation has one."""
     if getattr(op, "op", op) != ReduceOp.PREMUL_SUM:
         return given
@@ -285,7 +285,7 @@ def _check(where: str, tensors: Sequence[Tensor]) -> None:
             raise must_be(where, "tensors", "dense and on the CPU", kind, "emulated NPUs compute on the CPU")
 
 
-def _packed(where: str, tensors: Sequence[Tensor]) -> Tensor:
+def _pack(where: str, tensors: Sequence[Tensor]) -> Tensor:
     """Return all elements of the tensors, one after another; a view if there is one contiguous tensor."""
     _check(where, tensors)
     flat = [t.data.contiguous().view(-1) for t in tensors]
@@ -294,7 +294,7 @@ def _packed(where: str, tensors: Sequence[Tensor]) -> Tensor:
 
 def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """Return the packed tensors, and the copies that bring written values back into the tensors."""
-    flat = _packed(where, tensors)
+    flat = _pack(where, tensors)
     if len(tensors) == 1 and tensors[0].is_contiguous():
         return flat, ()
     return flat, _parts(tensors, flat)
@@ -329,11 +329,11 @@ def _without_overlap(given: Tensor, output: Tensor) -> Tensor:
 
 
 def _all(counts: Sequence[int]) -> KnownBlocks:
-    return _known(tuple(counts))
+    return _known_blocks(tuple(counts))
 
 
 @lru_cache(maxsize=1024)
-def _known(counts: tuple[int, ...]) -> KnownBlocks:
+def _known_blocks(counts: tuple[int, ...]) -> KnownBlocks:
     """Return the known blocks; all requests with equal counts share one object, so that comparisons are quick."""
     known = KnownBlocks(np.arange(len(counts)), np.asarray(counts, np.int64))
     for column in known:

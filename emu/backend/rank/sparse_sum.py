@@ -68,10 +68,10 @@ def sum_sparse(tensor: Tensor, n: int, gather: Gather) -> SparseSumWork:
         places = [indices.new_empty(given.sparse_dim(), count) for count in counts]
         shares = [values.new_empty(count, *values.shape[1:]) for count in counts]
     works = [gather([places], [indices]), gather([shares], [values])]
-    return SparseSumWork(works, lambda: _added(tensor, places, shares))
+    return SparseSumWork(works, lambda: _add_entries(tensor, places, shares))
 
 
-def _added(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> Tensor:
+def _add_entries(tensor: Tensor, places: list[Tensor], shares: list[Tensor]) -> Tensor:
     """Return the tensor, after writing into it the entries of all ranks, one rank after another."""
     with pause_counting(), torch.no_grad():
         held = [

@@ -71,7 +71,7 @@ class CachedFakeMode(FakeTensorMode):
         except (_NotPlainError, TypeError):  # TypeError: an argument without a hash
             return self.dispatch(func, types, args, kwargs)
         if known is not None:
-            return self._again(known, given)
+            return self._make_again(known, given)
         out = self.dispatch(func, types, args, kwargs)
         if key not in _KNOWN:
             self._remember(func, args, kwargs, key, given, out)
@@ -81,7 +81,7 @@ class CachedFakeMode(FakeTensorMode):
         """Return the cache key of an operator and its inputs; the tensors among the inputs are added to `given`."""
         asked = [self._key_of(value, given) for value in args]
         named = [(name, self._key_of(value, given)) for name, value in kwargs.items()]
-        shared = _sharing(given) if len(given) > 1 else ()
+        shared = _shared_storage(given) if len(given) > 1 else ()
         return func, *asked, *named, shared, torch.get_default_dtype(), torch.is_inference_mode_enabled()
 
     def _key_of(self, value: Any, given: list[FakeTensor]) -> object:
@@ -107,7 +107,7 @@ class CachedFakeMode(FakeTensorMode):
         except _NotPlainError:
             _KNOWN[key] = None
 
-    def _again(self, known: Any, given: Sequence[FakeTensor]) -> Any:
+    def _make_again(self, known: Any, given: Sequence[FakeTensor]) -> Any:
         kind, several = known
         made = [
             self._make(each, given) if type(each) is _TensorForm else each if each is None else given[each] for each in several
@@ -145,7 +145,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
     """
     kind = type(out) if type(out) in (list, tuple) else None
     several: list[Any] = [out] if kind is None else [*out]  # type: ignore[misc]
-    forms = [each if each is None else _described(each, given, mode) for each in several]
+    forms = [each if each is None else _form_of(each, given, mode) for each in several]
     fresh = [
         t.untyped_storage()._cdata
         for t, of in zip(several, forms, strict=True)
@@ -156,7 +156,7 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
     return kind, forms
 
 
-def _described(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
+def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
     """Return the number of the input that the result is, or a description of it."""
     if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
         raise _NotPlainError
@@ -171,7 +171,7 @@ def _described(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -
     return _TensorForm(lies_in, tuple(out.shape), out.stride(), int(out.storage_offset()), out.dtype, out.device)
 
 
-def _sharing(given: Sequence[FakeTensor]) -> tuple[int, ...]:
+def _shared_storage(given: Sequence[FakeTensor]) -> tuple[int, ...]:
     """Return, for each tensor, the first tensor that lies in the same storage."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(tensor.untyped_storage()._cdata, i) for i, tensor in enumerate(given)])

@@ -94,10 +94,10 @@ class FakeRanks:
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (isolated(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.watched())
+        contexts = (isolated(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
         with ExitStack() as stack:
-            stack.enter_context(_as_rank(self._rank, self._own))
-            for context in (*contexts, _until_repeated(self._recorder), use_fake_tensors(self._numbers)):
+            stack.enter_context(_rank_context(self._rank, self._own))
+            for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
                 stack.enter_context(context)
             stack.enter_context(self._recording.on(0))
             left = _run(self._rank, program)
@@ -119,7 +119,7 @@ class FakeRanks:
 
 
 @contextmanager
-def _as_rank(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
+def _rank_context(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
     """Set all state that a process has once to that of a starting rank, and restore it at the end."""
     attributes, library = library_state()
     with attributes.watched():
@@ -176,7 +176,7 @@ def _refuse(error: Exception) -> NoReturn:
 
 
 @contextmanager
-def _until_repeated(recorder: Recorder) -> Iterator[None]:
+def _repetition_watch(recorder: Recorder) -> Iterator[None]:
     """End the program with the first step that makes the same requests as the step before."""
     asked: list[object] = []
 
@@ -209,7 +209,7 @@ class _MeshesAndGroups:
         return np.array(layer, np.int64)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Record the meshes and groups that are made while the context lasts."""
         new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
 

@@ -57,22 +57,22 @@ def trace_loaded_script(
 ) -> tuple[Trace, int]:
     """Trace a step of a script that was read before, as `trace_script` does."""
     _check(roles, n_ranks)
-    see, ends = partial(_seen, script, n_ranks), roles or (0, n_ranks - 1)
-    seen = _first(see, min(ends), max(ends))
-    while not _left(seen) and (missing := _missing(seen, n_ranks, roles)):
+    see, ends = partial(_trace_rank, script, n_ranks), roles or (0, n_ranks - 1)
+    seen = _trace_ends(see, min(ends), max(ends))
+    while not _exit_of(seen) and (missing := _missing_ranks(seen, n_ranks, roles)):
         tell(_traced_text(seen, missing))
         with _processes(missing) as others:
             seen += others(see, missing)
     traced = ",".join(str(rank) for rank in sorted(one.rank for one in seen))
     trace = merged_trace(seen, representatives(dims_of(seen, n_ranks), seen), (*script.meta, ("traced ranks", traced)))
-    return trace, exit_code(left) if (left := _left(seen)) else 0
+    return trace, exit_code(left) if (left := _exit_of(seen)) else 0
 
 
-def _left(seen: Sequence[TracedRank]) -> RankExit | None:
+def _exit_of(seen: Sequence[TracedRank]) -> RankExit | None:
     return next((one.left for one in seen if one.left is not None), None)
 
 
-def _seen(script: Script, n_ranks: int, rank: int) -> TracedRank:
+def _trace_rank(script: Script, n_ranks: int, rank: int) -> TracedRank:
     """Return the events of one rank."""
     made: list[FakeRanks] = []
 
@@ -94,7 +94,7 @@ def _check(roles: Sequence[int], n_ranks: int) -> None:
             raise must_be("run", "--roles", f"ranks of 0..{n_ranks - 1}", rank)
 
 
-def _missing(seen: Sequence[TracedRank], n_ranks: int, roles: Sequence[int]) -> list[int]:
+def _missing_ranks(seen: Sequence[TracedRank], n_ranks: int, roles: Sequence[int]) -> list[int]:
     """Return the ranks that are still to be traced."""
     wanted = set(roles) or ranks_to_trace(dims_of(seen, n_ranks), seen)
     return sorted(wanted - {one.rank for one in seen})
@@ -105,7 +105,7 @@ def _traced_text(seen: Sequence[TracedRank], missing: Sequence[int]) -> str:
     return f"{len(ranks)} ranks are traced: {', '.join(map(str, ranks))}"
 
 
-def _first(see: Callable[[int], TracedRank], here: int, other: int) -> list[TracedRank]:
+def _trace_ends(see: Callable[[int], TracedRank], here: int, other: int) -> list[TracedRank]:
     """Return the two ranks that are always traced; processes forked later inherit what PyTorch has computed here."""
     if other == here:
         return [see(here)]

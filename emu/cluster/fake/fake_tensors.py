@@ -128,7 +128,7 @@ def use_fake_tensors(numbers: KnownNumbers) -> Iterator[None]:
     with ExitStack() as changes:
         for where, name, value in _replacements():
             changes.enter_context(replace_attribute(where, name, value))
-        for mode in (numbers.fake, numbers, numbers.items.answered()):
+        for mode in (numbers.fake, numbers, numbers.items.replacements()):
             changes.enter_context(mode)
         yield
 

@@ -24,13 +24,13 @@ class UnknownNumber:
     def __repr__(self) -> str:
         return "?"
 
-    def _again(self, *others: object) -> "UnknownNumber":
+    def _propagate(self, *others: object) -> "UnknownNumber":
         if any(isinstance(other, torch.Tensor) for other in others):
             raise UnknownError("a number of it")
         return self
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _again
-    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = __round__ = _again
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _propagate
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = __round__ = _propagate
 
     def _refuse(self, *others: object) -> NoReturn:
         raise UnknownError("a number of it")
@@ -51,7 +51,7 @@ class ItemAnswers:
         return float("nan") if self._asking else None
 
     @contextmanager
-    def answered(self) -> Iterator[None]:
+    def replacements(self) -> Iterator[None]:
         """Replace `item` and `numpy` of tensors while the context lasts."""
         original: Callable[[torch.Tensor], Any] = torch.Tensor.item
 

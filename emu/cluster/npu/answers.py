@@ -50,12 +50,12 @@ _UNKNOWN = (
 
 def cuda_answers(node: Node) -> Table:
     """Return the answers of `torch.cuda`."""
-    return {**_both(node), **_devices(node), **_random(node), **_nothing(), **_types(torch.cuda, torch)}
+    return {**_common_answers(node), **_devices(node), **_random(node), **_no_effects(), **_types(torch.cuda, torch)}
 
 
 def accelerator_answers(node: Node) -> Table:
     """Return the answers of `torch.accelerator`."""
-    return {**_both(node), **_accelerator(node)}
+    return {**_common_answers(node), **_accelerator(node)}
 
 
 def sparse_types() -> Table:
@@ -87,7 +87,7 @@ class _CurrentDevice(AbstractContextManager[None]):
         self._node.current = self._before
 
 
-def _both(node: Node) -> Table:
+def _common_answers(node: Node) -> Table:
     """Return the answers that both modules have under the same names."""
 
     def set_device(device: Any) -> None:
@@ -178,7 +178,7 @@ def _random(node: Node) -> Table:
     }
 
 
-def _nothing() -> Table:
+def _no_effects() -> Table:
     """Return the functions of a device that change nothing here."""
     names = (
         "init",
@@ -197,7 +197,7 @@ def _types(module: Any, of_cpu: Any) -> Table:
     return {name: getattr(of_cpu, name) for name in found if hasattr(of_cpu, name)}
 
 
-def _here() -> Memory:
+def _live_memory() -> Memory:
     return current_memory() or Memory()
 
 
@@ -208,7 +208,7 @@ def _free(node: Node) -> Any:
         total = node.npu.memory_bytes
         if not total:
             raise RunError(f"cuda: the memory of {node.npu.name} is not known; take a device whose file has the key `memory`")
-        return max(0, total - _here().live_bytes), total
+        return max(0, total - _live_memory().live_bytes), total
 
     return free
 
@@ -217,7 +217,7 @@ def _figures(node: Node) -> Table:
     """Return the answers about memory: the bytes of the rank's tensors now, and at the peak since the last reset."""
 
     def stats(*_: object) -> dict[str, int]:
-        memory = _here()
+        memory = _live_memory()
         kinds = ("active", "allocated", "requested", "reserved")
         both = {"current": memory.live_bytes, "peak": memory.peak_since_bytes}
         figures = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
@@ -234,12 +234,12 @@ def _figures(node: Node) -> Table:
         return found
 
     def summary(*_: object, **__: object) -> str:
-        return f"{node.npu.name}: {_here().live_bytes} bytes allocated, {_here().peak_since_bytes} at most"
+        return f"{node.npu.name}: {_live_memory().live_bytes} bytes allocated, {_live_memory().peak_since_bytes} at most"
 
     now, most, anew = (
-        (lambda *_, **__: _here().live_bytes),
-        (lambda *_, **__: _here().peak_since_bytes),
-        (lambda *_, **__: _here().restart()),
+        (lambda *_, **__: _live_memory().live_bytes),
+        (lambda *_, **__: _live_memory().peak_since_bytes),
+        (lambda *_, **__: _live_memory().restart()),
     )
     return {
         "memory_allocated": now,

@@ -20,9 +20,9 @@ def cuda_replacements(node: Node) -> Iterator[Replacement]:
         *cuda_modules(),
     ):
         for word in exported_names(module):
-            replacement = table.get(word, _refused(f"{name}.{word}", getattr(module, word)))
+            replacement = table.get(word, _refusal_of(f"{name}.{word}", getattr(module, word)))
             if replacement is not None:
-                yield from _everywhere(module, word, replacement)
+                yield from _replacements_of(module, word, replacement)
     for word in ("_lazy_init", "_lazy_call"):
         yield torch.cuda, word, lambda *_, **__: None
     yield from module_replacements()
@@ -38,7 +38,7 @@ def exported_names(module: Any) -> Sequence[str]:
     return [name for name, each in made.items() if str(each.__module__).startswith("torch.")]
 
 
-def _everywhere(module: Any, word: str, replacement: Any) -> Iterator[Replacement]:
+def _replacements_of(module: Any, word: str, replacement: Any) -> Iterator[Replacement]:
     """Yield the replacement of a name in a module, and in the submodule that defines it."""
     original = getattr(module, word)
     parts_of = [each for each in vars(module).values() if isinstance(each, type(torch)) and vars(each).get(word) is original]
@@ -56,7 +56,7 @@ def _wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _refused(name: str, original: Any) -> Any:
+def _refusal_of(name: str, original: Any) -> Any:
     """Return the replacement of a name that has no meaning here, or None if the name keeps its value."""
     if not callable(original) or original in _UNCHANGED:
         return None

@@ -47,7 +47,7 @@ def module_replacements() -> Iterator[Replacement]:
         yield where, word, refusal(f"{where.__name__}.{word}")
     backend = torch.backends.cuda
     yield backend, "is_built", lambda: True
-    yield backend, "cufft_plan_cache", _Refused("torch.backends.cuda.cufft_plan_cache")
+    yield backend, "cufft_plan_cache", _RefusedValue("torch.backends.cuda.cufft_plan_cache")
     for word in ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size"):
         yield backend, word, refusal(f"torch.backends.cuda.{word}")
     for word in ("preferred_blas_library", "preferred_linalg_library", "preferred_rocm_fa_library"):
@@ -81,7 +81,7 @@ def _asked_only(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_, **__: original()
 
 
-class _Refused:
+class _RefusedValue:
     """The replacement of a value that has no meaning here; each use raises an error."""
 
     def __init__(self, name: str) -> None:

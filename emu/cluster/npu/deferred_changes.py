@@ -44,8 +44,8 @@ def _attention(node: Node) -> Iterator[None]:
     propagator = DTensor._op_dispatcher.sharding_propagator
     tables: tuple[dict[Any, Any], ...] = (propagator.op_strategy_funcs, propagator.op_to_schema_info)
     before = [dict(table) for table in tables]
-    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)(_sharded(2, 3))
-    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(_sharded(3, 6))
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)(_sharding_rule(2, 3))
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(_sharding_rule(3, 6))
     try:
         yield
     finally:
@@ -90,7 +90,7 @@ def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., A
     return load
 
 
-def _sharded(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
+def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
     """Return the sharding rule of attention: all tensors whole, or all cut along [batch, heads, ...] in one way."""
     from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415 - it is loaded
 

@@ -25,7 +25,7 @@ def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
     """Let the name `cuda` mean one of n NPUs; if `npu` is None, refuse it."""
     with ExitStack() as changes:
         node = Node(n, npu) if npu else None
-        for where, name, value in [*(_named(node) if node else _refused())]:
+        for where, name, value in [*(_npu_replacements(node) if node else _refusal_replacements())]:
             changes.enter_context(replace_attribute(where, name, value))
         if node:
             changes.enter_context(deferred_changes(node))
@@ -40,7 +40,7 @@ def _forget() -> None:
         rules.clear_lru_cache()
 
 
-def _named(node: Node) -> Iterator[Replacement]:
+def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield from device_argument_replacements(node)
     yield from tensor_move_replacements(node)
     yield from batch_norm_replacements()
@@ -50,7 +50,7 @@ def _named(node: Node) -> Iterator[Replacement]:
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 
 
-def _refused() -> Iterator[Replacement]:
+def _refusal_replacements() -> Iterator[Replacement]:
     """Yield replacements that refuse each use of a CUDA device; each has its own function, as torch.compile requires."""
 
     def refusing() -> Callable[..., NoReturn]:

@@ -236,7 +236,7 @@ class Coordinator:
     def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
         arrival = self._places.arrival(call, (process, number))
         self._open[arrival.made] = arrival
-        self._latest[call.global_rank] = f"in {_described(arrival)}"
+        self._latest[call.global_rank] = f"in {_request_text(arrival)}"
         self._absence.heard(now_s())
         if self._pacer is not None:
             self._pacer.came(arrival, step, at_s)
@@ -285,7 +285,7 @@ class Coordinator:
         for number in numbers:
             arrival = self._open.pop((process, number))
             self._met.discard(arrival.made)
-            rank, told = arrival.call.global_rank, _described(arrival)
+            rank, told = arrival.call.global_rank, _request_text(arrival)
             if self._latest[rank] == f"in {told}":
                 self._latest[rank] = f"after {told}"
 
@@ -342,5 +342,5 @@ class Coordinator:
             process.send(words)
 
 
-def _described(arrival: ArrivedRequest) -> str:
+def _request_text(arrival: ArrivedRequest) -> str:
     return f"{arrival.call.describe()} on {group_name(arrival.call)}, call {arrival.instance + 1}"

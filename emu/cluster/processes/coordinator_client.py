@@ -94,7 +94,7 @@ class CoordinatorClient:
             self._paced[number] = arrival.made.key
         call = arrival.call
         with pause_counting():
-            bare = replace(call, input=_sized(call.input), output=_sized(call.output), result=[], copies=())
+            bare = replace(call, input=_without_data(call.input), output=_without_data(call.output), result=[], copies=())
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, waits: Sequence[object]) -> None:
@@ -201,7 +201,7 @@ def _guest(address: Address, who: object) -> Connection:
     return made
 
 
-def _sized(tensor: Tensor) -> Tensor:
+def _without_data(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
 
 

@@ -37,10 +37,10 @@ def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
 
 def on_every_rank(program: Callable[[int], Any]) -> Program:
     """Return a program that runs `program(rank)` on every rank, with PyTorch's default group made."""
-    return partial(_everywhere, program)
+    return partial(_run_on_every_rank, program)
 
 
-def _everywhere(program: Callable[[int], Any], make: Make) -> list[Any]:
+def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
     return make(()).run(program)
 
 

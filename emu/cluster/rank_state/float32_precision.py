@@ -23,15 +23,15 @@ class Float32Precision:
     """
 
     def of(self, rank: int) -> _State:
-        """Return the state with which a rank starts."""
+        """Return the settings of the process, with which a rank starts."""
         return self.save()
 
     def save(self) -> _State:
-        """Return the present state of the process: the old settings (None if torch cannot tell it), and the new ones."""
+        """Return the present settings: the old ones (None if torch cannot tell one), and the new ones."""
         return tuple(_read_or_none(read) for read, _ in _OLD), tuple(_READ(*place) for place in (*_ALL, *_OPERATIONS))
 
     def load(self, state: _State) -> None:
-        """Set the state of the process to a saved one.
+        """Set the settings to saved ones.
 
         Old settings come first, because they write new ones, and a whole comes before its parts.
         """

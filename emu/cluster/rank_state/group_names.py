@@ -26,12 +26,12 @@ def group_namer(original: Callable[..., Any], made: Callable[[], Counter[tuple[i
             return original(ranks, use_hashed_name)
         counts, members = made(), tuple(ranks)
         counts[members] += 1
-        return f"{_listed(members)}#{counts[members]}"
+        return f"{_rank_text(members)}#{counts[members]}"
 
     return name
 
 
-def _listed(ranks: tuple[int, ...]) -> str:
+def _rank_text(ranks: tuple[int, ...]) -> str:
     """Return a text such as `0-3,8`; for a long list its first and last rank and a digest of all."""
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda each: each[1] - each[0])]
     words = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

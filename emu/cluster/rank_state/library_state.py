@@ -67,15 +67,15 @@ class Generators:
         self._numpy, self._python = NumpyGenerator(), PythonGenerator()
 
     def of(self, rank: int) -> Any:
-        """Return the state with which a rank starts."""
+        """Return the states of the generators with which a rank starts."""
         return torch.Generator().get_state(), self._numpy.of(rank), self._python.of(rank)
 
     def save(self) -> Any:
-        """Return the present state of the process."""
+        """Return the present states of the generators."""
         return torch.default_generator.get_state(), self._numpy.save(), self._python.save()
 
     def load(self, state: Any) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the generators to saved states."""
         torch_state, numpy_state, python_state = state
         torch.default_generator.set_state(torch_state)
         self._numpy.load(numpy_state)

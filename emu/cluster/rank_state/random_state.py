@@ -26,11 +26,11 @@ class NumpyGenerator:
         self._stores = True  # True if numpy may store a number elsewhere
 
     def of(self, rank: int) -> bytes:
-        """Return the state with which a rank starts."""
+        """Return the generator's state with which a rank starts."""
         return _memory(np.random.RandomState(rank)._bit_generator)
 
     def save(self) -> Any:
-        """Return the present state of the process."""
+        """Return the present state of the generator."""
         generator = _generator()
         if isinstance(generator, np.random.MT19937):
             memory = _memory(generator)
@@ -40,7 +40,7 @@ class NumpyGenerator:
         return _state()
 
     def load(self, state: Any) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the generator to a saved state."""
         generator, self._loaded = _generator(), state if isinstance(state, bytes) else None
         if self._loaded is None:
             np.random.set_state(state)  # noqa: NPY002
@@ -56,15 +56,15 @@ class PythonGenerator:
     """The state of Python's generator: its memory if CPython's layout is the known one, else Python's own form."""
 
     def of(self, rank: int) -> Any:
-        """Return the state with which a rank starts."""
+        """Return the generator's state with which a rank starts."""
         return _state_of(random.Random(rank))
 
     def save(self) -> Any:
-        """Return the present state of the process."""
+        """Return the present state of the generator."""
         return _state_of(_PYTHON)
 
     def load(self, state: Any) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the generator to a saved state."""
         if not _lies_in_memory():
             random.setstate(state)
             return

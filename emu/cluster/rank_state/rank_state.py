@@ -29,15 +29,15 @@ class Settings:
         self._functions = functions
 
     def of(self, rank: int) -> list[Any]:
-        """Return the state with which a rank starts."""
+        """Return the settings of the process, with which a rank starts."""
         return self.save()
 
     def save(self) -> list[Any]:
-        """Return the present state of the process."""
+        """Return the present values of the settings."""
         return [get() for get, _ in self._functions]
 
     def load(self, state: list[Any]) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the settings to saved values."""
         for (get, put), value in zip(self._functions, state, strict=True):
             if get() != value:
                 put(value)
@@ -64,15 +64,15 @@ class Attributes:
         self._places: list[_Place] = []
 
     def of(self, rank: int) -> list[Any]:
-        """Return the state with which a rank starts."""
+        """Return no values, so that a rank starts with the first values."""
         return []
 
     def save(self) -> list[Any]:
-        """Return the present state of the process."""
+        """Return the present values of the attributes."""
         return [getattr(owner, name) for owner, name, _ in self._places]
 
     def load(self, state: list[Any]) -> None:
-        """Set the state of the process to a saved one; attributes that were found since then get their first value."""
+        """Set the attributes to saved values; attributes that were found since then get their first value."""
         for (owner, name, _), value in zip(self._places, state, strict=False):
             setattr(owner, name, value)
         _start(self._places[len(state) :])

@@ -34,7 +34,7 @@ class StandardStreams(Attributes):
         super().__init__(_ATTRIBUTES)
 
     def load(self, state: list[Any]) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the attributes to saved values, and clear the cache of `logging` if its levels changed."""
         before = _levels()
         super().load(state)
         if _levels() != before:
@@ -53,7 +53,7 @@ class Main:
         self._modules: dict[int, types.ModuleType] = {}
 
     def of(self, rank: int) -> types.ModuleType:
-        """Return the state with which a rank starts."""
+        """Return the module `__main__` of a rank."""
         if rank not in self._modules:
             module = types.ModuleType("__main__")
             module.__dict__["__file__"] = str(self._file)
@@ -66,11 +66,11 @@ class Main:
             module.__dict__.clear()
 
     def save(self) -> types.ModuleType:
-        """Return the present state of the process."""
+        """Return the present module `__main__`."""
         return sys.modules["__main__"]
 
     def load(self, state: types.ModuleType) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the module `__main__`."""
         sys.modules["__main__"] = state
 
 
@@ -81,16 +81,16 @@ class Environment:
     """
 
     def of(self, rank: int) -> dict[bytes, bytes]:
-        """Return the state with which a rank starts."""
+        """Return the environment variables with which a rank starts, with its RANK and LOCAL_RANK."""
         number = str(rank).encode()
         return {**self.save(), b"RANK": number, b"LOCAL_RANK": number}
 
     def save(self) -> dict[bytes, bytes]:
-        """Return the present state of the process."""
+        """Return the present environment variables."""
         return dict(_variables())
 
     def load(self, state: dict[bytes, bytes]) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the environment variables to saved ones."""
         now = _variables()
         if now == state:
             return
@@ -111,15 +111,15 @@ class Folder:
     """The folder from which relative paths start."""
 
     def of(self, rank: int) -> str:
-        """Return the state with which a rank starts."""
+        """Return the present folder, with which a rank starts."""
         return self.save()
 
     def save(self) -> str:
-        """Return the present state of the process."""
+        """Return the present folder."""
         return os.getcwd()  # noqa: PTH109 - as text: every switch between ranks needs it
 
     def load(self, state: str) -> None:
-        """Set the state of the process to a saved one."""
+        """Change to a saved folder."""
         if state != self.save():
             os.chdir(state)
 
@@ -139,15 +139,15 @@ class Modules:
         self._shared: set[str] = set()
 
     def of(self, rank: int) -> dict[str, Sequence[Any]]:
-        """Return the state with which a rank starts."""
+        """Return no modules: a rank imports its own."""
         return {}
 
     def save(self) -> dict[str, Sequence[Any]]:
-        """Return the present state of the process: for each name, the module and the lock under which it is being imported."""
+        """Return for each name the present module, and the lock under which it is being imported."""
         return {name: [table.get(name) for table in _TABLES] for name in self._names}
 
     def load(self, state: dict[str, Sequence[Any]]) -> None:
-        """Set the state of the process to a saved one."""
+        """Set the modules to saved ones."""
         for name in self._names:
             for table, value in zip(_TABLES, state.get(name, _ABSENT), strict=True):
                 if value is None:

@@ -23,7 +23,7 @@ def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targe
     """
     losses = []
     for index, (x, y) in enumerate(zip(tokens.chunk(passes), targets.chunk(passes), strict=True)):
-        with _reducing(module, last=index == passes - 1):
+        with _gradient_reduction(module, last=index == passes - 1):
             logits = module(x)  # they live until the next pass, as in any training loop
             share = loss(logits, y) / passes
             torch.autograd.backward(share)
@@ -31,7 +31,7 @@ def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targe
     return losses
 
 
-def _reducing(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+def _gradient_reduction(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(last)
     return module.no_sync() if isinstance(module, DistributedDataParallel) and not last else nullcontext()

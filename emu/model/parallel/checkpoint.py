@@ -81,10 +81,10 @@ def save_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shap
     try:
         save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
     except CheckpointException as error:
-        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first(error.failures)}") from error
+        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first_failure(error.failures)}") from error
 
 
-def _first(failures: Mapping[int, tuple[BaseException, object]]) -> str:
+def _first_failure(failures: Mapping[int, tuple[BaseException, object]]) -> str:
     """Return why the first of the failed ranks could not write."""
     rank, (why, _) = min(failures.items(), key=itemgetter(0))
     return f"rank {rank}: {(why.strerror if isinstance(why, OSError) else None) or str(why).partition(chr(10))[0]}"

@@ -139,20 +139,20 @@ class _SumRows(torch.autograd.Function):
         return _gather(gradient, ctx.sizes, ctx.group), None, None
 
 
-def _arrived(rows: Tensor) -> Tensor:
+def _wait_for(rows: Tensor) -> Tensor:
     """Return rows whose all_to_all is done: another collective does not wait for it by itself."""
     return rows.trigger_wait() if isinstance(rows, AsyncCollectiveTensor) else rows  # type: ignore[no-untyped-call]
 
 
 def _gather(rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
     every = rows.new_empty(sum(sizes), rows.size(1))
-    dist.all_gather(list(torch.split(every, sizes)), _arrived(rows).contiguous(), group=group)
+    dist.all_gather(list(torch.split(every, sizes)), _wait_for(rows).contiguous(), group=group)
     return every
 
 
 def _add(rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
     own = rows.new_empty(sizes[group.rank()], rows.size(1))
-    dist.reduce_scatter(own, list(torch.split(_arrived(rows).contiguous(), sizes)), group=group)
+    dist.reduce_scatter(own, list(torch.split(_wait_for(rows).contiguous(), sizes)), group=group)
     return own
 
 
@@ -176,9 +176,9 @@ class ExpertGradientSum:
         self._ranks = plan.dp * plan.cp
         self._asked: tuple[Tensor, dist.Work | None] | None = None
         for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
-    def _arrived(self, _: Tensor) -> None:
+    def _on_gradient(self, _: Tensor) -> None:
         self._left -= 1
         if not self._left:
             self._ask()

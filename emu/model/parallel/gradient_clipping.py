@@ -26,14 +26,14 @@ def clip_gradients(
     counted = {name: held[name].axes for name in gradients if not held[name].again}
     for axes in sorted(set(counted.values())):
         norms = torch._foreach_norm([gradients[name] for name, over in counted.items() if over == axes])
-        squares += _over(torch.stack(norms).square().sum(), axes, meshes)
+        squares += _sum_over(torch.stack(norms).square().sum(), axes, meshes)
     stages = ("pp",) if meshes is not None and "pp" in (meshes.dense.mesh_dim_names or ()) else ()
-    norm = _over(squares, stages, meshes).sqrt()
+    norm = _sum_over(squares, stages, meshes).sqrt()
     torch._foreach_mul_(list(gradients.values()), torch.clamp(limit / (norm + 1e-6), max=1.0))
     return norm
 
 
-def _over(squares: Tensor, axes: tuple[str, ...], meshes: Meshes | None) -> Tensor:
+def _sum_over(squares: Tensor, axes: tuple[str, ...], meshes: Meshes | None) -> Tensor:
     """Return the sum of the squares along some axes."""
     for axis in axes:
         assert meshes is not None, "what one rank has is not cut"

@@ -27,10 +27,10 @@ class ParameterPart(NamedTuple):
 
 def parameter_parts(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterPart]:
     """Return the part of each parameter on this rank, by name."""
-    return {name: _held(parameter) for name, parameter in parameters}
+    return {name: _part_of(parameter) for name, parameter in parameters}
 
 
-def _held(parameter: Tensor) -> ParameterPart:
+def _part_of(parameter: Tensor) -> ParameterPart:
     if not isinstance(parameter, DTensor):
         return ParameterPart(tuple((0, size) for size in parameter.shape))
     mesh, placements = parameter.device_mesh, parameter.placements

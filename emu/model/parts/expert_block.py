@@ -27,15 +27,15 @@ class Experts(nn.Module):
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Map rows [R, hidden], ordered by expert, with the number of rows of each expert [E], to [R, hidden]."""
         ends = counts.cumsum(0).to(torch.int32)
-        inner = _grouped(rows, self.w1, ends)
+        inner = _grouped_product(rows, self.w1, ends)
         if self.activation in GATES:
-            inner = GATES[self.activation](inner) * _grouped(rows, self.w3, ends)
+            inner = GATES[self.activation](inner) * _grouped_product(rows, self.w3, ends)
         else:
             inner = ACTIVATIONS[self.activation](inner)
-        return _grouped(inner, self.w2, ends)
+        return _grouped_product(inner, self.w2, ends)
 
 
-def _grouped(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+def _grouped_product(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     to_local = getattr(weight, "to_local", None)  # of a DTensor, whose class would take most of a second to load
     return functional.grouped_mm(rows, to_local() if to_local else weight, offs=ends)
 

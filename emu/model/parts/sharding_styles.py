@@ -29,7 +29,7 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 _WHOLE, _TOKENS = Replicate(), Shard(1)
 
 
-def _tied(between: Placement) -> ParallelStyle:
+def _tied_style(between: Placement) -> ParallelStyle:
     return PrepareModuleInputOutput(
         input_layouts=(between,),
         desired_input_layouts=(_WHOLE,),
@@ -38,7 +38,7 @@ def _tied(between: Placement) -> ParallelStyle:
     )
 
 
-def _sparse(between: Placement) -> ParallelStyle | None:
+def _sparse_style(between: Placement) -> ParallelStyle | None:
     if between.is_replicate():
         return None
     return PrepareModuleInputOutput(
@@ -50,7 +50,7 @@ def _sparse(between: Placement) -> ParallelStyle | None:
     )
 
 
-def _taken_whole(between: Placement) -> ParallelStyle | None:
+def _whole_style(between: Placement) -> ParallelStyle | None:
     if between.is_replicate():
         return None
     return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
@@ -88,12 +88,12 @@ class SummedGradients(ParallelStyle):
 
 PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     # An output product by the embedding's own weight, which is cut by the vocabulary already.
-    "tied": _tied,
+    "tied": _tied_style,
     # A word table inside an embedding that adds positions; and that embedding, whose output lies between blocks.
     "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
     "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
     # A block of experts: its router and the input of the experts are whole on every rank.
-    "sparse": _sparse,
+    "sparse": _sparse_style,
     "experts": lambda _: ShardedExperts(),
     # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
     "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
@@ -110,7 +110,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "own shared": lambda _: PrepareModuleInput(input_layouts=(_TOKENS,), desired_input_layouts=(_WHOLE,)),
     "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
     # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
-    "whole": _taken_whole,
+    "whole": _whole_style,
     "summed": lambda _: SummedGradients(),
     # A norm at the end of a block, whose output is added to what came in.
     "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,

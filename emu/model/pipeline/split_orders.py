@@ -53,13 +53,13 @@ def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
         own.take((0, FORWARD))
     for _ in range(places - place):
         own.take((1, FORWARD))
-        _both(own, 1)
+        _take_both(own, 1)
     for _ in range(count - places):
         if own.done[place, True] < count:
             own.take((0, FORWARD))
-        _both(own, 0)
+        _take_both(own, 0)
         own.take((1, FORWARD))
-        _both(own, 1)
+        _take_both(own, 1)
     for _ in range(place):
         own.take((0, INPUT))
         own.take((1, INPUT))
@@ -72,7 +72,7 @@ def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     return [turns for turns in own.found if turns[0].microbatch < microbatches]
 
 
-def _both(own: _Place, which: int) -> None:
+def _take_both(own: _Place, which: int) -> None:
     own.take((which, INPUT))
     own.take_weights(which)
 

@@ -60,7 +60,7 @@ class Ran:
         laying = TraceLayout.of(
             self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
         )
-        return laying.replayed(None)
+        return laying.build_graph(None)
 
     def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
         """When each step has ended on all ranks; the last tick: it has not."""

@@ -124,7 +124,7 @@ def _requests(a: _Role, b: _Role, names: list[_Name]) -> Iterator[tuple[int, str
             if one != other:
                 yield x.row, f"request {number} ({x.name}): {what} {one}, but {other} in the second"
                 return
-    yield from _missing("request", a.step.requests, b.step.requests, [x.row for x in a.step.requests])
+    yield from _count_difference("request", a.step.requests, b.step.requests, [x.row for x in a.step.requests])
 
 
 def _fields(
@@ -145,7 +145,7 @@ def _works(a: CanonicalStep, b: CanonicalStep) -> Iterator[tuple[int, str]]:
                 yield int(a.row[i]), f"computation {number} of stream {stream}: {found_difference}"
                 break
         else:
-            yield from _missing(f"computation of stream {stream}", mine, theirs, a.row[mine].tolist())
+            yield from _count_difference(f"computation of stream {stream}", mine, theirs, a.row[mine].tolist())
 
 
 def _amounts(a: CanonicalStep, b: CanonicalStep, i: int, j: int) -> str:
@@ -163,7 +163,7 @@ def _exceeds(one: int, other: int, share: float) -> bool:
     return abs(one - other) > share * max(one, other)
 
 
-def _missing(what: str, mine: Sized, theirs: Sized, rows: list[int]) -> Iterator[tuple[int, str]]:
+def _count_difference(what: str, mine: Sized, theirs: Sized, rows: list[int]) -> Iterator[tuple[int, str]]:
     if len(mine) != len(theirs):
         least = min(len(mine), len(theirs))
         yield rows[least] if least < len(rows) else -1, f"{what}s: {len(mine)}, but {len(theirs)} in the second"

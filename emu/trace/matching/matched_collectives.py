@@ -78,7 +78,7 @@ class _GroupCollectives(NamedTuple):
 
     def _checked_blocks(self, instance: int) -> bytes:
         """Check one collective call, and return the elements of each block; b"" if all members give blocks of even sizes."""
-        found = [(each, i) for each, own in enumerate(self.each) for i in _between(own.instance, instance)]
+        found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist())
         name = self.requests.names[one.name[0]]
@@ -107,7 +107,7 @@ class _GroupCollectives(NamedTuple):
         return ask, tuple(map(CallSpec, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
 
 
-def _between(values: I64, value: int) -> range:
+def _places_of(values: I64, value: int) -> range:
     """Return the places of a value among ascending values."""
     return range(*np.searchsorted(values, (value, value + 1)).tolist())
 

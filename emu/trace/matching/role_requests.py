@@ -3,7 +3,6 @@
 G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,12 +62,6 @@ class RequestColumns(NamedTuple):
     def take(self, which: I64 | Bool | slice) -> "RequestColumns":
         """Return those requests that `which` selects."""
         return RequestColumns(*(c[which] for c in self))
-
-    @staticmethod
-    def joined(parts: Sequence["RequestColumns"]) -> "RequestColumns":
-        """Return the requests of several parts, one part after another."""
-        none = [np.empty(0, np.int64)]
-        return RequestColumns(*(np.concatenate(none + [part[c] for part in parts]) for c in range(len(RequestColumns._fields))))
 
 
 class RoleRequests(NamedTuple):

@@ -29,14 +29,14 @@ def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, 
     for _ in range(_TRIES):
         if not delays:
             break
-        replayed = layout.replayed(domain, pieces, delays)
+        replayed = layout.build_graph(domain, pieces, delays)
         timeline = replay_timeline(layout, replayed)
         late = staggered_instances(replayed.entries, replayed.begins, replayed.instance, timeline)
         placed = [(delay, replayed.instances[i].first) for i, delay in delays.items()]
         if not late and links_were_exclusive(placed, replayed.graph, timeline):
             return replayed, timeline
         delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}
-    replayed = layout.replayed(domain, pieces)
+    replayed = layout.build_graph(domain, pieces)
     return replayed, replay_timeline(layout, replayed)
 
 

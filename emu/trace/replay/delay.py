@@ -136,13 +136,13 @@ class Entries(NamedTuple):
         return Entries(event, number[waiting[known]], pred[known])
 
     @staticmethod
-    def joined(parts: Sequence["Entries"]) -> "Entries":
+    def concatenate(parts: Sequence["Entries"]) -> "Entries":
         """Return the entries of several ranks, one after another."""
         first = np.cumsum([0, *(len(part.event) for part in parts)]).tolist()
         moved = (part._replace(number=part.number + low) for part, low in zip(parts, first, strict=False))
         return Entries(*(np.concatenate(c).astype(np.int64) for c in zip(*moved, strict=True)))
 
-    def came(self, timeline: Timeline) -> I64:
+    def entry_times(self, timeline: Timeline) -> I64:
         """Return [Q] the time from which each member could enter."""
         came = np.zeros(len(self.event), np.int64)
         np.maximum.at(came, self.number, timeline.end_fs[self.pred])
@@ -154,7 +154,7 @@ NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 3)
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
     """Return the instances that some member could have entered before another; the columns are those of a `ReplayGraph`."""
-    apart = entries.came(timeline) < timeline.start_fs[begins[entries.event]]
+    apart = entries.entry_times(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
 
@@ -174,7 +174,7 @@ def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, time
     for delay, at in firsts.items():
         link, of = delay.links()
         tasks = np.add.outer(at, np.arange(len(delay.length_fs)))
-        room = np.broadcast_to(where[link[_first_of_each(of)]], tasks.shape)
+        room = np.broadcast_to(where[link[_first_places(of)]], tasks.shape)
         columns = room, timeline.start_fs[tasks], timeline.end_fs[tasks], np.ones_like(room)
         parts.append(np.stack([c.ravel() for c in columns]))
     return _exclusive(*np.concatenate(parts, axis=1))
@@ -188,12 +188,12 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
     one, other, crossed = [np.empty(0, np.int64)], [np.empty(0, np.int64)], np.zeros(n_links, np.bool_)
     for link, of in (delay.links() for delay in delays):
         one.append(link)
-        other.append(link[_first_of_each(of)][of])
+        other.append(link[_first_places(of)][of])
         crossed[link] = True
     return components(n_links, np.concatenate(one), np.concatenate(other)), crossed
 
 
-def _first_of_each(of: I64) -> I64:
+def _first_places(of: I64) -> I64:
     """Return [O] the place where each number comes first."""
     return np.unique(of, return_index=True)[1]
 

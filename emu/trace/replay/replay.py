@@ -108,7 +108,7 @@ def replay(
         SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
     laying = TraceLayout.of(trace, choice, topology, placement, device, dtype)
-    return laying.replayed(laying.domain() if not every_rank else None)
+    return laying.build_graph(laying.domain() if not every_rank else None)
 
 
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
@@ -199,7 +199,7 @@ class TraceLayout:
         less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
         return found if less >= worth else {}
 
-    def replayed(
+    def build_graph(
         self,
         domain: Domain | None,
         pieces: Mapping[Laid, Piece] | None = None,
@@ -293,7 +293,7 @@ class TraceLayout:
             known &= brief[instance[event]]
             entered = np.searchsorted(own, event[known])
             entries.append(Entries(own + first, entered, pred[known]))
-        return Entries.joined(entries)
+        return Entries.concatenate(entries)
 
     def _services(self) -> Iterable[Service]:
         asked = [(batch.what, request) for batch in self.batches for request in batch.requests]

@@ -30,7 +30,7 @@ class Coming(NamedTuple):
     def of(replayed: ReplayGraph, timeline: Timeline) -> "Coming":
         """Return it of a trace on a fabric."""
         came = np.asarray(timeline.start_fs[replayed.begins])
-        came[replayed.entries.event] = replayed.entries.came(timeline)
+        came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.meeting >= 0)
         return Coming(came, *_last(replayed.meeting[asked], came, asked))
 

@@ -25,7 +25,7 @@ MESH = "ub-mesh:pod:dims=4x4x1x1"
 def both(trace, line, choice=None, device=DEVICE):
     """With delays and message by message, which are held equal; how many collectives are delays."""
     laying = TraceLayout.of(trace, Choice(choice or {}), build_topology(line), np.arange(trace.n_ranks), device, "float32")
-    whole = laying.replayed(laying.domain())
+    whole = laying.build_graph(laying.domain())
     expected = whole, replay_timeline(laying, whole)
     found = brief_replay(laying, worth=0)
     assert moments(*found) == moments(*expected)

@@ -58,14 +58,14 @@ class Cutter:
         some = (lines.fixed[1] > 0) & (lines.ends[0] != lines.ends[1])
         if not some.all():
             lines = lines.take(some)
-        found = _gathered(lines if starts.all() else lines.take(_neighbours(lines)))
+        found = _join_runs(lines if starts.all() else lines.take(_neighbours(lines)))
         if carry is not None and not starts.all() and len(found.ends[0]) > np.count_nonzero(np.bincount(lines.fixed[0])):
-            by_rank = _gathered(lines)  # one move after another
+            by_rank = _join_runs(lines)  # one move after another
             found = min(found, by_rank, key=lambda each: len(each.ends[0]))
         return _batches(found, moves.adds[starts])
 
     def _lines(self, moves: CellMoves, step: I64, carry: Translations | None) -> _Lines:
-        rank, slot, sender, sent = _carried(moves, carry)
+        rank, slot, sender, sent = _translate(moves, carry)
         width = self.layout.count[slot]
         stage = self._stage(moves, width)
         ends = [self._address(moves.target, rank, slot, stage), self._address(moves.source, sender, sent, stage)]
@@ -91,7 +91,7 @@ class Cutter:
         return at
 
 
-def _carried(moves: CellMoves, carry: Translations | None) -> tuple[I64, I64, I64, I64]:
+def _translate(moves: CellMoves, carry: Translations | None) -> tuple[I64, I64, I64, I64]:
     """Return [moves, ranks] rank, slot, sender and sent slot under every translation."""
     if carry is None:
         return moves.rank[:, None], moves.slot[:, None], moves.sender[:, None], moves.sent[:, None]
@@ -113,10 +113,10 @@ def _neighbours(lines: _Lines) -> I64:
     return np.lexsort([c for c in columns[::-1] if c is columns[-1] or (len(c) and c.min() < c.max())])
 
 
-def _gathered(lines: _Lines) -> _Lines:
+def _join_runs(lines: _Lines) -> _Lines:
     """Return lines joined to runs, then these joined to runs, until nothing more can be joined."""
     while (first := _firsts(lines)).size < lines.ends[0].size:
-        lines = _folded(lines, first)
+        lines = _fold(lines, first)
         lines = lines.take(_neighbours(lines))
     return lines
 
@@ -146,7 +146,7 @@ def _firsts(lines: _Lines) -> I64:
     return np.array(firsts, np.int64)
 
 
-def _folded(lines: _Lines, first: I64) -> _Lines:
+def _fold(lines: _Lines, first: I64) -> _Lines:
     """Return each run that begins at one of `first` as one line with one more dimension."""
     n = np.diff(first, append=len(lines.ends[0]))
     follower = np.where(n > 1, first + 1, first)

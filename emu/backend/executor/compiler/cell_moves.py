@@ -36,8 +36,8 @@ class CellMoves(NamedTuple):
 
 def initial_copies(layout: SlotLayout, rank: I64, slot: I64) -> CellMoves:
     """Return the copies from inputs to outputs before the first round."""
-    zero, made = np.zeros(len(rank), np.int64), layout.made(rank, slot)
-    return CellMoves(zero, zero, zero > 0, rank, slot, rank, slot, made, made, layout.given(rank, slot))
+    zero, made = np.zeros(len(rank), np.int64), layout.output_places(rank, slot)
+    return CellMoves(zero, zero, zero > 0, rank, slot, rank, slot, made, made, layout.input_places(rank, slot))
 
 
 def is_order_free(rows: CellRows) -> bool:
@@ -65,10 +65,10 @@ def moves_of(rows: CellRows) -> CellMoves:
     added_to = SlotPlace(*(np.where(begins, *both) for both in zip(rows.own, target.take(group), strict=True)))
     ends = rows.dst, rows.written, rows.src, rows.slot
     arrivals = CellMoves(rows.round, turn, begins | (turn > 0), *ends, target.take(group), added_to, rows.source)
-    return _joined(arrivals, *_staged(rows.take(first), target, own_turn, staged)) if staged.any() else arrivals
+    return _concatenate(arrivals, *_stage_moves(rows.take(first), target, own_turn, staged)) if staged.any() else arrivals
 
 
-def _staged(cells: CellRows, stage: SlotPlace, own_turn: I64, staged: Bool) -> tuple[CellMoves, CellMoves]:
+def _stage_moves(cells: CellRows, stage: SlotPlace, own_turn: I64, staged: Bool) -> tuple[CellMoves, CellMoves]:
     """Return the moves of the receivers' own values into the stage, and of the sums home; each cell is given by one row."""
     joins, back = np.flatnonzero(staged & (own_turn < _LAST)), np.flatnonzero(staged)
     c, at, turn = cells.take(joins), stage.take(joins), own_turn[joins]
@@ -77,7 +77,7 @@ def _staged(cells: CellRows, stage: SlotPlace, own_turn: I64, staged: Bool) -> t
     return own, CellMoves(c.round, late, late < 0, c.dst, c.written, c.dst, c.written, c.home, c.home, stage.take(back))
 
 
-def _joined(*parts: CellMoves) -> CellMoves:
+def _concatenate(*parts: CellMoves) -> CellMoves:
     columns = (np.concatenate(c) for c in zip(*(part[:-3] for part in parts), strict=True))
     places = (SlotPlace(*map(np.concatenate, zip(*p, strict=True))) for p in zip(*(part[-3:] for part in parts), strict=True))
     return CellMoves._make((*columns, *places))

@@ -69,7 +69,7 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
     if here.all():
         rounds += [ProgramRound((), (), _batches(rows, cutter, carry)) for rows in _some_rounds(cells, carry)]
     else:
-        rounds += [_crossed(cells.rows(at), cutter, crossing) for at in cells.schedule.rounds()]
+        rounds += [_wire_round(cells.rows(at), cutter, crossing) for at in cells.schedule.rounds()]
     kept = tuple(r for r in rounds if r.sends or r.receives or r.batches)
     return CompiledProgram(kept, int(cells.scratch.sum()), cutter.stage_count, tuple(crossing.inbox_counts))
 
@@ -95,9 +95,9 @@ def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list
     if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:
         why = "rows of rounds whose sums depend on the order of ranks"
         raise RowsError(f"schedule: {n_rows} {why}, at most 2**24 can be executed; take fewer ranks")
-    return cutter.cut(moves_of(rows.everywhere(carry)), None)
+    return cutter.cut(moves_of(rows.for_all_ranks(carry)), None)
 
 
-def _crossed(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
+def _wire_round(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
     crossed = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
     return ProgramRound(crossed.sends, crossed.receives, cutter.cut(moves_of(crossed.rows), None), crossed.overwrites)

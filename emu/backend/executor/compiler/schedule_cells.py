@@ -38,7 +38,7 @@ class CellRows(NamedTuple):
         """Return the rows that `index` selects."""
         return CellRows._make(x.take(index) if isinstance(x, SlotPlace) else x[index] for x in self)
 
-    def everywhere(self, carry: Translations) -> "CellRows":
+    def for_all_ranks(self, carry: Translations) -> "CellRows":
         """Return the rows of all ranks; these rows must be those of rank 0."""
         rows = self.take(np.repeat(np.arange(len(self.src)), carry.n_ranks))
         by = np.tile(np.arange(carry.n_ranks), len(self.src))
@@ -67,7 +67,7 @@ class Cells:
     def of(schedule: Schedule, operation: Operation, layout: SlotLayout, carry: Translations | None, here: Bool) -> "Cells":
         """Return the cells of the participants of this process, or of rank 0 if translations carry its rows to the others."""
         counted = here if carry is None else np.arange(len(here)) == 0
-        stay = _had_and_wanted(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
+        stay = _cells_to_copy(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
         ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
         dense = layout.n_names * (schedule.n_participants if carry is None else 1)
         keys = tuple(_key(rank, slot, layout.n_names, carry) for rank, slot in ends)
@@ -90,10 +90,10 @@ class Cells:
         src, dst, slot, written, channel = (c[at].astype(np.int64) for c in names)
         read, write, now = self.read[at], self.write[at], self.round[at].astype(np.int64)
         before, after = self.first[write] < now, self.first[read] < now
-        adds, own = s.reduce[at], self._found(write, before, dst, written)
+        adds, own = s.reduce[at], self._places(write, before, dst, written)
         holds = before | self.layout.has(dst, written)
         own = SlotPlace(np.where(adds & holds, own.region, NOWHERE), own.offset)
-        source = self._found(read, after, src, slot)
+        source = self._places(read, after, src, slot)
         home = SlotPlace(self.home.region[write], self.home.offset[write])
         rows = CellRows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
         self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
@@ -122,9 +122,9 @@ class Cells:
             senders = rows.src[added[(rows.write[added] == rows.write[row]) & (rows.round[added] == rows.round[row])]]
             raise added_to_nothing(self.name, Fault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders)
 
-    def _found(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
+    def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
         """Return the places at which cells are read: their homes if they have been written, else the input."""
-        given = self.layout.given(rank, slot)
+        given = self.layout.input_places(rank, slot)
         return SlotPlace(
             np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
         )
@@ -137,7 +137,7 @@ def _key(rank: I32 | I64, slot: I32 | I64, n_names: int, carry: Translations | N
     return carry.slot(slot, carry.opposite(rank))
 
 
-def _had_and_wanted(operation: Operation, parts: int, counted: Bool) -> tuple[I64, I64]:
+def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64, I64]:
     """Return rank and slot of the cells that their rank both has and wants."""
     sides = (pairs[counted[pairs[:, 0]]].astype(np.int64) for pairs in (operation.have, operation.want))
     has, wants = (pairs[:, 0] * operation.n_blocks + pairs[:, 1] for pairs in sides)
@@ -151,7 +151,7 @@ def _homes(
     """Return the home of each cell that is written, and [P] the scratch elements that each participant needs."""
     dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
     home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
-    home.offset[write] = layout.made(dst, slot).offset
+    home.offset[write] = layout.output_places(dst, slot).offset
     spare = np.flatnonzero(here[dst] & ~layout.wants(dst, slot))
     cell, row = np.unique(write[spare], return_index=True)
     owner, size = dst[spare][row], layout.count[slot[spare][row]]

@@ -60,7 +60,7 @@ class BufferSide:
             return (rank < self.full) & (block < self.n_blocks)
         return self._at(rank, block)[1]
 
-    def beyond(self, rank: I64, block: I64) -> I64:
+    def offset(self, rank: I64, block: I64) -> I64:
         """Return the start of a block in its rank's buffer, minus the start that `alike` gives."""
         return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._at(rank, block)[0]]
 
@@ -105,13 +105,13 @@ class SlotLayout:
         """Return which (rank, slot) pairs are part of an output."""
         return self.want.holds(rank, self.block[slot])
 
-    def given(self, rank: I64, slot: I64) -> SlotPlace:
+    def input_places(self, rank: I64, slot: I64) -> SlotPlace:
         """Return the places in the inputs."""
-        return SlotPlace(np.full(len(rank), INPUT), self.have.beyond(rank, self.block[slot]))
+        return SlotPlace(np.full(len(rank), INPUT), self.have.offset(rank, self.block[slot]))
 
-    def made(self, rank: I64, slot: I64) -> SlotPlace:
+    def output_places(self, rank: I64, slot: I64) -> SlotPlace:
         """Return the places in the outputs."""
-        return SlotPlace(np.full(len(rank), OUTPUT), self.want.beyond(rank, self.block[slot]))
+        return SlotPlace(np.full(len(rank), OUTPUT), self.want.offset(rank, self.block[slot]))
 
     def address(self, where: I64, place: SlotPlace, rank: I64, slot: I64) -> I64:
         """Return the addresses of slots.

@@ -229,7 +229,7 @@ def time_trace(
     if briefly:
         replayed, timeline = brief_replay(laying)
     else:
-        replayed = laying.replayed(None if perturb else laying.domain())
+        replayed = laying.build_graph(None if perturb else laying.domain())
         timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
