@@ -93,7 +93,7 @@ class _Exchange(nn.Module):
         return taken
 
     def _counts_of_shards(self, taken: Tensor) -> Tensor:
-        """Return [ranks of etp, ranks of ep, experts of this rank] the number of rows."""
+        """Return [ranks of etp, ranks of ep, experts of this rank] the number of rows that each rank of etp receives."""
         if self._etp is None:
             return taken[None]
         if not self._counted:

@@ -38,6 +38,6 @@ def embedding_group(plan: Plan) -> dist.ProcessGroup | None:
 
 @torch.no_grad()
 def add_gradient(parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
-    """Leave both ends the sum of their gradients."""
+    """Sum a parameter's gradient over both ends of the pipeline, in place."""
     assert parameter.grad is not None
     dist.all_reduce(local_tensor(parameter.grad), group=group)
