@@ -34,8 +34,8 @@ from emu.fabric.lower import lower_placed
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
-from emu.trace.meet.batch import What
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
@@ -57,7 +57,7 @@ class Case:
     name: str
     ranks: int
     ready: Callable[[int], Callable[[], object]]  # of a rank, what it is to do in each round
-    asked: tuple[tuple[What, tuple[int, ...]], ...]  # what is, and of whom
+    asked: tuple[tuple[BatchKey, tuple[int, ...]], ...]  # what is, and of whom
     faults: tuple[Fault, ...] = ()
     changes: tuple[CapacityEvent, ...] = ()  # which are the same to the engine
 
@@ -125,13 +125,13 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     return float(run(replace(graph, ready_fs=ready), case.changes).end_fs[left].max()) / TICKS_PER_S
 
 
-def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[What, tuple[int, ...]], ...]:
+def _collective(name: str, algorithm: str, n: int) -> tuple[tuple[BatchKey, tuple[int, ...]], ...]:
     size = 2 * ELEMENTS * n
-    return ((What(0, AlgorithmOnDims(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
+    return ((BatchKey(0, AlgorithmOnDims(algorithm), name, n, 0, size, size // 2, b""), tuple(range(n))),)
 
 
-def _sent(*ends: tuple[int, int]) -> tuple[tuple[What, tuple[int, ...]], ...]:
-    return tuple((What(0, None, MESSAGE, 2, 0, 2 * ELEMENTS, 0, b""), each) for each in ends)
+def _sent(*ends: tuple[int, int]) -> tuple[tuple[BatchKey, tuple[int, ...]], ...]:
+    return tuple((BatchKey(0, None, MESSAGE, 2, 0, 2 * ELEMENTS, 0, b""), each) for each in ends)
 
 
 def cases() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from emu.collective.algorithm import AUTO
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.step import Step, TimedTrace, time_trace

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import anywhere
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 
-from emu.cluster.own.parent import adopts, ends_with_parent
+from emu.cluster.rank_state.parent_process import adopt_orphans, end_with_parent
 
 _SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DIED = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL)
@@ -28,13 +28,13 @@ def keep() -> None:
     words, (heard, hears) = os.memfd_create("last words"), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_SENT, signal.SIGCHLD))
     parent = os.getpid()
-    with adopts():
+    with adopt_orphans():
         child = os.fork()
         if child:
             os.close(hears)
             _end(_status(child, heard), words)
     os.close(heard)
-    ends_with_parent(signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     _begin(words, hears)
     if os.getppid() != parent:  # it was killed before this process had asked to hear of that
         sys.exit(128 + signal.SIGTERM)
@@ -43,7 +43,8 @@ def keep() -> None:
 def _begin(words: int, hears: int) -> None:
     """Say what comes to this process: signals, and at its end which one has ended it, and where."""
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
-    importlib.import_module("emu.cluster.processes.fatal").tell(words)  # not above: what it loads takes the first process time
+    # It is imported here, because its own imports would take time in the first process.
+    importlib.import_module("emu.cluster.processes.fatal_signal").write_last_words(words)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_SENT, signal.SIGCHLD))
 
 
@@ -81,7 +82,8 @@ def _end(status: int, words: int) -> None:
     """End what the child has left, and this process as the child has ended."""
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
-        importlib.import_module("emu.cluster.own.children").end_all(grace_s=_GRACE_S)  # not above: seldom is there any
+        # It is imported here, because there is rarely a process to end.
+        importlib.import_module("emu.cluster.rank_state.child_processes").end_all(grace_s=_GRACE_S)
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
         _say(signal.Signals(-code), words)
@@ -95,6 +97,6 @@ def _end(status: int, words: int) -> None:
 
 def _say(number: signal.Signals, words: int) -> None:
     """Tell of what the child has died."""
-    fatal = importlib.import_module("emu.cluster.processes.fatal")
+    fatal = importlib.import_module("emu.cluster.processes.fatal_signal")
     said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
-    print(f"emu: {fatal.story(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - what `click.echo` does
+    print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - what `click.echo` does

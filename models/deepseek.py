@@ -11,13 +11,13 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.experts import Experts, Sparse
-from emu.model.parts.feed_forward import GATED_SHARDS, Gated, gated_operators
-from emu.model.parts.latent import LATENT_SHARDS, Latent, LatentAttention, latent_operators
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.expert_block import ExpertBlock, Experts
+from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_routing import ExpertRouting
+from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
+from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.routing import Routing
-from emu.model.parts.sparse import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,18 @@ class Config:
     source: str = ""
 
     @property
-    def attention(self) -> Latent:
+    def attention(self) -> LatentSizes:
         """The sizes of the attention of each layer."""
         sizes = (self.hidden, self.heads, self.query_rank, self.key_rank, self.turned, self.plain, self.value)
-        return Latent(*sizes, self.rope_theta, self.norm_eps)
+        return LatentSizes(*sizes, self.rope_theta, self.norm_eps)
 
     @property
-    def routing(self) -> Routing:
+    def routing(self) -> ExpertRouting:
         """The routing: sigmoids of each expert, normalised and scaled; the choice is by groups, corrected by a bias."""
         groups = (self.groups, self.top_groups)
-        return Routing(self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance)
+        return ExpertRouting(
+            self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance
+        )
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -112,17 +114,19 @@ SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**S
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
 
-    def layer(kind: str) -> Layer:
+    def layer(kind: str) -> DecoderLayer:
         norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
         attention = LatentAttention(c.attention, tokens)
         if kind == "dense":
-            return Layer(attention, Gated(c.hidden, c.dense_ffn), *norms)
+            return DecoderLayer(attention, GatedFeedForward(c.hidden, c.dense_ffn), *norms)
         experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
-        return Layer(attention, Sparse(c.hidden, c.routing, experts, Gated(c.hidden, c.ffn)), *norms, block="sparse")
+        return DecoderLayer(
+            attention, ExpertBlock(c.hidden, c.routing, experts, GatedFeedForward(c.hidden, c.ffn)), *norms, block="sparse"
+        )
 
     output, norm = nn.Linear(c.hidden, c.vocab, bias=False), nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(nn.Embedding(c.vocab, c.hidden), map(layer, c.kinds), norm, output)
-    initialised(module, std=0.006 if c.hidden > 1024 else 0.02)
+    initialise(module, std=0.006 if c.hidden > 1024 else 0.02)
     return module
 
 

@@ -12,9 +12,9 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
-from emu.model.parts.learned import TIED_SHARDS, Learned, Tied, learned_operators
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
+from emu.model.parts.learned_positions import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.norms import layer_norm
 
 
@@ -72,13 +72,13 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS}, ends=TIED_
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
 
-    def layer() -> Layer:
-        ffn = Plain(c.hidden, c.ffn, "gelu", biased=True)
-        return Layer(Attention(c.attention, tokens), ffn, nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden))
+    def layer() -> DecoderLayer:
+        ffn = PlainFeedForward(c.hidden, c.ffn, "gelu", biased=True)
+        return DecoderLayer(Attention(c.attention, tokens), ffn, nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden))
 
-    embedding = Learned(c.vocab, c.max_seq, c.hidden)
-    module = Decoder(embedding, (layer() for _ in range(c.layers)), nn.LayerNorm(c.hidden), Tied(embedding.words))
-    initialised(module)
+    embedding = LearnedEmbedding(c.vocab, c.max_seq, c.hidden)
+    module = Decoder(embedding, (layer() for _ in range(c.layers)), nn.LayerNorm(c.hidden), TiedOutput(embedding.words))
+    initialise(module)
     return module
 
 

@@ -11,13 +11,13 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.experts import Experts, Sparse
-from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
-from emu.model.parts.learned import TIED_SHARDS, Learned, Tied, learned_operators
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.expert_block import ExpertBlock, Experts
+from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_routing import ExpertRouting
+from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
+from emu.model.parts.learned_positions import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.norms import layer_norm
-from emu.model.parts.routing import Routing
-from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Config:
         return 4 * self.hidden
 
     @property
-    def routing(self) -> Routing:
+    def routing(self) -> ExpertRouting:
         """The routing: a softmax over all experts; the weights of the best are normalised."""
-        return Routing(self.experts, self.top_k, balance=self.balance)
+        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -66,16 +66,16 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": S
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
 
-    def layer(kind: str) -> Layer:
+    def layer(kind: str) -> DecoderLayer:
         norms, attention = (nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden)), Attention(c.attention, tokens)
         if kind == "dense":
-            return Layer(attention, Plain(c.hidden, c.ffn, "gelu", biased=True), *norms)
+            return DecoderLayer(attention, PlainFeedForward(c.hidden, c.ffn, "gelu", biased=True), *norms)
         experts = Experts(c.experts, c.hidden, c.ffn, "gelu")
-        return Layer(attention, Sparse(c.hidden, c.routing, experts), *norms, block="sparse")
+        return DecoderLayer(attention, ExpertBlock(c.hidden, c.routing, experts), *norms, block="sparse")
 
-    embedding = Learned(c.vocab, c.max_seq, c.hidden)
-    module = Decoder(embedding, map(layer, c.kinds), nn.LayerNorm(c.hidden), Tied(embedding.words))
-    initialised(module)
+    embedding = LearnedEmbedding(c.vocab, c.max_seq, c.hidden)
+    module = Decoder(embedding, map(layer, c.kinds), nn.LayerNorm(c.hidden), TiedOutput(embedding.words))
+    initialise(module)
     return module
 
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, initialised, output_operators, residual, shards
-from emu.model.parts.experts import Experts, Sparse
-from emu.model.parts.learned import Tied
+from emu.model.parts.decoder import Decoder, initialise, output_operators, residual, shards
+from emu.model.parts.expert_block import ExpertBlock, Experts
+from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_routing import ExpertRouting
+from emu.model.parts.learned_positions import TiedOutput
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.routing import Routing
-from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
 from emu.model.stack.passes import element_wise
 
 
@@ -47,9 +47,9 @@ class Config:
         return Heads(self.hidden, self.heads, self.kv_heads, dim, dim, self.rope_theta)
 
     @property
-    def routing(self) -> Routing:
+    def routing(self) -> ExpertRouting:
         """The routing: a softmax over all experts, of which the best keep their weights."""
-        return Routing(self.experts, self.top_k, normalised=False)
+        return ExpertRouting(self.experts, self.top_k, normalised=False)
 
 
 CONFIGS = {
@@ -73,7 +73,7 @@ class Embedding(nn.Module):
         return self.words(tokens) * self.scale  # type: ignore[no-any-return]
 
 
-class Output(Tied):
+class Output(TiedOutput):
     """The output layer: scaled products with the rows of the embedding."""
 
     def __init__(self, words: nn.Embedding, scale: float) -> None:
@@ -94,7 +94,7 @@ class Layer(nn.Module):
         self.attention = Attention(c.attention, tokens)
         self.attention_out_norm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.ffn_norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.sparse = Sparse(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu gate"))
+        self.sparse = ExpertBlock(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu gate"))
         self.sparse_out_norm = nn.RMSNorm(c.hidden, c.norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def build(c: Config, tokens: int) -> Decoder:
     embedding = Embedding(c.vocab, c.hidden, c.embedding_scale)
     output, norm = Output(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(embedding, (Layer(c, tokens) for _ in range(c.layers)), norm, output)
-    initialised(module)
+    initialise(module)
     return module
 
 

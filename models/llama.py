@@ -12,10 +12,10 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import GATED_SHARDS, Gated, gated_operators
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.rotary import Stretch
+from emu.model.parts.rotary import RotaryScaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Config:
     max_seq: int
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
-    stretch: Stretch | None = None  # stretch of the rotary angles, for a context longer than that of pre-training
+    stretch: RotaryScaling | None = None  # scaling of the rotary angles, for a context longer than that of pre-training
     source: str = ""
 
     @property
@@ -52,7 +52,7 @@ def _llama3(layers: int, hidden: int, heads: int, ffn: int) -> Config:
 
 
 def _llama3_1(config: Config) -> Config:
-    return replace(config, max_seq=131_072, stretch=Stretch(8.0, 1.0, 4.0, 8192))
+    return replace(config, max_seq=131_072, stretch=RotaryScaling(8.0, 1.0, 4.0, 8192))
 
 
 _8B, _70B, _405B = _llama3(32, 4096, 32, 14336), _llama3(80, 8192, 64, 28672), _llama3(126, 16384, 128, 53248)
@@ -78,14 +78,14 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": GATED_SHARDS})
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
 
-    def layer() -> Layer:
+    def layer() -> DecoderLayer:
         norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
-        return Layer(Attention(c.attention, tokens), Gated(c.hidden, c.ffn), *norms)
+        return DecoderLayer(Attention(c.attention, tokens), GatedFeedForward(c.hidden, c.ffn), *norms)
 
     output = nn.Linear(c.hidden, c.vocab, bias=False)
     norm = nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(nn.Embedding(c.vocab, c.hidden), (layer() for _ in range(c.layers)), norm, output)
-    initialised(module)
+    initialise(module)
     return module
 
 

@@ -12,8 +12,8 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import PLAIN_SHARDS, Plain, plain_operators
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
 from emu.model.parts.norms import LayerNorm1p, layer_norm_1p
 
 
@@ -53,14 +53,14 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
 
-    def layer() -> Layer:
-        ffn = Plain(c.hidden, c.ffn, "squared relu", biased=False)
-        return Layer(Attention(c.attention, tokens), ffn, LayerNorm1p(c.hidden), LayerNorm1p(c.hidden))
+    def layer() -> DecoderLayer:
+        ffn = PlainFeedForward(c.hidden, c.ffn, "squared relu", biased=False)
+        return DecoderLayer(Attention(c.attention, tokens), ffn, LayerNorm1p(c.hidden), LayerNorm1p(c.hidden))
 
     output = nn.Linear(c.hidden, c.vocab, bias=False)
     layers = (layer() for _ in range(c.layers))
     module = Decoder(nn.Embedding(c.vocab, c.hidden), layers, LayerNorm1p(c.hidden), output)
-    initialised(module)
+    initialise(module)
     return module
 
 

@@ -12,7 +12,7 @@ from statistics import median
 from emu.collective.algorithm import AUTO
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.asked import by_plan

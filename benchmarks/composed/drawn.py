@@ -10,9 +10,9 @@ from math import prod
 from pathlib import Path
 
 from emu.errors import InputError
-from emu.model.plan.fits import check_fits, check_runs
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.model.stack.spell import parse_stack
 from emu.study.training.estimate import EstimateRequest

@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.cluster.processes.desk import Desk
-from emu.cluster.processes.job import Job, everywhere
-from emu.cluster.script import groups
+from emu.cluster.processes.coordinator import Coordinator
+from emu.cluster.processes.job_process import JobProcess, on_every_rank
+from emu.cluster.script_run import group_replacements
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
 
@@ -56,7 +56,7 @@ def tests_on(place: str, folder: Path) -> type[unittest.TestCase]:
             self._places.close()
 
     if place != "gloo":
-        for module, name, replacement in groups():
+        for module, name, replacement in group_replacements():
             setattr(module, name, replacement)
     if place == "threads":  # which share a process
         distributed_test.Barrier.sync = classmethod(lambda *_, **__: dist.barrier())
@@ -132,10 +132,10 @@ def _leave_with(be: Callable[[int], int], process: int) -> None:
 def _start_processes(test: Any, folder: Path) -> None:
     name = test._current_test_name()
     body = partial(_body, type(test), folder, name, test.file_name)
-    desk = test._places.enter_context(Desk(N, Choice(), LOOPBACK, lambda *_: None))
+    desk = test._places.enter_context(Coordinator(N, Choice(), LOOPBACK, lambda *_: None))
 
     def be(process: int) -> int:
-        job = Job(everywhere(body), N, 1, desk.address, 60.0)
+        job = JobProcess(on_every_rank(body), N, 1, desk.address, 60.0)
         ended = job(process, LOOPBACK)
         (folder / f"ended-{name}-{process}").touch()
         until = time.monotonic() + _LEAVE_S  # others may still read what this one has sent

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emu.trace.read import load
+from emu.trace.trace_file import load
 
 SCRIPT = """
 import os, subprocess, sys, time

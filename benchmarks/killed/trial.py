@@ -15,8 +15,8 @@ import psutil
 
 from benchmarks.command import EMU
 from benchmarks.killed.cases import SCRIPT, WHOLE, Case
-from emu.cluster.own.children import end_all
-from emu.cluster.own.parent import adopts
+from emu.cluster.rank_state.child_processes import end_all
+from emu.cluster.rank_state.parent_process import adopt_orphans
 
 _PATIENCE_S = 30.0  # for a command to end, and for what is left to be gone
 _LOOK_S = 0.02
@@ -62,7 +62,7 @@ def tried(case: Case, how: str, at_s: float, cache: Path) -> Trial:
         at_s: After its start.
         cache: Where commands keep what they have compiled.
     """
-    with _folders() as (place, temporary), adopts():
+    with _folders() as (place, temporary), adopt_orphans():
         try:
             return _tried(case, how, at_s, place, _environ(temporary, cache))
         finally:

@@ -1,4 +1,4 @@
-"""Parts of PyTorch that open connections of their own, past the process groups: they are refused, or told of."""
+"""Parts of PyTorch that open connections of their own, beside the process groups: some are refused, others reported."""
 
 import logging
 import sys
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
-from emu.cluster.own.device import replaced
-from emu.cluster.own.own import loads
+from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.rank_state import watch_imports
 from emu.cluster.strands.strand import current
 from emu.errors import RunError
 
@@ -17,22 +17,22 @@ _log = logging.getLogger("emu")
 
 
 @contextmanager
-def past_the_groups() -> Iterator[None]:
-    """Refuse remote procedure calls, and tell of processes that save checkpoints, also if these modules are loaded later."""
+def guard_connections() -> Iterator[None]:
+    """Refuse remote procedure calls, and report processes that save checkpoints, in modules loaded before or later."""
     with ExitStack() as changes:
 
         def change(module: str) -> None:
             found: Any = sys.modules[module]
             if module == _RPC:
-                changes.enter_context(replaced(found, "init_rpc", _init_rpc))
+                changes.enter_context(replace_attribute(found, "init_rpc", _init_rpc))
             else:
                 saver = found._AsyncCheckpointProcess
-                changes.enter_context(replaced(saver, "__init__", _telling(saver.__init__)))
+                changes.enter_context(replace_attribute(saver, "__init__", _with_notice(saver.__init__)))
 
         for module in (_RPC, _CHECKPOINT):
             if module in sys.modules:
                 change(module)
-        with loads((_RPC, _CHECKPOINT), change):
+        with watch_imports((_RPC, _CHECKPOINT), change):
             yield
 
 
@@ -43,8 +43,8 @@ def _init_rpc(*_: object, **__: object) -> NoReturn:
     )
 
 
-def _telling(start: Callable[..., None]) -> Callable[..., None]:
-    """Return what starts the process that saves a rank's checkpoints, and says of the first that it takes no virtual time."""
+def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
 
     def started(saver: Any, *args: Any, **kwargs: Any) -> None:
         strand = current()

@@ -12,8 +12,8 @@ from torch._library import custom_ops
 from torch.autograd import profiler as _profiler
 from torch.library import Library as _Library
 
-from emu.backend.rank.lines import asked_by_user, caller
-from emu.cluster.ends import HardExit
+from emu.backend.rank.source_lines import caller, is_called_by_user
+from emu.cluster.rank_failure import HardExit
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
@@ -142,7 +142,7 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if _rank(on_thread) is None or not asked_by_user():
+        if _rank(on_thread) is None or not is_called_by_user():
             return original(function, *args, **kwargs)
         on_thread.here().setdefault("exits", []).append(lambda: function(*args, **kwargs))
         return function

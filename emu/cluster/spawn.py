@@ -1,4 +1,4 @@
-"""Processes that a script starts: those that are to be the ranks are there already."""
+"""The replacement of `torch.multiprocessing.spawn`: the ranks of the job stand for the processes that a script would start."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,22 +8,22 @@ import torch
 import torch.distributed as dist
 
 from emu.cluster.once import Replacement
-from emu.cluster.own.library import Generators
+from emu.cluster.rank_state.library_state import Generators
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
 
-class _Ended:
-    """In place of the processes of a spawn: this rank's has ended."""
+class _EndedProcesses:
+    """The processes of a spawn, all of which have ended, as this rank's own has."""
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """All have ended."""
+        """Return True: all processes have ended."""
         return True
 
 
 @contextmanager
 def _process(rank: int) -> Iterator[None]:
-    """What a process of its own begins with, and takes with it: its random generators, and groups that nobody has destroyed."""
+    """Give a rank the random generators of a fresh process, and afterwards destroy its remaining process groups."""
     generators = Generators()
     before = generators.save()
     generators.load(generators.of(rank))
@@ -33,8 +33,8 @@ def _process(rank: int) -> Iterator[None]:
     generators.load(before)
 
 
-def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
-    """In place of `torch.multiprocessing.spawn`, as in a script that is started once: each rank is its own process of it."""
+def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
+    """Yield the replacement of `torch.multiprocessing.spawn`: in a script that is started once, each rank is one process."""
     processes: Any = torch.multiprocessing
     original = processes.spawn
 
@@ -50,7 +50,7 @@ def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
         if rank is None:
             return original(fn, args, nprocs, join, daemon, start_method)
         if nprocs > n_ranks:
-            raise RunError(f"spawn: {nprocs} processes are asked for, and there are {n_ranks} ranks; take --ranks {nprocs}")
+            raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
         if rank < nprocs:
             on_thread.spawned = nprocs
             try:
@@ -58,6 +58,6 @@ def spawns(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
                     fn(rank, *args)
             finally:
                 del on_thread.spawned
-        return None if join else _Ended()
+        return None if join else _EndedProcesses()
 
     yield processes, "spawn", spawn

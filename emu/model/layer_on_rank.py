@@ -7,7 +7,7 @@ from functools import cached_property
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
-from emu.model.plan.vocabulary import filled_up
+from emu.model.plan.vocabulary import padded_model
 from emu.model.routed import Routed
 from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import Stack
@@ -30,7 +30,7 @@ class LayerOnRank:
         Where tokens travel to their experts, the operators of a block of experts see the rank's own tokens, or the rows that
         its experts take. All other operators see the tokens of the whole tensor-parallel group.
         """
-        model = filled_up(self.plan, self.model, self.stack) if not self.is_layer else self.model
+        model = padded_model(self.plan, self.model, self.stack) if not self.is_layer else self.model
         cut, every = self.plan.cut, model.part(self.name, self.tokens)
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(operator.untied() for operator in every if operator.kind != SUM)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from emu.cluster.own.parent import ends_with_parent
+from emu.cluster.rank_state.parent_process import end_with_parent
 
 J = TypeVar("J")
 K = TypeVar("K")
@@ -49,7 +49,7 @@ def _do(job: Any) -> Any:
 
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says when it ends
-    ends_with_parent()
+    end_with_parent()
 
 
 @contextmanager

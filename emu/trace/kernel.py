@@ -1,16 +1,16 @@
-"""What a computation is for a device: a kind of kernel, and the sizes that say how well it fills the device."""
+"""The kind of kernel that does a computation, and the sizes that decide how well it fills the device."""
 
 from enum import IntEnum
 from typing import NamedTuple
 
 
 class Kernel(IntEnum):
-    """Kinds of kernels that take their time in different ways."""
+    """A kind of kernel; a device needs a time of its own for each kind."""
 
-    OTHER = 0  # moves bytes; or FLOPs of unknown shape
+    OTHER = 0  # a kernel that moves bytes, or one whose FLOPs have an unknown shape
     PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]; of a grouped product M is the rows of each group
     ATTENTION = 2  # one kernel that writes no scores: BATCH heads of all sequences, M queries, N keys, K elements a head
-    CAUSAL = 3  # the same under a causal mask, so that it needs to work out only half of the scores
+    CAUSAL = 3  # ATTENTION under a causal mask, which needs only half of the scores
     ATTENTION_BACKWARD = 4  # the gradients of queries, keys and values of that attention
     CAUSAL_BACKWARD = 5  # the same under a causal mask
 
@@ -23,7 +23,7 @@ _BACKWARD = {Kernel.ATTENTION: Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL: Kernel.
 
 
 class Shape(NamedTuple):
-    """Of one computation; sizes of 0 are unknown."""
+    """The kernel and the sizes of one computation; a size of 0 is unknown."""
 
     kernel: Kernel = Kernel.OTHER
     batch: int = 0
@@ -32,7 +32,12 @@ class Shape(NamedTuple):
     k: int = 0
 
     def unmasked(self, queries: int = 1, keys: int = 1) -> "Shape":
-        """Of attention, where one of so many parts of its queries sees all of one of so many parts of the keys."""
+        """Return the shape of an attention in which part of the queries sees a whole part of the keys, without a mask.
+
+        Args:
+            queries: The number of equal parts into which the queries are divided; the result has one of them.
+            keys: The number of equal parts into which the keys are divided; the result has one of them.
+        """
         if self.kernel not in _UNMASKED:
             return self
         return self._replace(kernel=_UNMASKED[self.kernel], m=self.m // queries, n=self.n // keys)

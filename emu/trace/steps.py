@@ -1,6 +1,6 @@
-"""Which steps of a trace do equal work, and which of these is the step that a run is about.
+"""The steps of a trace: which of them do equal work, and which one stands for the run.
 
-A script may end with a checkpoint, or train something else beside: such steps are not the one that is asked for.
+A script may end with a checkpoint or train something else beside; such steps do not stand for the run.
 """
 
 from collections import defaultdict
@@ -16,19 +16,19 @@ from emu.trace.trace import Events, Kind, Trace
 
 _COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
 _RAGGED = ("wait_start", "wait", "split_start", "split")
-_WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # beside names, dtypes and split sizes
+_WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # the columns to compare, beside names, dtypes and split sizes
 
 
 def count_steps(trace: Trace) -> int:
-    """How many a trace has, set-up not counted."""
+    """Return the number of steps of a trace; set-up is no step."""
     return max((int(events.step.max(initial=0)) for events in trace.events), default=0)
 
 
 def equal_steps(trace: Trace) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the steps, those of equal computations and requests on every rank together.
+    """Return the numbers of the steps, in groups of steps whose computations and requests are equal on every rank.
 
-    First comes the step that the run is about: of those that communicate, if any does, the one that is there most often; of
-    several, the one that comes last. The others follow in the order in which they begin.
+    The first group stands for the run. If any steps communicate, it is one of theirs: the largest group, and of equally large
+    ones the last. The other groups follow in the order in which they begin.
     """
     steps = count_steps(trace)
     work = [list(_work(events, steps)) for events in trace.events]
@@ -46,10 +46,10 @@ def _asks(events: Events) -> np.ndarray:
 
 
 def _work(events: Events, steps: int) -> Iterator[str]:
-    """A digest of what a role does in each step."""
+    """Yield, for each step, a digest of the work of a role in it."""
     rows = np.flatnonzero(events.kind != Kind.MARK)
     rows = rows[np.argsort(events.step[rows], kind="stable")]
-    words = [_numbered(events.name), _numbered(events.dtype)]
+    words = [_word_numbers(events.name), _word_numbers(events.dtype)]
     columns = [*words, *(getattr(events, name) for name in _WORK), np.diff(events.split_start)]
     ends = np.searchsorted(events.step[rows], np.arange(1, steps + 2))
     for low, high in pairwise(ends):
@@ -58,19 +58,19 @@ def _work(events: Events, steps: int) -> Iterator[str]:
         yield digest((*(c[own] for c in columns), *splits))
 
 
-def _numbered(words: tuple[str, ...]) -> I64:
-    """A number for each word, equal for equal ones."""
+def _word_numbers(words: tuple[str, ...]) -> I64:
+    """Return a number for each word; equal words have equal numbers."""
     number = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words], dtype=np.int64)
 
 
 def one_step(trace: Trace, step: int) -> Trace:
-    """A trace of one of the steps alone; what it waits for that came before is left out."""
+    """Return a trace of one step alone, without waits for events of earlier steps."""
     return replace(trace, events=tuple(_only(events, events.step == step) for events in trace.events))
 
 
 def _only(events: Events, wanted: Bool) -> Events:
-    """Some of a role's events, as step 1."""
+    """Return those events of a role that `wanted` selects, as step 1."""
     place = np.where(wanted, np.cumsum(wanted) - 1, -1)
     columns = {f.name: getattr(events, f.name) for f in fields(Events) if f.name not in _RAGGED}
     taken: dict[str, Any] = {n: tuple(compress(c, wanted)) if isinstance(c, tuple) else c[wanted] for n, c in columns.items()}
@@ -82,5 +82,5 @@ def _only(events: Events, wanted: Bool) -> Events:
 
 
 def _starts(of: I64, rows: int) -> I64:
-    """[rows + 1] where the entries of each row begin."""
+    """Return [rows + 1] the places where the entries of each row begin."""
     return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=rows)))).astype(np.int64)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from emu.trace.compare.compare import compare
-from emu.trace.read import load
+from emu.trace.comparison.comparison import compare
+from emu.trace.trace_file import load
 from launch.cli.options.common import json_option, print_json
 from launch.cli.options.outputs import print_text
 from launch.show.text.compared import compared_report

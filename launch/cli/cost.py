@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
 from emu.study.cost.book import Price
 from emu.study.cost.cost import Cost, cost

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from emu.model.generate.generate import generate
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.estimated import of_estimate
@@ -17,7 +17,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import BEST, Planned, PlanRequest, PlanRow

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.script import Script, run_read
-from emu.cluster.source import read_source
+from emu.cluster.script_run import Script, run_loaded_script
+from emu.cluster.script_source import read_source
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
@@ -22,9 +22,9 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.read import save
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     built_under,
     calls_of,
@@ -126,11 +126,11 @@ def run_command(
     pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
         if fake:
-            trace_read = importlib.import_module("emu.cluster.fake.run").trace_read  # not above: it loads FSDP and dynamo
-            recorded, code = trace_read(read, ranks, named, _tell)
+            fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
+            recorded, code = fake_run.trace_loaded_script(read, ranks, named, _tell)
         else:
             with where.opened(read.source.root, pace) as cluster:
-                recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
+                recorded, code = run_loaded_script(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
     recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), words, built, dtype)

@@ -25,9 +25,9 @@ from emu.topology.fault_injection.fault_check import check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import usual_dtype
-from emu.trace.read import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from emu.trace.trace_file import load
 from launch.cli.options.common import built_under, calls_of, print_json, served_by, timing_options, topology_option
 from launch.cli.options.looks import Looks
 from launch.cli.options.outputs import print_text

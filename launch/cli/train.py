@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from emu.model.pipeline.order import ORDERS
+from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.text import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,

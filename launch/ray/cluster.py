@@ -1,4 +1,4 @@
-"""Ranks as Ray actors, a process each, on this machine or on any Ray by its address: the same programs, the same bits.
+"""Ranks as Ray actors, one process each, on this machine or on any Ray by its address: the same programs give the same bits.
 
 Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 """
@@ -18,12 +18,12 @@ import ray
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
-from emu.cluster.cluster import Make, Performed, Program
-from emu.cluster.ends import RankExit
+from emu.cluster.cluster import Make, Program, ProgramResult
 from emu.cluster.pace.pace import Pace
-from emu.cluster.processes.desk import Desk
-from emu.cluster.processes.fatal import died, named
-from emu.cluster.processes.job import Ended, Job, everywhere, processes_of
+from emu.cluster.processes.coordinator import Coordinator
+from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
+from emu.cluster.processes.job_process import JobProcess, ProcessResult, on_every_rank, ranks_of_processes
+from emu.cluster.rank_failure import RankExit
 from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
@@ -32,24 +32,25 @@ from launch.ray.options import read_options
 from launch.ray.process import RayProcess
 
 T = TypeVar("T")
-_cloudpickle: Any = ray.cloudpickle  # it has no types
-_WORST = ("refused", "died", "broken", "failed", "done")  # of several processes, what is told
+_cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
+_WORST = ("refused", "died", "broken", "failed", "done")  # the worst first: that of several results which is reported
 
 
 class RayCluster:
-    """Actors of one Ray, which live from job to job; a context manager that ends them.
+    """The actors of one Ray, which live from job to job; a context manager that ends them.
 
     Args:
-        address: Of the Ray to join; unless given, one is started on this machine and ended with this object.
-        per_actor: How many ranks an actor has, as threads.
-        options: A file that says where actors are placed, and in which environment.
-        brings: A folder that a Ray which is joined brings to its nodes; unless the options name another.
-        pace: What messages meet, by this host's clock; None: nothing.
-        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
-        timeout_s: A process that is silent for so long in the midst of a request counts as gone.
+        address: The address of the Ray to join; None: one is started on this machine, and ended with this object.
+        per_actor: The number of ranks of an actor, as threads.
+        options: A file with the placement and the environment of actors.
+        brings: A folder that a joined Ray copies to its nodes, unless the options name another.
+        pace: The pace of messages, by this host's clock; None: there is no clock.
+        patience_s: Seconds after which the job fails because of a rank that waits outside of communication while all wait
+            for it.
+        timeout_s: A process that is silent for so long during a request counts as gone.
 
     Raises:
-        InputError: no Ray answers at the address, or options that are none.
+        InputError: no Ray answers at the address, or invalid options.
         RunError: Ray does not start.
     """
 
@@ -66,7 +67,7 @@ class RayCluster:
         self._per_actor, self._patience_s = per_actor, patience_s
         self.pace = pace
         self._timeout_s = timeout_s
-        self._keep_log = False  # until an error names it
+        self._keep_log = False  # True when an error names the log
         found = read_options(options)
         if address is not None and brings is not None:
             found = replace(found, runtime_env={"working_dir": str(brings), **found.runtime_env})
@@ -79,56 +80,56 @@ class RayCluster:
         self.close()
 
     def close(self) -> None:
-        """End the actors and the Ray that was started here."""
+        """End the actors, and the Ray that was started here."""
         self._process.end(keep_log=self._keep_log)
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` in every actor, with PyTorch's default group made; the results in rank order.
+        """Run `program(rank)` in every actor, with PyTorch's default group made; return the results in rank order.
 
         Raises:
             InputError: fewer than one rank.
             RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
-            SystemExit: a rank ended with a code other than 0.
+            SystemExit: a rank exited with a code other than 0.
         """
-        return [value for ended in self._run(n_ranks, choice, everywhere(program)) for value in ended.values]
+        return [value for ended in self._run(n_ranks, choice, on_every_rank(program)) for value in ended.values]
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """As `run`, with the trace of what ran."""
-        ended = self._run(n_ranks, choice, everywhere(program))
+        """Run as `run` does, and return the results and the trace."""
+        ended = self._run(n_ranks, choice, on_every_rank(program))
         return [value for e in ended for value in e.values], merge([notes for e in ended for notes in e.notes])
 
-    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
-        """As `record`, of a program that says itself how ranks are made; where it leaves with a code, nothing is recorded.
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
+        """Run a program that makes the ranks itself; if a rank exits with a code, nothing is recorded.
 
         Raises:
-            InputError: as `run`.
-            RunError: as `run`.
+            InputError: see `run`.
+            RunError: see `run`.
         """
         try:
             ended = self._run(n_ranks, choice, program)
         except RankExit as left:
-            return Performed([], [Recorder().notes()] * n_ranks, left)
-        return Performed([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
+            return ProgramResult([], [Recorder().notes()] * n_ranks, left)
+        return ProgramResult([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
 
-    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[Ended]:
+    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[ProcessResult]:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
-        processes = processes_of(n_ranks, self._per_actor)
+        processes = ranks_of_processes(n_ranks, self._per_actor)
         own = _users_own()
-        with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as desk:
+        with Coordinator(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as desk:
             brought = partial(_bring, own, program) if own else program
             tempo = None if self.pace is None else self.pace.tempo
-            job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
-            answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
+            job = JobProcess(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
+            answers = self._process.ask(len(processes), _pickle(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
-        self._keep_log = False  # of a process that died before: the job went on without it
+        self._keep_log = False  # the log of a process that died before is of no interest
         ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
         if self.pace is not None:
             self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
-    def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Desk, processes: list[range]) -> BaseException:
+    def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Coordinator, processes: list[range]) -> BaseException:
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
         if how == "refused":
             return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")
@@ -138,12 +139,12 @@ class RayCluster:
         ranks = processes[process]
         if how == "died":
             doing = {rank: desk.doing(rank) for rank in ranks}
-            return LostError(f"{died(desk.fatal(process), doing, desk.waiting(ranks))}; log: {self._process.log}")
-        return RunError(f"{named(ranks)}: {said}; log: {self._process.log}")
+            return LostError(f"{death_in_words(desk.fatal(process), doing, desk.waiting(ranks))}; log: {self._process.log}")
+        return RunError(f"{ranks_in_words(ranks)}: {said}; log: {self._process.log}")
 
 
 def _say(rank: int, stream: str, text: str) -> None:
-    """Print lines of a rank, each with its rank before it."""
+    """Print lines of a rank, each after its rank."""
     said = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
     print(said, end="", file=sys.stderr if stream == "err" else sys.stdout, flush=True)
 
@@ -153,7 +154,7 @@ def _catalogue() -> list[str]:
 
 
 def _users_own() -> tuple[Algorithm, ...]:
-    """The algorithms of a user's own files, which the actors do not find in the catalogue."""
+    """Return the algorithms of a user's own files, which actors do not find in the catalogue."""
     catalogue = _catalogue()
     return tuple(a for _, a in ALGORITHMS if a.build.__module__.partition(".")[0] not in catalogue)
 
@@ -164,14 +165,14 @@ def _bring(own: tuple[Algorithm, ...], program: Program, make: Make) -> list[Any
 
 
 def _modules_of(program: object) -> list[str]:
-    """Where a program is, and what it is given to run."""
+    """Return the names of the modules of a program, and of the functions that it gets."""
     if isinstance(program, partial):
         return [name for each in (program.func, *program.args) for name in _modules_of(each)]
     return [getattr(program, "__module__", "")] if callable(program) else []
 
 
-def _pickled(job: Job, program: object, own: Sequence[Algorithm]) -> bytes:
-    """The job as bytes; the catalogue's code and the program's own go by value, as other folders may have their names."""
+def _pickle(job: JobProcess, program: object, own: Sequence[Algorithm]) -> bytes:
+    """Return a job as bytes; code of the catalogue and of the program goes by value, as other folders may use its names."""
     homes = [sys.modules[name] for name in _modules_of(program) if name in sys.modules]
     names = ["launch", *_catalogue()]
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}

@@ -1,4 +1,4 @@
-"""What a person says of actors in Ray's own words: `--ray-options FILE.toml`."""
+"""The options of Ray's actors, in Ray's own words: `--ray-options FILE.toml`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,29 +14,29 @@ _KEYS = ("strategy", "resources", "wait_s", "runtime_env")
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where actors are placed, and in which environment.
+    """The placement and the environment of actors.
 
     Without a strategy or resources an actor takes no resources, and Ray spreads them over the nodes.
     """
 
-    strategy: str | None = None  # of a placement group with a bundle an actor
-    resources: Mapping[str, float] = field(default_factory=dict)  # of each actor
-    wait_s: float = 30.0  # for room for all of them
+    strategy: str | None = None  # the strategy of a placement group that has one bundle for each actor
+    resources: Mapping[str, float] = field(default_factory=dict)  # the resources of each actor
+    wait_s: float = 30.0  # seconds to wait for room for all actors
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def placement(self) -> tuple[str, dict[str, float], float] | None:
-        """Strategy, resources and seconds to wait; None: wherever Ray likes."""
+        """The strategy, the resources and the seconds to wait; None: Ray places actors freely."""
         if self.strategy is None and not self.resources:
             return None
         return self.strategy or "PACK", dict(self.resources) or {"CPU": 1.0}, self.wait_s
 
 
 def read_options(path: Path | None) -> RayOptions:
-    """The options of a file; those of no file are the defaults.
+    """Return the options in a file, or the defaults if there is no file.
 
     Raises:
-        InputError: a file that cannot be read, an unknown key, or a value that is none.
+        InputError: a file that cannot be read, an unknown key, or an invalid value.
     """
     if path is None:
         return RayOptions()

@@ -1,7 +1,7 @@
-"""The process in which Ray lives, seen from ours: started, asked, and ended with all that it has started.
+"""The process in which Ray lives, as the main process sees it: it is started, asked, and ended with all its processes.
 
-Ray prints warnings and errors of its own to whatever terminal it finds, takes over signals and writes the environment; in a
-process of its own its words go to a log file, and killing that process tree ends Ray.
+Ray prints warnings and errors to any terminal that it finds, takes over signals and writes the environment. In a process of its
+own its output goes to a log file, and the end of that process tree ends Ray.
 """
 
 import os
@@ -24,21 +24,21 @@ from emu.errors import InputError, RunError, must_be
 from launch.ray.options import RayOptions
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-_LEADER = Path(__file__).with_name("leader.py")
-_OPEN = "r"  # the folder in it that Ray works in
-_LONGEST_BASE = 22  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
-_LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
+_WATCHDOG = Path(__file__).with_name("ray_watchdog.py")
+_OPEN = "r"  # the folder, inside the temporary one, in which Ray works
+_LONGEST_BASE = 22  # the longest base folder: with Ray's own names below it a socket's path has at most 107 bytes
+_LABELS = (":job_id:", ":actor_name:")  # Ray's own lines at the head of a worker's output
 _CONNECT_S, _START_S = 5.0, 60.0
 _LEAVE_S, _KILL_S = 5.0, 0.02
-_LOOK_S, _END_S = 0.05, 1.0  # at whether a job has failed, and for its processes to end then
+_LOOK_S, _END_S = 0.05, 1.0  # seconds between two looks for a failed job, and for its processes to end then
 
 
 class RayProcess:
-    """A Ray of our own, or our part in one that runs.
+    """A Ray that was started here, or the connection to one that runs already.
 
     Args:
-        address: Of the Ray to join; "" starts one on this machine.
-        options: Where actors are placed, and in which environment.
+        address: The address of the Ray to join; "" starts one on this machine.
+        options: The placement and the environment of actors.
 
     Raises:
         InputError: no Ray answers at the address.
@@ -49,7 +49,7 @@ class RayProcess:
         if address:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # ours alone; Ray opens the one that it is given to all
+        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # private; Ray opens its own folder to all users
         self.log = self._folder.with_name(f"{self._folder.name.replace('-', '-ray-')}.log")
         self._joined = bool(address)
         self._pipe, theirs = Pipe()
@@ -64,11 +64,11 @@ class RayProcess:
             self._send((address, str(self._folder / _OPEN), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException as error:
-            self.end(keep_log=not address and isinstance(error, RunError))  # which names it
+            self.end(keep_log=not address and isinstance(error, RunError))  # the error names the log
             raise
 
     def _begin(self, address: str) -> str:
-        """The address of this machine that Ray knows it by; "" where there is no other machine."""
+        """Return the address by which Ray knows this machine; "" if there is no other machine."""
         said = str(self._receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said
@@ -78,15 +78,15 @@ class RayProcess:
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
     def ask(self, n: int, job: bytes, failing: Event) -> list[tuple[int, str, bytes, str]]:
-        """Run a job; (process, how, ended, said) of every process, or of the first to end if any failed.
+        """Run a job; return (process, how, ended, said) of every process, or only of the first to end if any failed.
 
         Args:
-            n: Processes.
-            job: Pickled.
-            failing: Set once the job has failed: processes that do not end soon after are ended.
+            n: The number of processes.
+            job: The pickled job.
+            failing: An event that is set when the job has failed: processes that do not end soon after are ended.
 
         Raises:
-            RunError: the process itself is gone.
+            RunError: the process in which Ray lives is gone.
         """
         self._send((n, job))
         until = float("inf")
@@ -100,7 +100,7 @@ class RayProcess:
         return answers
 
     def _send(self, what: tuple[Any, ...]) -> None:
-        with suppress(ConnectionError):  # a process that has ended is told of by `_receive`
+        with suppress(ConnectionError):  # `_receive` reports a process that has ended
             self._pipe.send(what)
 
     def _receive(self) -> Any:
@@ -125,12 +125,12 @@ class RayProcess:
             self._forget()
 
     def _forget(self) -> None:
-        """Remove what this has made; a process that has been started, and that nobody knows of, ends with the pipe."""
+        """Remove the folder and the log; a process that was started unnoticed ends with the pipe."""
         self.log.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather_logs(self) -> None:
-        """Append what the ranks' own processes have printed, and Ray's errors."""
+        """Append the output of the ranks' processes, and Ray's errors, to the log."""
         logs = self._folder / _OPEN / "session_latest" / "logs"
         with self.log.open("a", encoding="utf-8") as log:
             for printed in sorted({*logs.glob("worker-*.*"), *logs.glob("*.err")}):
@@ -141,7 +141,7 @@ class RayProcess:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nothing listens: Ray itself would try for many minutes."""
+    """Check that something listens at an address; Ray itself would try for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise must_be("--ray-address", "the address", "HOST:PORT", address, "e.g. 127.0.0.1:6379")
@@ -159,7 +159,7 @@ def _start(pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen
     script = Path(__file__).with_name("actors.py")
     # -P: the script's own folder must not hide packages from Ray. A session of its own: Ctrl-C comes to us alone.
     return subprocess.Popen(
-        [sys.executable, "-P", str(_LEADER), str(script), str(pipe), "joined" if joined else "own", *map(str, files)],
+        [sys.executable, "-P", str(_WATCHDOG), str(script), str(pipe), "joined" if joined else "own", *map(str, files)],
         pass_fds=(pipe,),
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -177,9 +177,9 @@ def _environment(*, joined: bool) -> dict[str, str]:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill a process and what it has started: its descendants, and those of its session whose parents have died.
+    """Kill a process and all processes that it has started: its descendants, and those of its session whose parents died.
 
-    It goes last, as it is given the descendants whose own parents have died, whatever session they are in.
+    The process goes last, because it adopts the descendants whose own parents have died, whatever session they are in.
     """
     until = time.monotonic() + _LEAVE_S
     while (family := _family(leader)) and time.monotonic() < until:

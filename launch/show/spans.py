@@ -10,7 +10,7 @@ from emu.fabric.timeline import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import Replayed
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.phases import stages_of
 from emu.trace.report.requests import Coming, talking
 from emu.trace.report.spans import merged
@@ -35,7 +35,7 @@ class Lane(NamedTuple):
         return self._replace(names=tuple(self.names[i] for i in kept), start=start[kept], end=end[kept])
 
 
-def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
+def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
     """The lanes of every rank, then those of the links that carried anything."""
     coming = Coming.of(replayed, timeline)
     for rank in range(trace.n_ranks):
@@ -92,7 +92,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         yield from _of_links(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 
-def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Coming, rank: int) -> Iterator[Lane]:
+def lanes_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Coming, rank: int) -> Iterator[Lane]:
     """The lanes of one rank: when it computes, then axis by axis when it communicates, all members having come to a request."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     begins = replayed.begins[first : first + len(events)]
@@ -110,7 +110,7 @@ def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Comin
         yield Lane(f"rank {rank}", str(axis), tuple(events.name[i] for i in of_axis), spans.start, spans.end)
 
 
-def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology, numbers: Sequence[int]) -> Iterator[Lane]:
+def _of_links(replayed: ReplayGraph, timeline: Timeline, topology: Topology, numbers: Sequence[int]) -> Iterator[Lane]:
     graph = replayed.graph
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
     moved = graph.size_bytes[task] > 0

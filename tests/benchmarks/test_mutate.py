@@ -137,7 +137,8 @@ def test_a_seed_draws_the_same_and_goes_on_to_when_other_lines_change(tiny):
 
 def test_each_kind_of_fault_has_its_turn():
     kinds = [
-        fault.kind for fault in islice(drawn(ROOT, [Path("emu/trace/report/report.py"), Path("emu/trace/meet/meet.py")], 1), 12)
+        fault.kind
+        for fault in islice(drawn(ROOT, [Path("emu/trace/report/report.py"), Path("emu/trace/matching/matcher.py")], 1), 12)
     ]
     assert len(set(kinds)) == 12
 

@@ -7,8 +7,8 @@ from typing import Any
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.cluster.pace.pace import Pace
-from emu.cluster.processes.desk import Desk
-from emu.cluster.processes.job import Job, everywhere, processes_of
+from emu.cluster.processes.coordinator import Coordinator
+from emu.cluster.processes.job_process import JobProcess, on_every_rank, ranks_of_processes
 from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 from tests.forked import FORKS
@@ -24,9 +24,11 @@ def run_apart(
     pace: Pace | None = None,
 ) -> tuple[list[Any], Trace]:
     """The results in rank order, and the trace; raises what the job fails of."""
-    with Desk(n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None, pace) as desk:
-        job = Job(everywhere(program), n_ranks, per_process, desk.address, 60.0, pace and pace.tempo)
-        ended = _processes(job, len(processes_of(n_ranks, per_process)), desk)
+    with Coordinator(
+        n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None, pace
+    ) as desk:
+        job = JobProcess(on_every_rank(program), n_ranks, per_process, desk.address, 60.0, pace and pace.tempo)
+        ended = _processes(job, len(ranks_of_processes(n_ranks, per_process)), desk)
     if desk.failure is not None:
         raise desk.failure
     if pace is not None:
@@ -34,7 +36,7 @@ def run_apart(
     return [v for e in ended for v in e.values], merge([notes for e in ended for notes in e.notes])
 
 
-def _processes(job: Job, n: int, desk: Desk) -> Sequence[Any]:
+def _processes(job: JobProcess, n: int, desk: Coordinator) -> Sequence[Any]:
     pipes = [FORKS.Pipe() for _ in range(n)]
     processes = [FORKS.Process(target=_be, args=(job, p, pipes[p][1]), daemon=True) for p in range(n)]
     for process in processes:
@@ -53,6 +55,6 @@ def _processes(job: Job, n: int, desk: Desk) -> Sequence[Any]:
             process.join()
 
 
-def _be(job: Job, process: int, pipe: Any) -> None:
+def _be(job: JobProcess, process: int, pipe: Any) -> None:
     pipe.send_bytes(pickle.dumps(job(process, LOOPBACK)))
     pipe.recv_bytes()  # until all have ended: others may still read what this one has sent

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.npu.script import as_npus
+from emu.cluster.npu.npu_emulation import emulate_npus
 from emu.errors import RunError
 
 PAGE = Path(__file__).parents[2] / "docs" / "run.md"
@@ -141,7 +141,7 @@ EXPORTS = [(module, name) for module in MODULES for name in sorted(exports(impor
 @pytest.fixture(scope="module")
 def values():
     """Every name's value while ranks run, before any is called."""
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         yield {(m, n): getattr(importlib.import_module(m), n) for m, n in [*EXPORTS, *UNDERSCORED_NAMES]}
 
 
@@ -179,12 +179,12 @@ def test_what_is_refused_is_refused_by_its_name_in_one_line(values, module, name
 
 @pytest.mark.parametrize("name", CUDNN)
 def test_settings_of_cudnn_are_there(name):
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         getattr(torch.backends.cudnn, name)
 
 
 def test_what_is_told_of_a_device():
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         of = torch.cuda.get_device_properties(1)
         assert (of.name, of.major, of.minor, of.multi_processor_count, of.warp_size) == ("h100", 9, 0, 132, 32)
         assert torch.cuda.get_device_capability() == (9, 0)
@@ -201,7 +201,7 @@ def test_what_is_told_of_a_device():
 
 
 def test_autocast_of_cuda_is_that_of_the_cpu_wherever_it_is_asked():
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         forward = torch.amp.custom_fwd(lambda _, x: x, device_type="cuda", cast_inputs=torch.float16)
         assert not torch.is_autocast_enabled()
         assert torch.get_autocast_gpu_dtype() == torch.float16
@@ -214,14 +214,14 @@ def test_autocast_of_cuda_is_that_of_the_cpu_wherever_it_is_asked():
 
 def test_data_parallel_has_one_device():
     model = torch.nn.Linear(2, 2)
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         assert torch.nn.DataParallel(model, device_ids=[1])(torch.ones(2)).shape == (2,)
         with pytest.raises(RunError, match=r"^cuda: torch.nn.DataParallel has a process compute on 2 devices"):
             torch.nn.DataParallel(model)
 
 
 def test_devices_may_be_named_by_a_keyword():
-    with as_npus(H100, 2):
+    with emulate_npus(H100, 2):
         torch.cuda.synchronize(device=0)
         assert torch.cuda.get_device_capability(device=1) == torch.cuda.get_device_capability(1)
         assert torch.equal(torch.cuda.get_rng_state(device="cuda:0"), torch.cuda.get_rng_state())

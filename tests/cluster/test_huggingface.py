@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from emu.cluster.fake.run import trace_script
-from emu.cluster.script import run_script
+from emu.cluster.fake.fake_run import trace_script
+from emu.cluster.script_run import run_script
 
 pytestmark = pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers: pip install -e '.[hf]'")
 SCRIPT = Path(__file__).parents[1] / "scripts" / "huggingface.py"

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster.ends import RankExit
-from emu.cluster.script import run_script
+from emu.cluster.rank_failure import RankExit
+from emu.cluster.script_run import run_script
 from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 from tests.cluster.apart import run_apart

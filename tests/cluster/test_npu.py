@@ -8,8 +8,8 @@ import torch.distributed.device_mesh
 from torch import Tensor
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.npu.script import as_npus
-from emu.cluster.script import run_script
+from emu.cluster.npu.npu_emulation import emulate_npus
+from emu.cluster.script_run import run_script
 from emu.errors import RunError
 from emu.trace.trace import Kind
 
@@ -182,7 +182,7 @@ assert torch.cuda.memory_allocated() == before + 200
 
 
 def test_how_much_memory_is_free_is_refused_where_nobody_says_how_much_there_is(run):
-    with pytest.raises(RunError, match=r"cuda: how much memory npu has is not known; take a device whose file says `memory`"):
+    with pytest.raises(RunError, match=r"cuda: the memory of npu is not known; take a device whose file has the key `memory`"):
         run("torch.cuda.mem_get_info()", npu=Npu())
 
 
@@ -240,7 +240,9 @@ def test_what_has_no_meaning_is_refused_by_its_name(run, use, named):
 
 
 def test_a_device_that_is_not_there_is_refused(run):
-    with pytest.raises(RunError, match=r"^cuda: the script asks for device 2, and there are 2, one a rank; count from 0$"):
+    with pytest.raises(
+        RunError, match=r"^cuda: the script asks for device 2, and there are 2, one for each rank; count from 0$"
+    ):
         run("x.to('cuda:2')")
 
 
@@ -259,7 +261,7 @@ def test_nothing_of_it_is_left_in_the_process():
         torch.backends.cuda,
     )
     before = [dict(vars(each)) for each in places]
-    with as_npus(Npu(), 4):
+    with emulate_npus(Npu(), 4):
         assert torch.ones(1, device="cuda:3").device.type == "cpu"
         assert [dict(vars(each)) for each in places] != before
     assert [dict(vars(each)) for each in places] == before
@@ -335,7 +337,7 @@ assert ours == torch.rand(1) != drawn[0][0]
 
 
 def test_more_processes_than_ranks_are_refused(run):
-    with pytest.raises(RunError, match=r"^spawn: 3 processes are asked for, and there are 2 ranks; take --ranks 3$"):
+    with pytest.raises(RunError, match=r"^spawn: the script starts 3 processes, and there are 2 ranks; take --ranks 3$"):
         run("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=3)")
 
 

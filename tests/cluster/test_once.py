@@ -10,7 +10,7 @@ import torch
 from torch._library import custom_ops
 from torch.library import Library
 
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from emu.errors import RunError
 
 START = "import torch, torch.distributed as dist\ndist.init_process_group()\nrank = dist.get_rank()\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from tests.cluster.styles import STYLES, N
 
 TESTS = Path(__file__).parents[1]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.jit import _builtins
 
+from emu.cluster.npu.device_arguments import device_argument_replacements
 from emu.cluster.npu.npu import Node, Npu
-from emu.cluster.npu.takes import takes
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from emu.errors import RunError
 from tests.cluster.gloo import run_on_gloo
 
@@ -92,7 +92,7 @@ def compiled(name, device):
 
 
 def test_every_function_that_makes_tensors_is_compiled_by_torchscript_or_never_was():
-    names = {name for _, name, made in takes(Node(N, Npu())) if type(made).__name__ == "Constructor"}
+    names = {name for _, name, made in device_argument_replacements(Node(N, Npu())) if type(made).__name__ == "Constructor"}
     assert names == COMPILED.keys() | NEVER
     assert not COMPILED.keys() & NEVER
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 
 SCRIPTS = Path(__file__).parents[1] / "scripts" / "tutorials"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from emu.errors import RunError
 from tests.forked import Fork, script
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import unwritten
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reduction import unwritten_mark
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.operation import OPERATIONS, REDUCING, ROUTED, Operation, operation
 from emu.collective.schedule import Schedule
@@ -43,7 +43,7 @@ def rounding(request: Request, given: list[Tensor]) -> list[Tensor] | None:
 
 def check(schedule: Schedule, op: Operation, request: Request, pairs: Pairs) -> None:
     _, dtype, reduce, _, counts = request
-    mark = unwritten(dtype, reduce)
+    mark = unwritten_mark(dtype, reduce)
     made = {r: Buffers(given.clone(), torch.full_like(theirs, mark)) for r, (given, theirs) in enumerate(pairs)}
     execute(schedule, op, made, counts=np.array(counts), reduce=reduce)
     allowed = rounding(request, [given for given, _ in pairs])

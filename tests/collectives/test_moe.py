@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from collectives import moe
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import unwritten
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reduction import unwritten_mark
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation, routed_operation
 from emu.collective.proof import prove
@@ -45,7 +45,7 @@ def outputs(schedule, op, inputs):
     """What every rank gets, of one element a token."""
     widths = [len(op.output_blocks(r)) for r in range(op.n_ranks)]
     made = {
-        r: Buffers(given, torch.full((w,), unwritten(given.dtype, "sum"), dtype=given.dtype))
+        r: Buffers(given, torch.full((w,), unwritten_mark(given.dtype, "sum"), dtype=given.dtype))
         for r, (given, w) in enumerate(zip(inputs, widths, strict=True))
     }
     execute(schedule, op, made, counts=np.ones(op.n_blocks, np.int64))

@@ -8,7 +8,7 @@ from emu.fabric.lower import lower_placed
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.trace.meet.batch import What
+from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
@@ -33,7 +33,7 @@ SEVERAL = [
 def laid(line, name, served, ranks, size):
     n, topology = ranks.shape[1], build_topology(line)
     by = served if isinstance(served, AlgorithmOnDims) else AlgorithmOnDims(served)
-    return lay_request(What(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
+    return lay_request(BatchKey(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
 
 
 def both(line, name, served, ranks, size):

@@ -15,7 +15,7 @@ from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.calibrate.calibrate import Calibrated
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from launch.cli import calibrate, papers
 from launch.data.devices import DEVICES
 from launch.papers.every import PAPERS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.sources import _of_folders
 from emu.study.planning.search import timed
 from emu.study.planning.search.kept import Kept

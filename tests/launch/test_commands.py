@@ -12,9 +12,9 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
 from emu.model.model import MODELS
-from emu.model.plan.fits import check_executed
 from emu.model.plan.plan import CHOICES
-from emu.model.plan.spell import WORDS, parse_plan
+from emu.model.plan.plan_checks import check_executed
+from emu.model.plan.plan_text import WORDS, parse_plan
 from emu.topology.catalogue import TOPOLOGIES
 from tests.two_layers import TWO_LAYERS
 

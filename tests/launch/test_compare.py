@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.trace.read import save
+from emu.trace.trace_file import save
 from tests.trace.laid import Words, trace_of
 
 

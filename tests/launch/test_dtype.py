@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emu.trace.read import load, save
+from emu.trace.trace_file import load, save
 from launch.data.devices import DEVICES
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=0s"

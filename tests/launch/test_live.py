@@ -7,7 +7,7 @@ from emu.model.generate.generate import generate
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
-from emu.trace.read import save
+from emu.trace.trace_file import save
 
 MODEL = "tests/data/two-layers.toml"
 RING = tuple(w for op in ("all_reduce", "all_gather", "reduce_scatter") for w in ("--algorithm", f"{op}=ring"))

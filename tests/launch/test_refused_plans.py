@@ -106,14 +106,14 @@ PLANS = [
         "llama-tiny",
         "tp=4,sp",
         ("--seq", "30"),
-        "seq must be such that the 30 tokens of a rank divide by tp=4, as sp asks, got 30; take 28 or 32",
+        "seq must be such that the 30 tokens of a rank divide by tp=4, as sp requires, got 30; take 28 or 32",
     ),
     ("llama-tiny", "dp=2", ("--seq", "4096"), "seq must be at most the 1024 tokens of llama-tiny, got 4096"),
     (
         "gpt-moe-tiny",
         "tp=2,dp=2,ep=2",
         ("--seq", "7"),
-        "seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts asks, got 7; take 6 or 8",
+        "seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts requires, got 7; take 6 or 8",
     ),
 ]
 

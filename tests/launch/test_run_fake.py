@@ -27,7 +27,7 @@ def test_what_needs_data_ends_in_one_line(emu, tmp_path):
     done = emu(*FAKE, "64", str(script))
     assert done.code == 2
     assert done.err.count("\n") == 1
-    assert "routed.py:2 asks for what a tensor holds" in done.err
+    assert "routed.py:2 needs the content of a tensor" in done.err
 
 
 def test_roles_are_of_ranks_without_data(emu):

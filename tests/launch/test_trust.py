@@ -36,8 +36,8 @@ READERS = {  # by the file, what reads it
 UNPICKLED = {  # who may, and what
     "emu/compiled/machine.py",  # machine code, from a folder that is the user's alone
     "emu/model/parallel/checkpoint.py",  # records that it names, and nothing else
-    "emu/cluster/processes/beyond.py",  # what this process has pickled itself
-    "emu/cluster/processes/desk.py",  # nothing: it names an error
+    "emu/cluster/processes/coordinator_client.py",  # what this process has pickled itself
+    "emu/cluster/processes/coordinator.py",  # nothing: it names an error
     "launch/ray/actors.py",  # what the two sides of a run tell each other
     "launch/ray/cluster.py",
 }
@@ -107,7 +107,7 @@ def test_a_checkpoint_that_names_code_is_refused_and_not_loaded(emu, executed, k
     done = emu(*TRAINED, "2")
     assert (done.code, executed.exists()) == (2, False)
     assert done.err.endswith(
-        "--checkpoint: what .metadata has must be sizes and places, and no code, got 'builtins.exec'; "
+        "--checkpoint: the content of .metadata must be sizes and places, and no code, got 'builtins.exec'; "
         "take a folder that `emu train` has written\n"
     )
 

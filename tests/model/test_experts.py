@@ -7,15 +7,15 @@ from torch.nn import functional
 from emu.backend.rank.count import Count
 from emu.model.model import MODELS
 from emu.model.operator import Amount, Cut, Tokens
-from emu.model.parts.experts import Experts, Sparse, limit
-from emu.model.parts.feed_forward import Gated, gated_operators
-from emu.model.parts.latent import Latent, LatentAttention
-from emu.model.parts.routing import Router, Routing, balance, combine, dispatch, imbalance, rows_of
-from emu.model.parts.sparse import sparse_operators
+from emu.model.parts.expert_block import ExpertBlock, Experts, limit_capacity
+from emu.model.parts.expert_operators import sparse_operators
+from emu.model.parts.expert_routing import ExpertRouting, Router, combine, dispatch, imbalance, rows_of, set_balance
+from emu.model.parts.feed_forward import GatedFeedForward, gated_operators
+from emu.model.parts.latent_attention import LatentAttention, LatentSizes
 
 HIDDEN, FFN, N = 16, 24, 40
-SOFT = Routing(6, 2)
-GROUPED = Routing(8, 3, "sigmoid", scale=2.5, groups=4, top_groups=2, corrected=True)
+SOFT = ExpertRouting(6, 2)
+GROUPED = ExpertRouting(8, 3, "sigmoid", scale=2.5, groups=4, top_groups=2, corrected=True)
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +36,14 @@ def by_loop(block, x, chosen, weights):
 
 
 def block(c, shared=None):
-    made = Sparse(HIDDEN, c, Experts(c.experts, HIDDEN, FFN, "silu gate"), shared)
+    made = ExpertBlock(HIDDEN, c, Experts(c.experts, HIDDEN, FFN, "silu gate"), shared)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return made
 
 
 @pytest.mark.parametrize(
-    "c", [SOFT, GROUPED, Routing(4, 1, normalised=False)], ids=["softmax", "grouped", "one, not normalised"]
+    "c", [SOFT, GROUPED, ExpertRouting(4, 1, normalised=False)], ids=["softmax", "grouped", "one, not normalised"]
 )
 def test_a_token_goes_through_the_experts_that_its_router_chose(c):
     one, x = block(c), torch.randn(2, N // 2, HIDDEN)
@@ -64,7 +64,7 @@ def test_every_gradient_is_that_of_the_loop():
 
 
 def test_a_shared_block_sees_every_token():
-    shared = Gated(HIDDEN, FFN)
+    shared = GatedFeedForward(HIDDEN, FFN)
     with_it = block(SOFT, shared)
     x = torch.randn(1, N, HIDDEN)
     together = with_it(x)
@@ -103,7 +103,7 @@ def test_groups_that_are_not_among_the_best_are_closed():
 
 def test_rows_are_sorted_by_expert_and_each_experts_by_token():
     chosen = torch.tensor([[2, 0], [1, 2], [2, 1]])
-    sent = dispatch(chosen, Routing(4, 2))
+    sent = dispatch(chosen, ExpertRouting(4, 2))
     assert sent.tokens.tolist() == [0, 1, 2, 0, 1, 2]
     assert sent.choices.tolist() == [1, 2, 5, 0, 3, 4]
     assert sent.counts.tolist() == [1, 2, 3, 0]
@@ -111,7 +111,7 @@ def test_rows_are_sorted_by_expert_and_each_experts_by_token():
 
 def test_above_its_capacity_an_expert_drops_its_last_tokens():
     chosen = torch.tensor([[0], [0], [1], [0]])
-    sent = dispatch(chosen, Routing(2, 1), capacity=1.0)
+    sent = dispatch(chosen, ExpertRouting(2, 1), capacity=1.0)
     assert sent.counts.tolist() == [2, 2]
     assert sent.filled.tolist() == [True, True, True, False]
     assert sent.tokens.tolist()[:3] == [0, 1, 2]
@@ -130,7 +130,7 @@ def test_a_block_with_a_capacity_loses_the_choices_beyond_it_and_no_others(capac
         for slot, expert in enumerate(chosen[token].tolist()):
             kept[token, slot] = seen[expert] < most
             seen[expert] += 1
-    limit(one, capacity)
+    limit_capacity(one, capacity)
     torch.testing.assert_close(one(x)[0], by_loop(one, x[0], chosen, weights * kept), rtol=1e-4, atol=1e-5)
     assert bool(kept.all()) == (capacity == 8.0)
 
@@ -140,8 +140,8 @@ def test_a_block_with_a_capacity_loses_the_choices_beyond_it_and_no_others(capac
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
     """FLOPs to the last one; bytes within 2 %, forward and backward; what is saved within 1 %."""
-    one = block(c, Gated(HIDDEN, FFN) if shared else None)
-    limit(one, capacity)
+    one = block(c, GatedFeedForward(HIDDEN, FFN) if shared else None)
+    limit_capacity(one, capacity)
     x, seen, kept = torch.randn(2, 64, HIDDEN, requires_grad=True), [], {}
     own = {p.untyped_storage()._cdata for p in [*one.parameters(), *one.buffers()]}
 
@@ -180,7 +180,7 @@ def test_the_balancing_loss_is_one_where_all_is_even_and_more_where_it_is_not():
 
 def test_the_balancing_loss_of_every_router_gets_its_gradient_as_if_it_were_added():
     """Three times that of each, though nobody adds it; the gradients of experts do not know it."""
-    c, x = Routing(6, 2, balance=0.02), torch.randn(N, HIDDEN, requires_grad=True)
+    c, x = ExpertRouting(6, 2, balance=0.02), torch.randn(N, HIDDEN, requires_grad=True)
     one = block(c)
 
     def gradients():
@@ -195,7 +195,7 @@ def test_the_balancing_loss_of_every_router_gets_its_gradient_as_if_it_were_adde
     scores = one.router.gate(x).softmax(-1)
     (one(x[None]).square().sum() + 3 * 0.02 * imbalance(scores, scores.topk(2)[1])).backward()
     wanted = gradients()
-    balance(one, 3.0)
+    set_balance(one, 3.0)
     out = one(x[None]).square().sum()
     assert out == alone
     out.backward()
@@ -207,7 +207,7 @@ def test_the_balancing_loss_of_every_router_gets_its_gradient_as_if_it_were_adde
 
 def test_latent_attention_is_attention_of_keys_and_values_made_from_a_narrow_row():
     """DeepSeek-V2 (2024), equations 37 to 47, written out one head at a time."""
-    c, tokens = Latent(HIDDEN, 2, 12, 8, 4, 6, 5), 9
+    c, tokens = LatentSizes(HIDDEN, 2, 12, 8, 4, 6, 5), 9
     one, x = LatentAttention(c, tokens), torch.randn(1, tokens, HIDDEN)
     narrow = one.kv_down(x)[0]
     queries = one.q_up(one.q_norm(one.q_down(x)))[0].view(tokens, 2, 10)

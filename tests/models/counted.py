@@ -12,7 +12,7 @@ from torch.nn import functional
 from emu.backend.rank.count import Count, Operator
 from emu.model.model import ARCHITECTURES, Model
 from emu.model.operator import Amount, ModelOperator, Tokens
-from emu.model.parts.routing import balance
+from emu.model.parts.expert_routing import set_balance
 
 SEQ, BATCH = 16, 2
 TOKENS = Tokens(SEQ, sequences=BATCH)
@@ -64,7 +64,7 @@ def count(name: str) -> Counted:
 
 def _run(model: Model, real: bool) -> Counted:
     module = model.build(SEQ)
-    balance(module, 1.0)
+    set_balance(module, 1.0)
     tokens = torch.randint(model.vocab, (BATCH, SEQ + 1))
     forward, backward, saved = _passes(module, tokens)
     module.requires_grad_(False)

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from emu.model.model import MODELS
-from emu.model.parts.feed_forward import Plain
+from emu.model.parts.feed_forward import PlainFeedForward
 from emu.model.parts.norms import LayerNorm1p
-from emu.model.parts.rotary import Stretch, rotate, rotate_part, rotation
+from emu.model.parts.rotary import RotaryScaling, rotate, rotate_part, rotation
 from models import deepseek, gpt, gpt_moe, grok
 
 NAMES = [name for name, _ in MODELS if name.endswith("-tiny")]
@@ -45,7 +45,7 @@ def test_every_parameter_of_a_tiny_model_has_a_gradient(name):
 
 def test_slow_angles_of_a_longer_context_are_divided_and_fast_ones_left():
     """Wave lengths above 8192 / 1 tokens and below 8192 / 4: The Llama 3 Herd of Models (2024), section 3.4.2."""
-    plain, long = (rotation(2, 128, 500_000.0, stretch) for stretch in (None, Stretch(8.0, 1.0, 4.0, 8192)))
+    plain, long = (rotation(2, 128, 500_000.0, stretch) for stretch in (None, RotaryScaling(8.0, 1.0, 4.0, 8192)))
     angles = [torch.atan2(sin[1], cos[1]).double() for cos, sin in (plain, long)]
     lengths = 2 * math.pi / angles[0]
     fast, slow = lengths < 8192 / 4, lengths > 8192
@@ -74,7 +74,7 @@ def test_layer_norm_1p_is_layer_norm_of_one_more_than_its_weight():
 
 @pytest.mark.parametrize("activation", ["gelu", "squared relu"])
 def test_a_plain_block_is_two_products_about_its_activation(activation):
-    block, x = Plain(6, 10, activation, biased=True), torch.randn(3, 6)
+    block, x = PlainFeedForward(6, 10, activation, biased=True), torch.randn(3, 6)
     inner = x @ block.w1.weight.T + block.w1.bias
     tangent = torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3))
     active = inner * (1 + tangent) / 2 if activation == "gelu" else inner.clamp(min=0) ** 2

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from emu.model.model import MODELS
 from emu.model.parts.attention import Attention
-from emu.model.parts.feed_forward import Gated
+from emu.model.parts.feed_forward import GatedFeedForward
 from emu.model.parts.rotary import rotate, rotation
 from models.llama import CONFIGS, Config, build
 
@@ -59,7 +59,7 @@ def test_grouped_attention_is_attention_with_each_key_head_repeated():
 
 
 def test_feed_forward_is_swiglu():
-    ffn, x = Gated(SMALL.hidden, SMALL.ffn), torch.randn(5, SMALL.hidden)
+    ffn, x = GatedFeedForward(SMALL.hidden, SMALL.ffn), torch.randn(5, SMALL.hidden)
     gate = x @ ffn.w1.weight.T
     torch.testing.assert_close(ffn(x), (gate * gate.sigmoid() * (x @ ffn.w3.weight.T)) @ ffn.w2.weight.T)
 

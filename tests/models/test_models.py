@@ -6,7 +6,7 @@ import pytest
 
 from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import BIAS, LOOKUP, Cut, Tokens
-from emu.model.parallel.tensor import STYLES
+from emu.model.parallel.tensor_parallel import STYLES
 from tests.models.counted import SEQ, TOKENS, Counted, count
 
 NAMES = [name for name, _ in MODELS]

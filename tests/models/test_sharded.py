@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
 from emu.study.training.learn.learn import learn
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

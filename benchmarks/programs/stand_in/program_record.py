@@ -25,7 +25,7 @@ from torch.distributed import device_mesh, distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emu.cluster.npu.npu import Npu
-from emu.cluster.npu.script import as_npus
+from emu.cluster.npu.npu_emulation import emulate_npus
 
 _OUT = Path(os.environ["PROGRAM_RECORD"])
 _RANKS = int(os.environ["PROGRAM_RANKS"])
@@ -112,7 +112,7 @@ def _leave():
 
 def _on_gloo():
     """What is else than on a GPU in a process of torchrun."""
-    _changes.enter_context(as_npus(Npu("h100", 80_000_000_000), _RANKS))
+    _changes.enter_context(emulate_npus(Npu("h100", 80_000_000_000), _RANKS))
     atexit.register(_leave)
     init, group = _gloo(dist.init_process_group, 0), _gloo(dist.new_group, 2)
     for module in (dist, distributed_c10d, device_mesh):

@@ -1,4 +1,4 @@
-"""The reduce operations, as what torch does to two tensors, and which of them can be taken of which dtype."""
+"""The reduce operations as torch functions of two tensors, and the dtypes that each of them accepts."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from emu import dtypes
-from emu.backend.rank.call import dtype_name
+from emu.backend.rank.rank_requests import dtype_name
 
 FOLDS: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,
@@ -23,13 +23,13 @@ FOLDS: dict[str, Callable[..., Tensor]] = {
 REDUCE_OPERATIONS = tuple(FOLDS)
 
 
-def unwritten(dtype: torch.dtype, reduce: str) -> complex:
-    """Return what memory that nobody has written holds before a check: a value that is seen in whatever it gets into.
+def unwritten_mark(dtype: torch.dtype, reduce: str) -> complex:
+    """Return the value that unwritten memory holds for a check: NaN, or an integer that shows in every result.
 
-    That is NaN, or an integer that every reduce operation shows in its result; only in an xor do two of them cancel.
+    Only in an xor do two of these integers cancel.
 
     Args:
-        dtype: Of the memory.
+        dtype: The dtype of the memory.
         reduce: One of `REDUCE_OPERATIONS`.
     """
     if dtype.is_complex:
@@ -39,27 +39,29 @@ def unwritten(dtype: torch.dtype, reduce: str) -> complex:
     if dtype is torch.bool:
         return reduce not in ("and", "min", "product")
     info = torch.iinfo(dtype)
-    odd = info.min + 1 if dtype.is_signed else info.max  # however often it is added, it does not add up to 0
+    odd = info.min + 1 if dtype.is_signed else info.max  # an odd number: no number of additions gives 0
     return {"and": 0, "min": info.min, "max": info.max, "product": 3}.get(reduce, odd)
 
 
 def check_reduces(where: str, dtype: torch.dtype, reduce: str) -> None:
-    """Refuse a reduce operation that cannot be taken of a dtype.
+    """Check that a reduce operation accepts a dtype.
 
     Raises:
-        InputError: the message names those that can.
+        InputError: it does not; the message names the operations that do.
     """
     dtypes.check_reduces(where, dtype_name(dtype), reduce, _reductions_of(dtype))
 
 
 @lru_cache(maxsize=64)
 def _reductions_of(dtype: torch.dtype) -> tuple[str, ...]:
-    """Which can be taken of a dtype; tried on one element, as PyTorch alone knows."""
+    """Return the reduce operations that accept a dtype; each is tried on one element, as PyTorch alone knows."""
     return tuple(name for name in REDUCE_OPERATIONS if _can_take(name, torch.zeros(1).to(dtype)))
 
 
 def _can_take(reduce: str, one: Tensor) -> bool:
-    if reduce == "product" and one.is_complex():  # torch.distributed refuses it: it reduces the two parts apart
+    if (
+        reduce == "product" and one.is_complex()
+    ):  # torch.distributed refuses it, because it reduces the real and the imaginary part separately
         return False
     try:
         FOLDS[reduce](one, one, out=one)

@@ -1,7 +1,7 @@
 """Messages between processes: gloo's point-to-point transfers, as a Wire for the executor.
 
-One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so that a message
-needs no name: gloo keeps those between two processes in the order in which both ends start them.
+One gloo group of all processes serves every group of the job. All processes carry out requests in one order, so a message needs
+no name: gloo keeps the messages between two processes in the order in which both ends start them.
 """
 
 import socket
@@ -21,11 +21,11 @@ _Gloo: Any = ProcessGroupGloo  # the stubs lack its options
 
 
 class UnreachableError(RunError):
-    """A rank does not answer, most often because its process has died: so the cause is elsewhere."""
+    """The error that a rank does not answer, most often because its process has died; the cause is then elsewhere."""
 
 
 def serve_store(host: str = LOOPBACK) -> TCPStore:
-    """A new store that listens on `host` alone."""
+    """Return a new store that listens on `host` alone."""
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     port = listener.getsockname()[1]
     # Without a socket of ours it would listen on every interface.
@@ -33,15 +33,15 @@ def serve_store(host: str = LOOPBACK) -> TCPStore:
 
 
 def reach_store(host: str, port: int) -> TCPStore:
-    """The store that another process serves."""
+    """Return a client of the store that another process serves."""
     return TCPStore(host, port, is_master=False, wait_for_workers=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """A message under way."""
+class GlooTransfer:
+    """A message that gloo is sending or receiving."""
 
-    work: Any  # gloo's, which holds the tensor
+    work: Any  # the work of gloo, which holds the tensor
     peer: int
     timeout_s: float
 
@@ -57,16 +57,16 @@ class Transfer:
             raise _unreachable(self.peer, self.timeout_s, error) from error
 
 
-class Links:
-    """One process's connections to all others of the job.
+class GlooLinks:
+    """The connections of one process to all others of the job.
 
     Args:
-        store: That all processes share.
-        process: The one that is here.
-        n_processes: Of the job.
-        host: The address of this machine that the others reach it by.
-        timeout_s: A process that is waited for and sends nothing for so long counts as gone.
-        of_rank: Which process has each rank; empty: rank r is in process r.
+        store: The store that all processes share.
+        process: The number of this process.
+        n_processes: The number of processes of the job.
+        host: The address by which other processes reach this machine.
+        timeout_s: A process that sends nothing for so long counts as gone.
+        of_rank: The process of each rank; empty: rank r is in process r.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class Links:
         self._of_rank = of_rank or range(n_processes)
         self._gloo = _Gloo(PrefixStore("gloo", store), process, n_processes, options)
 
-    def send(self, rank: int, data: Tensor) -> Transfer:
-        """Start sending to global rank `rank`."""
+    def send(self, rank: int, data: Tensor) -> GlooTransfer:
+        """Start to send to global rank `rank`."""
         return self._start(rank, lambda: self._gloo.send([_as_bytes(data)], self._of_rank[rank], 0))
 
-    def receive(self, rank: int, data: Tensor) -> Transfer:
-        """Start receiving from global rank `rank`."""
+    def receive(self, rank: int, data: Tensor) -> GlooTransfer:
+        """Start to receive from global rank `rank`."""
         return self._start(rank, lambda: self._gloo.recv([_as_bytes(data)], self._of_rank[rank], 0))
 
-    def _start(self, peer: int, start: Callable[[], Any]) -> Transfer:
+    def _start(self, peer: int, start: Callable[[], Any]) -> GlooTransfer:
         try:
-            return Transfer(start(), peer, self._timeout_s)
+            return GlooTransfer(start(), peer, self._timeout_s)
         except RuntimeError as error:
             raise _unreachable(peer, self._timeout_s, error) from error
 
@@ -103,19 +103,19 @@ class Links:
 class GlooWire:
     """The wire of one group; participants are numbered as in the group, and helpers live with its rank 0.
 
-    It has no channels: the executor starts both ends of all messages between two processes in the order of rows.
+    The wire has no channels: the executor starts both ends of all messages between two processes in the order of rows.
     """
 
-    def __init__(self, links: Links, ranks: Sequence[int]) -> None:
+    def __init__(self, links: GlooLinks, ranks: Sequence[int]) -> None:
         self._links = links
         self._ranks = ranks
 
-    def send(self, src: int, dst: int, channel: int, data: Tensor) -> Transfer:
-        """Start sending; `data` must not change until the wait is over."""
+    def send(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
+        """Start to send `data`, which must not change until the wait is over."""
         return self._links.send(self._home(dst), data)
 
-    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> Transfer:
-        """Start receiving into `data`."""
+    def receive(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
+        """Start to receive into `data`."""
         return self._links.receive(self._home(src), data)
 
     def _home(self, participant: int) -> int:
@@ -123,7 +123,7 @@ class GlooWire:
 
 
 def _as_bytes(data: Tensor) -> Tensor:
-    """The same memory as bytes: gloo itself carries neither bool nor bfloat16."""
+    """Return a view of the same memory as bytes, since gloo itself carries neither bool nor bfloat16."""
     return data.view(torch.uint8)
 
 

@@ -1,7 +1,7 @@
-"""Count what a rank computes: FLOPs, bytes and elements of each operator, and the storage that lives.
+"""The count of a rank's computations: FLOPs, bytes and elements of each operator, and the live storage.
 
-A dispatch mode sees every operator of its thread, forward and backward, after autograd and after DTensor: local tensors
-only. FLOPs are those of matrix products and attention as executed: a causal mask halves nothing. Everything else is bytes.
+A dispatch mode sees every operator of its thread, forward and backward, after autograd and after DTensor: local tensors only.
+FLOPs are those of matrix products and attention as executed: a causal mask halves nothing. All other operators count as bytes.
 """
 
 import itertools
@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass_type,
 )
 
-from emu.backend.rank.memory import WEIGHTS, Memory
-from emu.backend.rank.products import computed_in, flops_of, shape_of
+from emu.backend.rank.products import flops_of, product_dtype, shape_of
+from emu.backend.rank.rank_memory import WEIGHTS, Memory
 from emu.trace.kernel import MOVES, Shape
 
 Tensor = torch.Tensor
@@ -35,17 +35,17 @@ _HOLD_TENSORS = (list, tuple, dict)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator that ran."""
+    """One operator that ran, with its FLOPs and memory traffic."""
 
     name: str  # e.g. "aten.mm"
-    dtype: str  # what it computes in, as `computed_in` names it: of its first floating output, else its first output
+    dtype: str  # the dtype of its computation, see `product_dtype`
     flops: int
     bytes: int  # read and written
-    count: int  # elements of `dtype` among those bytes
+    count: int  # the elements of `dtype` in these bytes
     shape: Shape = MOVES
 
 
-# What no schema says: operators that only overwrite; that take a tensor for its shape alone; that allocate and do nothing.
+# Facts that no schema states: operators that only overwrite, that need a tensor's shape alone, or that only allocate.
 _OVERWRITES = frozenset(
     {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "index_copy_", "index_fill_"}
     | {"scatter_", "_foreach_copy_", "_foreach_zero_"}
@@ -57,14 +57,14 @@ _NO_WORK = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_dtensor",
 
 
 def _written_to(table: Tensor, indices: Sequence[Tensor | None]) -> int:
-    """Elements of a table that indices choose; of what a mask chooses, no fewer than all, as it may."""
+    """Return the number of elements of a table that indices choose; a mask counts as all elements, as it may choose all."""
     chosen = [i.shape for i in indices if i is not None]
     rest = [size for size, i in itertools.zip_longest(table.shape, indices) if i is None]
     return math.prod(np.broadcast_shapes(*chosen)) * math.prod(rest)
 
 
-# Operators that read or write their first tensor only where they look up: how many elements of it, by their arguments. None:
-# as many bytes as come out.
+# Operators that read or write only some elements of their first tensor: the number of these, by the arguments. None:
+# as many bytes as the results have.
 _LOOKED_UP: Mapping[str, Callable[[Mapping[str, Any]], int] | None] = {
     **dict.fromkeys(("embedding", "index_select", "gather", "index", "take")),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), lambda a: a["target"].numel()),
@@ -82,23 +82,23 @@ _FILLED = {"all_gather_copy_in": "all_gather_output"}  # of FSDP2
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How an operator is counted, worked out once for each."""
+    """The rules by which an operator is counted, computed once for each operator."""
 
     name: str
     reported: bool
-    func: OpOverload  # it is kept, so that nothing else has its identity
-    packet: object  # the operator in all its forms
-    composite: bool  # must be taken apart first (under inference mode nothing else does it)
+    func: OpOverload  # a reference, so that no other object gets its identity
+    packet: object  # the operator in all its overloads
+    composite: bool  # must be decomposed first (in inference mode nothing else does that)
     flops: Callable[..., int] | None
-    unread: frozenset[str]  # arguments that it only overwrites, or takes for their shape
+    unread: frozenset[str]  # arguments that it only overwrites, or whose shape alone it needs
     writes: frozenset[str]  # arguments that it writes to
     order: tuple[str, ...]
     looked_up: str  # the argument of which only a part is read or written
-    elements: Callable[[Mapping[str, Any]], int] | None  # of that part; None: as many bytes as come out
-    fills: bool  # whether it writes what it gives back first
+    elements: Callable[[Mapping[str, Any]], int] | None  # the elements of that part; None: as many bytes as the results have
+    fills: bool  # True if it fills its first result, see `_FILLED`
 
 
-_KINDS: dict[int, _Kind] = {}  # by the operator's identity: its hash is one of Python's
+_KINDS: dict[int, _Kind] = {}  # by the operator's identity, as its hash is computed in Python
 
 
 def _kind(func: OpOverload) -> _Kind:
@@ -129,14 +129,14 @@ def _kind(func: OpOverload) -> _Kind:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Whether it is made of others and nothing else; some that could be taken apart have a kernel, whose bits differ."""
+    """Return True if an operator consists of other operators alone and has no kernel of its own, whose bits would differ."""
     if func.namespace in _NO_WORK or not func._can_decompose():
         return False
     return not torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CPU")
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors of lists, and of the values of mappings."""
+    """Yield the tensors in lists, tuples, and values of mappings, however deep."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -147,7 +147,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def _local(tensor: Tensor) -> Iterator[Tensor]:
-    """The plain tensors inside a wrapper such as DTensor, which has no storage of its own."""
+    """Yield the plain tensors inside a wrapper such as DTensor, which has no storage of its own."""
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         inner = [getattr(tensor, name) for name in names]  # a mesh may be among them
@@ -161,11 +161,11 @@ def _fake_mode() -> bool:
     return _mode(_FAKE) is not None
 
 
-_Seen = tuple[torch.dtype, int, int]  # of a tensor: its dtype, its bytes, and the address of its storage; 0 where it has none
+_TensorEntry = tuple[torch.dtype, int, int]  # dtype, bytes, and address of the storage (0: none) of a tensor
 
 
-def _seen(tensor: Tensor) -> _Seen:
-    """A tensor that an operator was given or has made."""
+def _tensor_entry(tensor: Tensor) -> _TensorEntry:
+    """Return the dtype, the bytes and the address of the storage of an operator's input or output."""
     if tensor.layout != _STRIDED:
         return tensor.dtype, tensor.numel() * tensor.itemsize, 0
     storage = tensor.untyped_storage()
@@ -173,19 +173,22 @@ def _seen(tensor: Tensor) -> _Seen:
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls `sink` for every operator of this thread that does work, and keeps account of the storage that lives.
+    """A dispatch mode that calls `sink` for every operator of this thread that does work, and that counts live storage.
 
-    One a thread of a rank, entered there. A view costs nothing and is not reported; communication is not work.
+    There is one mode for each thread of a rank, entered on that thread. A view costs nothing and is not reported; communication
+    is not work.
 
     Args:
-        sink: Is given each operator.
-        memory: What lives on the rank, where it has other threads that count; None: it has none.
+        sink: A function that gets each operator.
+        memory: The account of the rank's storage, if other threads of the rank count too; None: a new one.
 
     Raises:
         RunError: from inside the program, an operator multiplies matrices and no formula for its FLOPs is known.
     """
 
-    host: Callable[[Any], Any] | None = None  # where a device lies that the program names; None: where it says
+    host: Callable[[Any], Any] | None = (
+        None  # maps a device that the program names to the device that holds its data; None: the named one
+    )
 
     def __init__(self, sink: Callable[[Operator], None], memory: Memory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -196,7 +199,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether each call goes through a guard against `torch.compile`: it compiles nothing while a mode is set, anyway."""
+        """Return False, so that calls have no guard against `torch.compile`: nothing is compiled while a mode is set."""
         return False
 
     def __enter__(self) -> "Count":
@@ -204,14 +207,14 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def track(self, tensors: Iterable[Tensor]) -> None:
-        """Count the storage of weights that were made before as living from now on."""
+        """Count the storage of existing weights as live from now on."""
         weights = list(tensors)
         for local in chain.from_iterable(map(_local, weights)):
             self._hold(local)
         self.mark(weights, WEIGHTS)
 
     def mark(self, tensors: Iterable[Tensor], part: int) -> None:
-        """Say what the storage of tensors is for."""
+        """Set the part of memory to which the storage of tensors belongs."""
         for local in chain.from_iterable(map(_local, tensors)):
             if local.layout == torch.strided:
                 self.memory.mark(local.untyped_storage(), part)
@@ -219,7 +222,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE:  # asked of a fake tensor as often as operators are
+        if func is _DEVICE:  # a fake tensor asks for it as often as it runs operators
             return args[0].device
         # A DTensor answers first, and its local operators come here again: else global FLOPs would be counted.
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
@@ -227,7 +230,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if "device" in kwargs and self.host is not None:  # TorchScript asks for operators itself
             kwargs = {**kwargs, "device": self.host(kwargs["device"])}
-        if self._paused or (not self._fake and _fake_mode()):  # DTensor tries an operator on shapes alone, the first time
+        if self._paused or (not self._fake and _fake_mode()):  # the first time, DTensor runs an operator on shapes alone
             return func(*args, **kwargs)
         kind = _KINDS.get(id(func))
         if kind is None:
@@ -244,19 +247,19 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _report(self, kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, made: list[Tensor]) -> None:
-        read: list[tuple[str, _Seen]] = []
+        read: list[tuple[str, _TensorEntry]] = []
         for name, value in (*zip(kind.order, args, strict=False), *kwargs.items()):
             if isinstance(value, Tensor):
-                read.append((name, _seen(value)))
+                read.append((name, _tensor_entry(value)))
             elif isinstance(value, _HOLD_TENSORS):
-                read += [(name, _seen(t)) for t in tensors_in(value)]
+                read += [(name, _tensor_entry(t)) for t in tensors_in(value)]
         known = {storage for _, (_, _, storage) in read}
-        results = [_seen(t) for t in made]
+        results = [_tensor_entry(t) for t in made]
         fresh = results[:1] if kind.fills else [each for each in results if not each[2] or each[2] not in known]
         if made and not fresh and not kind.writes:
             return  # a view that the schema does not call one
         traffic = [(dtype, size) for dtype, size, _ in fresh]
-        looked_up = _looked_up(kind, _named(kind, args, kwargs), fresh) if kind.looked_up else 0
+        looked_up = _looked_up(kind, _by_name(kind, args, kwargs), fresh) if kind.looked_up else 0
         for name, (dtype, size, _) in read:
             moved = dtype, (min(size, looked_up) if name == kind.looked_up else size)
             if name not in kind.unread:
@@ -264,11 +267,11 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in kind.writes:
                 traffic.append(moved)
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
-        shape = shape_of(kind.packet, _named(kind, args, kwargs)) if flops else MOVES
+        shape = shape_of(kind.packet, _by_name(kind, args, kwargs)) if flops else MOVES
         self._sink(_operator(kind, traffic, [*results, *(each for _, each in read)], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:
-        """A wrapper, such as that of a collective that is not waited for yet, tells of a storage as large, and has none."""
+        """Count the storage of a tensor as live; a wrapper tells a storage size but has none, so its inner tensors count."""
         if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
             for local in _local(tensor):
                 self._hold(local)
@@ -276,40 +279,40 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.memory.hold(tensor.untyped_storage())
 
 
-def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_Seen]) -> int:
-    """Bytes of the argument of which only a part is read or written, that are."""
+def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEntry]) -> int:
+    """Return the bytes of the looked-up argument that are read or written."""
     if kind.elements is None:
         return sum(size for _, size, _ in fresh)
     return kind.elements(named) * int(named[kind.looked_up].itemsize)
 
 
-def _named(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by name."""
+def _by_name(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by name."""
     return {**dict(zip(kind.order, args, strict=False)), **kwargs}
 
 
 def _operator(
-    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[_Seen], flops: int, shape: Shape
+    kind: _Kind, traffic: Sequence[tuple[torch.dtype, int]], seen: Sequence[_TensorEntry], flops: int, shape: Shape
 ) -> Operator:
     dtype = _main_dtype(seen)
     moved = of_dtype = 0
-    for of, size in traffic:  # every operator comes here: a sum() over a generator takes longer
+    for of, size in traffic:  # every operator comes here, and a sum() over a generator is slower
         moved += size
         if of is dtype:
             of_dtype += size
-    return Operator(kind.name, computed_in(dtype, kind.name, shape), flops, moved, of_dtype // dtype.itemsize, shape)
+    return Operator(kind.name, product_dtype(dtype, kind.name, shape), flops, moved, of_dtype // dtype.itemsize, shape)
 
 
-def _main_dtype(seen: Sequence[_Seen]) -> torch.dtype:
-    """The first that is floating, else the first."""
+def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
+    """Return the first floating-point dtype, or the first dtype if there is none."""
     for dtype, _, _ in seen:
         if dtype.is_floating_point:
             return dtype
     return seen[0][0] if seen else torch.uint8
 
 
-def resized(storage: torch.UntypedStorage) -> None:
-    """Tell the counting modes of this thread, if any, of a storage whose size has changed."""
+def report_resize(storage: torch.UntypedStorage) -> None:
+    """Tell the counting modes of this thread, if any, that the size of a storage has changed."""
     for memory in _memories():
         memory.resized(storage)
 
@@ -318,15 +321,15 @@ def _memories() -> Iterator[Memory]:
     return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count))
 
 
-def moved(source: Tensor, copy: Tensor) -> None:
-    """Tell the counting modes of this thread, if any, of a tensor that was put on the NPU, and lay on its host before."""
+def report_move(source: Tensor, copy: Tensor) -> None:
+    """Tell the counting modes of this thread, if any, that a tensor was copied from its host to the NPU."""
     for memory in _memories():
         memory.leave(source.untyped_storage())
         memory.hold(copy.untyped_storage())
 
 
-def memory_here() -> Memory | None:
-    """What this thread counts as living, if it counts."""
+def current_memory() -> Memory | None:
+    """Return the account of live storage of this thread, or None if it does not count."""
     return next(_memories(), None)
 
 
@@ -337,17 +340,17 @@ def track(tensors: Iterable[Tensor]) -> None:
             mode.track(tensors)
 
 
-def paused() -> AbstractContextManager[None]:
-    """Count nothing on this thread meanwhile: for the work of an executor, which no rank does."""
+def pause_counting() -> AbstractContextManager[None]:
+    """Return a context in which this thread counts nothing: for the work of an executor, which no rank does."""
     if _fake_mode():
-        return uncounted()
+        return suspend_counting()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
     return guard
 
 
 @contextmanager
-def uncounted() -> Iterator[None]:
-    """As `paused`, of modes that count and no other: without theirs, fake tensors and DTensors would look for data."""
+def suspend_counting() -> Iterator[None]:
+    """Suspend the counting modes of this thread, and leave all other modes on, which fake tensors and DTensors need."""
     modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
     for mode in modes:
         mode._paused = True

@@ -1,4 +1,4 @@
-"""What one rank did, as it travels between processes, and the trace that notes of all ranks make."""
+"""The notes of one rank: its events in a form that travels between processes, and the trace that all notes make."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import column
-from emu.backend.rank.call import Call, Members
+from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.collective.operation import OPERATIONS, ROUTED, operation
-from emu.trace.lines import Lines, noted
+from emu.trace.request_lines import Lines, lines_entry
 from emu.trace.trace import PARTS, Events, Group, Trace
 
 _TYPES = (
@@ -27,7 +27,7 @@ _TYPES = (
 )
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """One event, in the order of the columns of `Events`."""
 
     step: int
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """Elements of each block that a rank gives, and how many blocks the largest buffer of any rank holds."""
+    """The elements of each block that a rank gives, and the number of blocks in the largest buffer of any rank."""
 
     given: tuple[int, ...]
     in_size: int
@@ -59,9 +59,9 @@ class Splits(NamedTuple):
 EVEN = Splits((), 1)
 
 
-def splits_of(call: Call) -> Splits:
-    """What a call gives to each rank; `EVEN` where blocks are of one size by themselves."""
-    if call.operation not in OPERATIONS or call.operation in ROUTED:  # tokens are all of one size
+def splits_of(call: RankRequest) -> Splits:
+    """Return the split sizes of a request; `EVEN` if its blocks have one size by definition."""
+    if call.operation not in OPERATIONS or call.operation in ROUTED:  # all blocks of tokens have one size
         return EVEN
     blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
     known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
@@ -70,23 +70,23 @@ def splits_of(call: Call) -> Splits:
 
 @lru_cache(maxsize=4096)
 def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], int]:
-    """The blocks that a rank gives, and how many blocks the largest buffer of any holds."""
+    """Return the blocks that a rank gives, and the number of blocks in the largest buffer of any rank."""
     of = operation(name, n, root)
     return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
 
 
 class Notes(NamedTuple):
-    """What one rank did, as it can travel between processes."""
+    """The recorded events of one rank, in a form that travels between processes."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EventRow, ...]
     waits: tuple[tuple[int, ...], ...]
     splits: tuple[tuple[int, ...], ...]
-    groups: tuple[Members, ...]  # by the rank's group number
+    groups: tuple[Members, ...]  # by the group number of the rank
     peak_by_part: tuple[int, ...]
-    lines: Lines  # that asked for requests
+    lines: Lines  # the line of the user's program of each request
 
     def of_step(self, step: int) -> "Notes":
-        """A step alone, as number 1; with `step` 0, when none has ended, all as one."""
+        """Return the notes of one step alone, as step 1; with `step` 0, if no step has ended, all events as one step."""
         kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
         return self._replace(
             rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
@@ -96,8 +96,8 @@ class Notes(NamedTuple):
         )
 
     def events(self) -> Events:
-        """The rows as columns."""
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
+        """Return the rows as columns."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(EventRow._fields)
         for ragged in (self.waits, self.splits):
             columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
         typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
@@ -105,7 +105,7 @@ class Notes(NamedTuple):
 
 
 def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:
-    """The trace of all ranks, from their notes in rank order; those with equal events share a role."""
+    """Return the trace of all ranks, from their notes in rank order; ranks with equal events share a role."""
     roles: dict[tuple[object, ...], int] = {}
     role_of_rank = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
     first = [notes[role_of_rank.index(role)] for role in range(len(roles))]
@@ -122,5 +122,5 @@ def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,
         column(peaks, np.int64).reshape(-1, len(PARTS)),
-        (*meta, *noted([n.lines for n in first])),
+        (*meta, *lines_entry([n.lines for n in first])),
     )

@@ -1,4 +1,4 @@
-"""What a product or an attention that ran is for a device, by its operator and the arguments: its FLOPs, shape and dtype."""
+"""The FLOPs, the shape and the dtype of a matrix product or an attention that ran, from its operator and its arguments."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
-from emu.backend.rank.call import dtype_name
+from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
 from emu.trace.device.dtypes import TF32
 from emu.trace.kernel import Kernel, Shape
@@ -17,27 +17,27 @@ Tensor = torch.Tensor
 aten = torch.ops.aten
 _SUMMED = ("addmm", "baddbmm", "addbmm", "addmv")
 _NAMES = ("mm", "bmm", "mv", "dot", "vdot", *_SUMMED, *(f"{name}_" for name in _SUMMED))
-_PRODUCTS = frozenset(getattr(aten, name) for name in _NAMES)  # of the last two tensors
+_PRODUCTS = frozenset(getattr(aten, name) for name in _NAMES)  # operators that multiply their last two tensors
 
 
 def _product_flops(*args: Any, **_: object) -> int:
-    """Of the last two tensors multiplied: mm, bmm, addmm, mv, dot and the like."""
+    """Return the FLOPs of the product of the last two tensors: mm, bmm, addmm, mv, dot and the like."""
     a, b = _last_two(args)
     return 2 * a.numel() * (b.size(-1) if b.dim() > 1 else 1)
 
 
 def _grouped_flops(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
-    """Of rows by groups, each times its group's matrix; or of two factors cut into groups along what they share."""
+    """Return the FLOPs of a grouped product: rows by groups times a matrix each, or two factors cut along their common dim."""
     return 2 * a.numel() * b.size(-1)
 
 
 def _attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Scores, then scores times values."""
+    """Return the FLOPs of the scores, and of scores times values."""
     return 2 * query.shape[:-1].numel() * key.size(-2) * (query.size(-1) + value.size(-1))
 
 
 def _attention_backward_flops(_grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> int:
-    """Scores again, then the gradients of scores, query and key, and of values."""
+    """Return the FLOPs of the scores again, and of the gradients of scores, query, key and values."""
     return 2 * query.shape[:-1].numel() * key.size(-2) * (3 * query.size(-1) + 2 * value.size(-1))
 
 
@@ -54,9 +54,9 @@ _MULTIPLIES_NOTHING = re.compile(r"upsample|convert|combination")
 
 
 def flops_of(func: OpOverload) -> Callable[..., int] | None:
-    """Return the formula for the FLOPs of an operator, of its arguments; None where it multiplies nothing.
+    """Return the formula that gives the FLOPs of an operator from its arguments; None if it multiplies nothing.
 
-    The formula of an operator that multiplies matrices, and for which none is known, raises a RunError.
+    For an operator that multiplies matrices and has no known formula, the result raises a RunError when called.
     """
     formula, name = _FORMULAS.get(func.overloadpacket), func.overloadpacket.__name__
     if formula is None and func.namespace == "aten" and _MULTIPLIES.search(name) and not _MULTIPLIES_NOTHING.search(name):
@@ -74,36 +74,36 @@ def _no_formula(name: str) -> Callable[..., int]:
 
 
 def shape_of(packet: object, named: Mapping[str, Any]) -> Shape:
-    """Of what has FLOPs; sizes of 0 where they are not known, as of a convolution."""
+    """Return the shape of an operator that has FLOPs; unknown sizes, such as those of a convolution, are 0."""
     if "query" in named and "key" in named:
-        return _attention(named)
+        return _attention_shape(named)
     if packet == aten._grouped_mm:
-        return _grouped(named["self"], named["mat2"], named["offs"])
+        return _grouped_shape(named["self"], named["mat2"], named["offs"])
     if packet in _PRODUCTS:
-        return _product(*_last_two(named.values()))
+        return _product_shape(*_last_two(named.values()))
     return Shape(Kernel.PRODUCT)
 
 
 def _last_two(values: Iterable[object]) -> tuple[Tensor, Tensor]:
-    """The factors of a product."""
+    """Return the two factors of a product."""
     a, b = [value for value in values if isinstance(value, Tensor)][-2:]
     return a, b
 
 
-def _product(a: Tensor, b: Tensor) -> Shape:
+def _product_shape(a: Tensor, b: Tensor) -> Shape:
     batch, rows = (a.size(0) if a.dim() > 2 else 1), (a.size(-2) if a.dim() > 1 else 1)
     return Shape(Kernel.PRODUCT, batch, rows, b.size(-1) if b.dim() > 1 else 1, a.size(-1))
 
 
-def _grouped(a: Tensor, b: Tensor, ends: Tensor) -> Shape:
-    """Rows by groups, each times its group's matrix; or two factors cut into groups along what they share."""
+def _grouped_shape(a: Tensor, b: Tensor, ends: Tensor) -> Shape:
+    """Return the shape of a grouped product: rows by groups times a matrix each, or two factors cut along their common dim."""
     groups = ends.numel()
     if b.dim() > a.dim():
         return Shape(Kernel.PRODUCT, groups, a.size(0) // groups, b.size(-1), a.size(-1))
     return Shape(Kernel.PRODUCT, groups, a.size(0), b.size(-1), a.size(-1) // groups)
 
 
-def _attention(named: Mapping[str, Any]) -> Shape:
+def _attention_shape(named: Mapping[str, Any]) -> Shape:
     query, key = named["query"], named["key"]
     heads = query.shape[:-2].numel()
     kernel = Kernel.CAUSAL if named.get("is_causal") else Kernel.ATTENTION
@@ -111,11 +111,11 @@ def _attention(named: Mapping[str, Any]) -> Shape:
     return shape.backward() if any(name.startswith("grad") for name in named) else shape
 
 
-def computed_in(dtype: torch.dtype, name: str, shape: Shape) -> str:
-    """Return the name of the dtype, or TF32 of a product of float32 that CUDA would round to it now.
+def product_dtype(dtype: torch.dtype, name: str, shape: Shape) -> str:
+    """Return the name of the dtype in which an operator computes: TF32 for a float32 product that CUDA would round to it now.
 
-    That is as the rank has set it in any of torch's ways, for convolutions by itself. Attention by one kernel does not ask for
-    the setting: PyTorch's of float32 does the same whatever is set.
+    The rank may have set this in any of torch's ways; convolutions have a setting of their own. Attention by one kernel does
+    not depend on the setting.
     """
     if dtype is torch.float32 and shape.kernel == Kernel.PRODUCT:
         setting = torch._C._get_fp32_precision_getter("cuda", "conv" if "conv" in name else "matmul")

@@ -1,7 +1,8 @@
-"""What the streams of one rank wait for, as those of a device would: what is asked of one runs in order, streams side by side.
+"""The waits of one rank's streams, as on a device: work on one stream runs in order, and streams run side by side.
 
-An event is a number: its place among all that the rank issued. Events of one queue end in their order: the computations of a
-stream, the collectives of a group. So a clock, the last event of each queue, says all that has ended by a moment.
+An event is a number: its place among all events that the rank issued. Events of one queue end in their order: the computations
+of a stream, the collectives of a group. So a clock, which is the last event of each queue, describes all events that have ended
+at a moment.
 """
 
 import threading
@@ -14,84 +15,90 @@ DEFAULT = 0
 _thread = threading.local()
 
 
-class Moment(NamedTuple):
-    """The end of some events, by event its queue, and of all that these wait for."""
+class StreamPosition(NamedTuple):
+    """A point in the order of events: the end of some events, each with its queue, and of all events for which they wait."""
 
     events: Mapping[int, Hashable]
     clock: Mapping[Hashable, int]
 
 
-NEVER = Moment({}, {})  # nothing is waited for
+NEVER = StreamPosition({}, {})  # the position of no event
 
 
 @dataclass(slots=True)
 class _Stream:
-    last: int = -1  # its last computation
-    joined: dict[int, Hashable] = field(default_factory=dict)  # what its next computation waits for, and the queue of each
-    clock: dict[Hashable, int] = field(default_factory=dict)  # all that its next computation comes after
+    last: int = -1  # the last computation of the stream
+    joined: dict[int, Hashable] = field(default_factory=dict)  # the queue of each event that its next computation waits for
+    clock: dict[Hashable, int] = field(default_factory=dict)  # last event of each queue before its next computation
 
 
-class Streams:
-    """The streams of a rank, as one of its threads uses them; number 0 is the default one of its program's thread."""
+class RankStreams:
+    """The streams of a rank as one of its threads uses them; number 0 is the default stream of the program's thread."""
 
     def __init__(self) -> None:
         self.default = self.current = DEFAULT
         self._streams = [_Stream()]
-        self._requests: dict[int, Moment] = {}
+        self._requests: dict[int, StreamPosition] = {}
 
-    def fork(self) -> "Streams":
-        """Return the streams of the rank as a thread uses them that this one starts: with a default one of its own.
+    def fork(self) -> "RankStreams":
+        """Return the streams of the rank as a thread uses them that this thread starts; it gets a default stream of its own.
 
-        What is asked of that comes after all that was asked of the current stream of this thread.
+        Work on the new default stream comes after all work so far on the current stream of this thread.
         """
-        forked = Streams()
+        forked = RankStreams()
         forked._streams, forked._requests = self._streams, self._requests
         forked.default = forked.current = self.add()
         forked.wait(forked.default, self.now(self.current))
         return forked
 
-    def is_beside(self, other: "Streams") -> bool:
-        """Return whether both are of one rank."""
+    def is_beside(self, other: "RankStreams") -> bool:
+        """Return True if both are streams of one rank."""
         return self._streams is other._streams
 
     def add(self) -> int:
-        """Make a stream; its number."""
+        """Add a stream, and return its number."""
         self._streams.append(_Stream())
         return len(self._streams) - 1
 
     def compute(self, event: int) -> tuple[int, ...]:
-        """Put a computation on the current stream; what it waits for, besides the one before it there."""
-        here = self._streams[self.current]
-        waits, here.last, here.joined = tuple(sorted(here.joined)), event, {}
-        here.clock[self.current] = event
+        """Add a computation to the current stream, and return the events for which it waits.
+
+        The computation before it on the stream is not among them.
+        """
+        stream = self._streams[self.current]
+        waits, stream.last, stream.joined = tuple(sorted(stream.joined)), event, {}
+        stream.clock[self.current] = event
         return waits
 
     def request(self, event: int, queue: Hashable) -> tuple[int, ...]:
-        """Make a request from the current stream; what it waits for, besides the one before it in its queue."""
-        here = self._streams[self.current]
-        # On one stream everything is said by its order; to copy the clock would only take time.
-        clock = {**here.clock, queue: event} if len(self._streams) > 1 else {}
-        self._requests[event] = Moment({event: queue}, clock)
-        return (*([here.last] if here.last >= 0 else []), *sorted(here.joined))
+        """Add a request from the current stream, and return the events for which it waits.
 
-    def done(self, request: int) -> Moment:
-        """The end of a request."""
+        The request before it in its queue is not among them.
+        """
+        stream = self._streams[self.current]
+        # With one stream the order alone says everything; a copy of the clock would only take time.
+        clock = {**stream.clock, queue: event} if len(self._streams) > 1 else {}
+        self._requests[event] = StreamPosition({event: queue}, clock)
+        return (*([stream.last] if stream.last >= 0 else []), *sorted(stream.joined))
+
+    def done(self, request: int) -> StreamPosition:
+        """Return the position at which a request has ended."""
         return self._requests[request]
 
-    def now(self, stream: int) -> Moment:
-        """The end of all that a stream was asked for."""
+    def now(self, stream: int) -> StreamPosition:
+        """Return the position at which all work so far on a stream has ended."""
         of = self._streams[stream]
         latest = {queue: event for event, queue in of.joined.items()}
         own = {of.last: stream} if of.last >= 0 else {}
-        return Moment({**own, **{event: queue for queue, event in latest.items()}}, dict(of.clock))
+        return StreamPosition({**own, **{event: queue for queue, event in latest.items()}}, dict(of.clock))
 
-    def wait(self, stream: int, moment: Moment) -> None:
-        """Let what comes next on a stream come after a moment."""
+    def wait(self, stream: int, moment: StreamPosition) -> None:
+        """Let the next work on a stream come after a position."""
         of = self._streams[stream]
         new = {event: queue for event, queue in moment.events.items() if of.clock.get(queue, -1) < event}
         if not new:
             return
-        # What the moment comes after itself need not be waited for, and of a queue only its last.
+        # Events that the moment itself comes after need no wait, and of a queue only the last does.
         later = new.values()
         kept = {e: q for e, q in of.joined.items() if q not in later and (moment.clock.get(q, -1) < e or e in moment.events)}
         of.joined = {**kept, **new}
@@ -100,15 +107,15 @@ class Streams:
 
     @contextmanager
     def on_thread(self) -> Iterator[None]:
-        """Let this thread find these by `here`."""
-        before, _thread.streams = here(), self
+        """Let `current_streams` return these streams on this thread."""
+        before, _thread.streams = current_streams(), self
         try:
             yield
         finally:
             _thread.streams = before
 
 
-def here() -> Streams | None:
-    """The streams of the rank that this thread is recorded as."""
-    found: Streams | None = getattr(_thread, "streams", None)
+def current_streams() -> RankStreams | None:
+    """Return the streams of the rank as which this thread is recorded, or None."""
+    found: RankStreams | None = getattr(_thread, "streams", None)
     return found

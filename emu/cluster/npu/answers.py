@@ -1,7 +1,7 @@
-"""What `torch.cuda` and `torch.accelerator` answer of an emulated NPU, by name.
+"""The answers of `torch.cuda` and `torch.accelerator` about an emulated NPU, by name.
 
-Its memory is what the rank's tensors take, which has no allocator: what is reserved is what is allocated. A CPU and its NPU
-share one random generator. An event's time is the host's, as the fabric is timed after the script.
+The memory of an NPU is that of the rank's tensors; there is no allocator, so reserved memory equals allocated memory. A CPU and
+its NPU share one random generator. An event's time is the host's, as the fabric is timed after the script.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from emu.backend.rank.count import memory_here
-from emu.backend.rank.memory import Memory
-from emu.cluster.npu.npu import NAME, Node, no_meaning
-from emu.cluster.own.device import Event, On, Stream, current_stream
+from emu.backend.rank.count import current_memory
+from emu.backend.rank.rank_memory import Memory
+from emu.cluster.npu.npu import NAME, Node, meaningless_error
+from emu.cluster.rank_state.cpu_device import Event, Stream, StreamContext, current_stream
 from emu.errors import RunError
 
 Table = Mapping[str, Any]
-WARP = 32  # threads, of every GPU by NVIDIA
+WARP = 32  # threads of a warp, on every GPU by NVIDIA
 
 
 @dataclass(frozen=True, slots=True)
-class Properties:
-    """Of `torch.cuda.get_device_properties`, what has a meaning; the rest is refused by its name."""
+class DeviceProperties:
+    """The properties of a device that have a meaning here, of `torch.cuda.get_device_properties`; others raise an error."""
 
     name: str
     total_memory: int
@@ -36,46 +36,46 @@ class Properties:
     is_multi_gpu_board: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name in _UNTOLD:
-            raise no_meaning(f"torch.cuda.get_device_properties().{name}")
+        if name in _UNKNOWN:
+            raise meaningless_error(f"torch.cuda.get_device_properties().{name}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-_UNTOLD = (
+_UNKNOWN = (
     frozenset({"gcnArchName", "uuid", "pci_bus_id", "pci_device_id", "pci_domain_id", "L2_cache_size", "clock_rate"})
     | {"memory_clock_rate", "memory_bus_width", "regs_per_multiprocessor", "max_threads_per_multi_processor"}
     | {"max_threads_per_block", "shared_memory_per_block", "shared_memory_per_block_optin", "shared_memory_per_multiprocessor"}
 )
 
 
-def of_cuda(node: Node) -> Table:
-    """Of `torch.cuda`."""
-    return {**_both(node), **_devices(node), **_random(node), **_nothing(), **_types(torch.cuda, torch)}
+def cuda_answers(node: Node) -> Table:
+    """Return the answers of `torch.cuda`."""
+    return {**_common_answers(node), **_devices(node), **_random(node), **_no_effects(), **_types(torch.cuda, torch)}
 
 
-def of_accelerator(node: Node) -> Table:
-    """Of `torch.accelerator`."""
-    return {**_both(node), **_accelerator(node)}
+def accelerator_answers(node: Node) -> Table:
+    """Return the answers of `torch.accelerator`."""
+    return {**_common_answers(node), **_accelerator(node)}
 
 
 def sparse_types() -> Table:
-    """Of `torch.cuda.sparse`: the CPU's."""
+    """Return the types of `torch.cuda.sparse`, which are those of the CPU."""
     return _types(torch.cuda.sparse, torch.sparse)
 
 
 class _Runtime:
-    """Of CUDA's runtime: beginning and end of a profile, which nobody takes, and how much memory is free."""
+    """CUDA's runtime: begin and end of a profile, which do nothing, and the free memory."""
 
     def __init__(self, free: Any) -> None:
         self.cudaMemGetInfo = free
         self.cudaProfilerStart = self.cudaProfilerStop = lambda: 0
 
     def __getattr__(self, name: str) -> Any:
-        raise no_meaning(f"torch.cuda.cudart().{name}")
+        raise meaningless_error(f"torch.cuda.cudart().{name}")
 
 
-class _As(AbstractContextManager[None]):
-    """`torch.cuda.device(1)`: another current device."""
+class _CurrentDevice(AbstractContextManager[None]):
+    """The context of `torch.cuda.device(1)`, in which another device is current."""
 
     def __init__(self, node: Node, device: Any) -> None:
         self._node, self.idx, self._before = node, node.index(device), node.current
@@ -87,8 +87,8 @@ class _As(AbstractContextManager[None]):
         self._node.current = self._before
 
 
-def _both(node: Node) -> Table:
-    """What both modules have, under the same names."""
+def _common_answers(node: Node) -> Table:
+    """Return the answers that both modules have under the same names."""
 
     def set_device(device: Any) -> None:
         node.current = node.index(device)
@@ -96,7 +96,7 @@ def _both(node: Node) -> Table:
     return {
         "is_available": lambda: True,
         "device_count": lambda: node.n,
-        "synchronize": lambda *_, **__: None,  # that the host waits is no order between streams
+        "synchronize": lambda *_, **__: None,  # a wait of the host orders no streams
         "current_stream": current_stream,
         "set_stream": _set_stream,
         "empty_cache": lambda: None,
@@ -112,16 +112,16 @@ def _both(node: Node) -> Table:
 
 
 def _devices(node: Node) -> Table:
-    def properties(device: Any = None) -> Properties:
+    def properties(device: Any = None) -> DeviceProperties:
         node.index(device)
-        return Properties(node.npu.name, node.npu.memory_bytes, *node.npu.capability, max(1, node.npu.cores))
+        return DeviceProperties(node.npu.name, node.npu.memory_bytes, *node.npu.capability, max(1, node.npu.cores))
 
     def can_access(device: Any, peer: Any) -> bool:
         return node.index(device) != node.index(peer)
 
     return {
-        "device": lambda device: _As(node, device),
-        "device_of": lambda _: nullcontext(),  # a tensor is on its rank's
+        "device": lambda device: _CurrentDevice(node, device),
+        "device_of": lambda _: nullcontext(),  # a tensor is on its rank's device
         "get_device_name": lambda device=None: properties(device).name,
         "get_device_properties": properties,
         "can_device_access_peer": can_access,
@@ -134,8 +134,8 @@ def _devices(node: Node) -> Table:
         "get_allocator_backend": lambda: "native",
         "Stream": Stream,
         "Event": Event,
-        "StreamContext": On,
-        "stream": partial(On),
+        "StreamContext": StreamContext,
+        "stream": partial(StreamContext),
         "default_stream": lambda *_, **__: Stream.default(),
     }
 
@@ -143,14 +143,14 @@ def _devices(node: Node) -> Table:
 def _accelerator(node: Node) -> Table:
     return {
         "current_accelerator": lambda *_, **__: torch.device(NAME),
-        "device_index": lambda device: nullcontext() if device is None else _As(node, device),
+        "device_index": lambda device: nullcontext() if device is None else _CurrentDevice(node, device),
         "get_device_capability": lambda *_, **__: {},
         "empty_host_cache": lambda: None,
     }
 
 
 def _set_stream(stream: Stream | None) -> None:
-    On(stream).__enter__()
+    StreamContext(stream).__enter__()
 
 
 def _random(node: Node) -> Table:
@@ -178,8 +178,8 @@ def _random(node: Node) -> Table:
     }
 
 
-def _nothing() -> Table:
-    """What is asked of a device and changes nothing here."""
+def _no_effects() -> Table:
+    """Return the functions of a device that change nothing here."""
     names = (
         "init",
         "ipc_collect",
@@ -192,36 +192,36 @@ def _nothing() -> Table:
 
 
 def _types(module: Any, of_cpu: Any) -> Table:
-    """Such as `torch.cuda.FloatTensor`: the CPU's."""
+    """Return the CPU's types for the names of a module, such as `torch.cuda.FloatTensor`."""
     found = [name for name in dir(module) if name.endswith(("Tensor", "Storage"))]
     return {name: getattr(of_cpu, name) for name in found if hasattr(of_cpu, name)}
 
 
-def _here() -> Memory:
-    return memory_here() or Memory()
+def _live_memory() -> Memory:
+    return current_memory() or Memory()
 
 
 def _free(node: Node) -> Any:
-    """What tells how much memory is free, and how much there is."""
+    """Return a function that gives the free memory and the total memory, in bytes."""
 
     def free(*_: object) -> tuple[int, int]:
         total = node.npu.memory_bytes
         if not total:
-            raise RunError(f"cuda: how much memory {node.npu.name} has is not known; take a device whose file says `memory`")
-        return max(0, total - _here().live_bytes), total
+            raise RunError(f"cuda: the memory of {node.npu.name} is not known; take a device whose file has the key `memory`")
+        return max(0, total - _live_memory().live_bytes), total
 
     return free
 
 
 def _figures(node: Node) -> Table:
-    """The memory that the rank's tensors take, and the most since it was asked for anew."""
+    """Return the answers about memory: the bytes of the rank's tensors now, and at the peak since the last reset."""
 
     def stats(*_: object) -> dict[str, int]:
-        memory = _here()
+        memory = _live_memory()
         kinds = ("active", "allocated", "requested", "reserved")
         both = {"current": memory.live_bytes, "peak": memory.peak_since_bytes}
-        told = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
-        return {**told, "num_alloc_retries": 0, "num_ooms": 0}
+        figures = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
+        return {**figures, "num_alloc_retries": 0, "num_ooms": 0}
 
     def nested(*_: object) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -234,12 +234,12 @@ def _figures(node: Node) -> Table:
         return found
 
     def summary(*_: object, **__: object) -> str:
-        return f"{node.npu.name}: {_here().live_bytes} bytes allocated, {_here().peak_since_bytes} at most"
+        return f"{node.npu.name}: {_live_memory().live_bytes} bytes allocated, {_live_memory().peak_since_bytes} at most"
 
     now, most, anew = (
-        (lambda *_, **__: _here().live_bytes),
-        (lambda *_, **__: _here().peak_since_bytes),
-        (lambda *_, **__: _here().restart()),
+        (lambda *_, **__: _live_memory().live_bytes),
+        (lambda *_, **__: _live_memory().peak_since_bytes),
+        (lambda *_, **__: _live_memory().restart()),
     )
     return {
         "memory_allocated": now,

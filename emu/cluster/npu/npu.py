@@ -1,9 +1,9 @@
-"""What the name `cuda` means to a script: the emulated NPU of its rank.
+"""The NPU that the name `cuda` means to a script: the emulated device of its rank.
 
-Decided: the name is taken where it goes into PyTorch, and a tensor says what it is. `torch.device("cuda", 0)` is what PyTorch
-makes of it; a tensor or a module that is put there, or made there, lies on the CPU, and its `device` says `cpu` and its
-`is_cuda` False, as do meshes. So PyTorch and libraries take the way of a CPU, which works here, and not that of a GPU, which
-a kernel would end. `x.to("cuda")` and `x.cpu()` give a tensor apart from x, as between a host and its device.
+The name is translated where it enters PyTorch, and a tensor tells the truth. `torch.device("cuda", 0)` is PyTorch's own object;
+a tensor or a module that is put or made there lies on the CPU: its `device` is `cpu` and its `is_cuda` False, as for meshes. So
+PyTorch and libraries take the path of a CPU, which works here, and not that of a GPU, which would fail at the first kernel.
+`x.to("cuda")` and `x.cpu()` give a copy of x, as between a host and its device.
 """
 
 import threading
@@ -23,11 +23,11 @@ class Npu:
     """The device of every rank, as a script may ask for it.
 
     Args:
-        name: Of it.
-        memory_bytes: It has; 0: not known.
-        capability: By CUDA's count; of what is no GPU the first that has bfloat16, so that no library looks for kernels of its
-            own.
-        cores: Of it; 0: not known.
+        name: The name of the device.
+        memory_bytes: Its memory; 0: not known.
+        capability: CUDA's compute capability; for a device that is no GPU the first with bfloat16, so that no library
+            looks for kernels of its own.
+        cores: The number of its cores; 0: not known.
     """
 
     name: str = "npu"
@@ -40,11 +40,11 @@ UNNAMED = Npu()
 
 
 class Node:
-    """The NPUs that a rank sees: one a rank, of which every thread has one as its current one, the first at the start.
+    """The NPUs that a rank sees, one for each rank; each thread has a current one, at first NPU 0.
 
     Args:
-        n: Of them.
-        npu: Each of them.
+        n: The number of NPUs.
+        npu: The kind of each NPU.
     """
 
     def __init__(self, n: int, npu: Npu) -> None:
@@ -53,7 +53,7 @@ class Node:
 
     @property
     def current(self) -> int:
-        """The current one of this thread."""
+        """The number of this thread's current NPU."""
         return int(getattr(self._here, "index", 0))
 
     @current.setter
@@ -61,10 +61,10 @@ class Node:
         self._here.index = index
 
     def index(self, device: Any = None) -> int:
-        """The number that a device's name says; none: the current one.
+        """Return the number in a device's name, or the current one if there is none.
 
         Raises:
-            RunError: another kind of device, or none of this number.
+            RunError: another kind of device, or no NPU of this number.
         """
         if device is None:
             return self.current
@@ -76,14 +76,14 @@ class Node:
                 raise RunError(f"cuda: {device} is no CUDA device; name one as torch.device('cuda', 0)")
             found = of.index
         if found is not None and found >= self.n:
-            raise RunError(f"cuda: the script asks for device {found}, and there are {self.n}, one a rank; count from 0")
+            raise RunError(f"cuda: the script asks for device {found}, and there are {self.n}, one for each rank; count from 0")
         return self.current if found is None else found
 
     def host(self, device: Any) -> Any:
-        """Where a device that the script names lies: the CPU for a CUDA one, any other as it is.
+        """Return the device that holds the data of a named device: the CPU for a CUDA device, else the named one.
 
         Raises:
-            RunError: a CUDA device that is not there.
+            RunError: a CUDA device that does not exist.
         """
         if type(device) is int or is_npu(device):
             self.index(device)
@@ -92,12 +92,12 @@ class Node:
 
 
 def is_npu(device: Any) -> bool:
-    """Whether it is a name of a CUDA device."""
+    """Return True if the name is that of a CUDA device."""
     if isinstance(device, str):
         return device == NAME or device.startswith(f"{NAME}:")
     return isinstance(device, torch.device) and device.type == NAME
 
 
-def no_meaning(name: str) -> RunError:
-    """Of what only a GPU can do."""
+def meaningless_error(name: str) -> RunError:
+    """Return the error for a function that only a GPU can do."""
     return RunError(f"cuda: {name} has no meaning on an emulated NPU, which computes on the CPU; leave it out")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emu.arrays import F64
-from emu.backend.rank.call import Call, dtype_name
-from emu.cluster.cluster import MESSAGES, Agreed, agree
-from emu.cluster.meeting import Arrival, channel_of
+from emu.backend.rank.rank_requests import RankRequest, dtype_name
+from emu.cluster.call_matcher import ArrivedRequest, channel_of
+from emu.cluster.cluster import MESSAGES, Agreement, agree
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
 from emu.collective.algorithm import Choice
@@ -22,8 +22,8 @@ from emu.fabric.engine.state_layout import NEVER
 from emu.topology.fault_injection.history import MachineMoment as Moment
 from emu.topology.fault_injection.repair_action import why_stopped
 from emu.trace.device.dtypes import item_as
-from emu.trace.meet.batch import What
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Group
 from emu.units import format_time, seconds
 
@@ -54,7 +54,7 @@ class _Asked:
 
     ranks: tuple[int, ...]
     came_fs: dict[int, int] = field(default_factory=dict)  # when each member has
-    what: What | None = None  # None: its sizes are not known before all have arrived
+    what: BatchKey | None = None  # None: its sizes are not known before all have arrived
     number: int | None = None  # of the traffic; None: it has not begun there
     arrived: dict[int, Any] = field(default_factory=dict)  # what each member is known by
     expected_fs: dict[int, int] = field(default_factory=dict)  # when each member that has been told will have its answer
@@ -90,7 +90,7 @@ class Pacer:
         self._stepping = NEVER
         self._began_s: float | None = None
 
-    def came(self, arrival: Arrival, step: int, at_s: float) -> None:
+    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
         """A rank has made a request; its members may exchange what they have as soon as both ends are there.
 
         Args:
@@ -111,7 +111,7 @@ class Pacer:
             elif asked.what is None and _tells_all(call):
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
-    def met(self, agreed: Agreed, arrivals: Sequence[Arrival]) -> None:
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """All that take part have made a request."""
         first = arrivals[0].call
         with self._lock:
@@ -131,7 +131,7 @@ class Pacer:
     def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _Asked:
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _Asked(ranks))
 
-    def _begin(self, queue: object, place: int, what: What, since_fs: int = 0) -> None:
+    def _begin(self, queue: object, place: int, what: BatchKey, since_fs: int = 0) -> None:
         """Begin what is known since then and whose turn it is in its queue."""
         waiting = self._queues[queue]
         waiting[place].what = waiting[place].what or what
@@ -155,16 +155,16 @@ class Pacer:
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _what(self, agreed: Agreed, call: Call) -> What:
+    def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
         item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
         if agreed.served is None:
-            return What(axis, None, MESSAGE, 2, 0, agreed.size * item, 0, b"")
+            return BatchKey(axis, None, MESSAGE, 2, 0, agreed.size * item, 0, b"")
         of = operation(call.operation, len(call.group.ranks), call.root)
         even = call.operation in ROUTED or (agreed.counts == of.block_counts(agreed.size)).all()
         blocks = b"" if even else agreed.counts.tobytes()
-        return What(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
+        return BatchKey(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
     def _real_s(self, virtual_fs: int) -> float:
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
@@ -237,6 +237,6 @@ class Pacer:
         return step
 
 
-def _tells_all(call: Call) -> bool:
+def _tells_all(call: RankRequest) -> bool:
     """Whether one member's call tells the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

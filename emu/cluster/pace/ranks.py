@@ -14,12 +14,12 @@ import torch.distributed as dist
 
 from emu.arrays import F64
 from emu.backend.rank.record import Recording
-from emu.backend.rank.work import Work
-from emu.cluster.own.device import replaced
+from emu.backend.rank.request_work import RequestWork
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.computing import Computing
 from emu.cluster.pace.courses import Courses
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.strand import Wait, current, here, take_turn
 from emu.cluster.threads.rests import Rests
 
@@ -36,7 +36,7 @@ class _Held:
 
     rank: int
     asked_s: float
-    work: "ref[Work]"  # whose tensors are its rank's alone: what lives when is the same by every clock
+    work: "ref[RequestWork]"  # whose tensors are its rank's alone: what lives when is the same by every clock
     due_s: float | None = None  # None: it is not known
     late_s: float = 0.0  # that it is already then
     carried: bool = False  # whether what it moves has been
@@ -70,9 +70,9 @@ class Clock:
         try:
             with ExitStack() as open_:
                 open_.enter_context(self.alarm)
-                open_.enter_context(replaced(time, "sleep", self._in_place_of(time.sleep)))
+                open_.enter_context(replace_attribute(time, "sleep", self._in_place_of(time.sleep)))
                 if self._computing is not None and recording is not None:
-                    open_.enter_context(recording.told_to(self._computing.computed))
+                    open_.enter_context(recording.with_listener(self._computing.computed))
                 yield
         finally:
             sys.setswitchinterval(switch_s)
@@ -85,7 +85,7 @@ class Clock:
         reached_s = self._courses.at(rank, time_s)
         return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
 
-    def asked(self, rank: int, work: Work, time_s: float) -> None:
+    def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
         """A rank has made a request."""
         self._held[work.key] = _Held(rank, time_s, ref(work))
 
@@ -142,7 +142,7 @@ class Clock:
         if not self._rests.answer(held.work, held.due_s):
             self._went_on(key)
 
-    def block(self, work: Work, rank: int, timeout: timedelta | None) -> None:
+    def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
         """Return once a request is done, or the run has failed.
 
         Raises:
@@ -172,7 +172,7 @@ class Clock:
             pass
         self._land(key)
 
-    def poll(self, work: Work, rank: int) -> bool:
+    def poll(self, work: RequestWork, rank: int) -> bool:
         """Let a moment pass; whether the request may never be done, as far as is known here."""
         self.settle(rank, now_s())
         held = self._held.get(work.key)

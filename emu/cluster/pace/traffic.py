@@ -23,7 +23,7 @@ from emu.topology.fault_injection.history import MachineMoment as Moment
 from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.meet.batch import What, communicators
+from emu.trace.matching.call_batch import BatchKey, communicators
 from emu.trace.replay.replay import lay_request
 from emu.trace.trace import Group
 
@@ -57,10 +57,10 @@ class Traffic:
         self._topology, self._placement = self._laid_out()
         self._state = State(column(self._topology.links.bandwidth_Bps, np.float64))
         self.moments = list[Moment]()  # that have come, and that nobody has taken notice of
-        self._whats: dict[int, tuple[What, tuple[int, ...]]] = {}  # by request: what it is, and of whom
+        self._whats: dict[int, tuple[BatchKey, tuple[int, ...]]] = {}  # by request: what it is, and of whom
         self._of, self._row = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each task its request, and which of its it is
         self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._pieces: OrderedDict[tuple[What, bytes], Piece] = OrderedDict()
+        self._pieces: OrderedDict[tuple[BatchKey, bytes], Piece] = OrderedDict()
         self._asked = 0
         self._enter: dict[tuple[int, int], int] = {}  # by request and member, the task that waits until it enters
         self._leave: dict[tuple[int, int], int] = {}  # and the task with which it leaves
@@ -83,7 +83,7 @@ class Traffic:
             self._groups = dict(zip(self._groups, numbers, strict=True))
         return self._groups[key]
 
-    def ask(self, what: What, ranks: Sequence[int], now_fs: int, after: int | None = None) -> int:
+    def ask(self, what: BatchKey, ranks: Sequence[int], now_fs: int, after: int | None = None) -> int:
         """A request begins, which no member has entered; its number.
 
         Args:
@@ -193,7 +193,7 @@ class Traffic:
             for key, task in tasks.items():
                 tasks[key] = int(number[task])
 
-    def _piece_now(self, what: What, ranks: Sequence[int]) -> Piece:
+    def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> Piece:
         try:
             return self._piece(what, self._placement[list(ranks)])
         except InputError as error:
@@ -201,7 +201,7 @@ class Traffic:
                 raise RunError(why_stopped(self._now.states, str(error))) from None
             raise
 
-    def _piece(self, what: What, nodes: I64) -> Piece:
+    def _piece(self, what: BatchKey, nodes: I64) -> Piece:
         key = (what, nodes.tobytes())
         if key not in self._pieces:
             self._pieces[key] = launched(lowered(lay_request(what, self._topology, nodes[None])), self._launch_fs)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 
 Describe = Callable[[Any, Any], Any]
 _aten = torch.ops.aten
@@ -54,7 +54,7 @@ def described(describe: Describe, specs: Any) -> Describe:
 
     def told(self: Any, schema: Any) -> Any:
         if schema.op in ANYWHERE:
-            with paused():
+            with pause_counting():
                 out = ANYWHERE[schema.op](*(_bare(each, specs) for each in schema.args_schema), **schema.kwargs_schema)
             if out is not None:
                 return specs.TensorMeta(out.shape, out.stride(), out.dtype)

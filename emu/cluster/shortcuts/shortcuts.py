@@ -18,7 +18,7 @@ from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.cluster.own.device import replaced
+from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.shortcuts.shapes import described
 
 _torch: Any = torch
@@ -50,11 +50,11 @@ def share_shapes() -> Iterator[None]:
     propagator = rules.ShardingPropagator
     linear = importlib.import_module("emu.cluster.shortcuts.linear")  # not above: it loads DTensor
     with ExitStack() as stack:
-        stack.enter_context(replaced(functional, "linear", linear.products(functional.linear)))
-        stack.enter_context(replaced(tensor.DTensor, "__init__", lambda *_, **__: None))
-        stack.enter_context(replaced(specs.DTensorSpec, "__init__", _specify(specs)))
-        stack.enter_context(replaced(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
-        stack.enter_context(replaced(propagator, _META, described(getattr(propagator, _META), specs)))
+        stack.enter_context(replace_attribute(functional, "linear", linear.products(functional.linear)))
+        stack.enter_context(replace_attribute(tensor.DTensor, "__init__", lambda *_, **__: None))
+        stack.enter_context(replace_attribute(specs.DTensorSpec, "__init__", _specify(specs)))
+        stack.enter_context(replace_attribute(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
+        stack.enter_context(replace_attribute(propagator, _META, described(getattr(propagator, _META), specs)))
         yield
 
 
@@ -71,7 +71,7 @@ def drop_labels() -> Iterator[None]:
         if label.record is not None:
             leave(label, *error)
 
-    with replaced(record_function, "__enter__", entered), replaced(record_function, "__exit__", left):
+    with replace_attribute(record_function, "__enter__", entered), replace_attribute(record_function, "__exit__", left):
         yield
 
 

@@ -9,7 +9,7 @@ from functools import wraps
 from itertools import count
 from typing import Any, Protocol
 
-from emu.backend.rank.lines import caller
+from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, rest
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from emu.backend.rank.lines import caller
+from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.strand import Strand, Turns, Wait, check_goes_on, current, take_turn
 
 Replacement = tuple[object, str, object]  # where, under which name, by what

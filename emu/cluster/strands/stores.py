@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 
-from emu.backend.rank.lines import caller
+from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, rest
 from emu.cluster.strands.strand import Strand, Wait, current
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emu.backend.rank.lines import Line, in_brackets
+from emu.backend.rank.source_lines import SourceLine, in_brackets
 from emu.cluster.strands.resumption import thread_state
 
 _thread = threading.local()  # its `strand`
@@ -100,7 +100,7 @@ class Wait:
     """
 
     what: str
-    line: Line | None = None
+    line: SourceLine | None = None
     of: object = None
     is_over: Callable[[], bool] = lambda: False
     comes: bool = False

@@ -13,7 +13,7 @@ import torch
 
 from emu.backend.rank.record import Recording
 from emu.backend.rank.streams import NEVER
-from emu.cluster.own.device import replaced
+from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.children import await_end, children, end_pools
 from emu.cluster.strands.locks import Replacement, locks
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, enter
@@ -53,7 +53,7 @@ class Strands:
         self._known = frozenset(sys._current_frames())
         with ExitStack() as changes:
             for where, name, value in (*locks(), *waits(), *children(self), *more):
-                changes.enter_context(replaced(where, name, value))
+                changes.enter_context(replace_attribute(where, name, value))
             yield
 
     def main(self, rank: int) -> Strand:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from emu.backend.rank.lines import caller
+from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
 from emu.cluster.strands.strand import Strand, Wait, current, take_turn
 from emu.cluster.watch.processes import Idle, are_of_processes

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from emu.cluster.own.own import Own
+from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.threads.core import Core
 
 _TURN_S = 50e-6  # of the baton's own time that a turn takes, about as much as the shortest take on a host
@@ -32,7 +32,9 @@ class Baton:
         core: Where its holder runs, if it always runs until it hands on.
     """
 
-    def __init__(self, ranks: Sequence[int], own: Sequence[Own], stuck: Callable[[], None], core: Core | None = None) -> None:
+    def __init__(
+        self, ranks: Sequence[int], own: Sequence[RankState], stuck: Callable[[], None], core: Core | None = None
+    ) -> None:
         self._own = own
         self._stuck = stuck
         self._core = core

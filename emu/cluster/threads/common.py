@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from emu.backend.rank.count import paused
+from emu.backend.rank.count import pause_counting
 
 _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
@@ -25,5 +25,5 @@ def collect_less() -> Iterator[None]:
 @contextmanager
 def outside_modes() -> Iterator[None]:
     """Outside of every mode that the running rank has set: what it does here it does for all."""
-    with paused(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
+    with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
-from emu.cluster.own.device import replaced
+from emu.cluster.rank_state.cpu_device import replace_attribute
 
 _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
@@ -66,7 +66,7 @@ def letting_go() -> Iterator[None]:
     with ExitStack() as stack:
         for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
             if hasattr(place, name):
-                stack.enter_context(replaced(place, name, _beside(getattr(place, name))))
+                stack.enter_context(replace_attribute(place, name, _beside(getattr(place, name))))
         yield
 
 

@@ -13,9 +13,9 @@ import torch._C._distributed_c10d as native
 from torch.distributed import Backend, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-from emu.backend.rank.group import BACKEND, Front, Group
-from emu.cluster.own.device import replaced
-from emu.cluster.own.groups import naming
+from emu.backend.rank.process_group import BACKEND, EmuProcessGroup, RequestHandler
+from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.group_names import group_namer
 from emu.cluster.shortcuts.shortcuts import drop_guards, drop_labels, share_shapes
 from emu.cluster.strands.strand import RankLocal
 
@@ -50,7 +50,7 @@ class RankWorld(RankLocal):
 
 
 @contextmanager
-def isolated(front: Front) -> Iterator[None]:
+def isolated(front: RequestHandler) -> Iterator[None]:
     """Ranks as threads: a world a thread, the backend `emu` submitting to `front`, one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
@@ -59,10 +59,10 @@ def isolated(front: Front) -> Iterator[None]:
     world = RankWorld()
     try:
         c10d._world = world
-        c10d._process_group_name = naming(c10d._process_group_name, lambda: world.groups_made)
+        c10d._process_group_name = group_namer(c10d._process_group_name, lambda: world.groups_made)
         _isolate_threads(True)
         torch.set_num_threads(1)
-        _register(lambda options, _: Group(options, front))
+        _register(lambda options, _: EmuProcessGroup(options, front))
         with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_labels(), drop_guards():
             yield
     finally:
@@ -96,9 +96,9 @@ def _named_by_rank(world: RankWorld) -> Iterator[None]:
         _here().clear()
 
     with ExitStack() as changes:
-        changes.enter_context(replaced(c10d, "_register_process_group", registered))
-        changes.enter_context(replaced(c10d, "_unregister_process_group", unregistered))
-        changes.enter_context(replaced(c10d, "_unregister_all_process_groups", all_unregistered))
+        changes.enter_context(replace_attribute(c10d, "_register_process_group", registered))
+        changes.enter_context(replace_attribute(c10d, "_unregister_process_group", unregistered))
+        changes.enter_context(replace_attribute(c10d, "_unregister_all_process_groups", all_unregistered))
         yield
 
 
@@ -124,7 +124,7 @@ def _isolate_threads(on: bool) -> None:
     _native._set_thread_isolation_mode(on)
 
 
-def _register(create: Callable[[Any, Any], Group]) -> None:
+def _register(create: Callable[[Any, Any], EmuProcessGroup]) -> None:
     Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
 
 
@@ -156,7 +156,7 @@ def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
     def named(layout: Any, rank_map: Any, dim_name: str, backend_override: Any) -> Any:
         name = init_one.__func__(layout, rank_map, dim_name, backend_override)
         default = world.default_pg
-        if name == default.group_name and isinstance(default, Group) and not dim_name.startswith("dim_"):
+        if name == default.group_name and isinstance(default, EmuProcessGroup) and not dim_name.startswith("dim_"):
             default.axis = dim_name
         return name
 

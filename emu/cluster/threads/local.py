@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from emu.backend.rank.record import Recording
-from emu.cluster.cluster import Performed, Program
-from emu.cluster.ends import RankExit
+from emu.cluster.cluster import Program, ProgramResult
 from emu.cluster.pace.pace import Pace
+from emu.cluster.rank_failure import RankExit
 from emu.cluster.threads.threads import Threads
 from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
@@ -37,11 +37,11 @@ class LocalCluster:
         recording = Recording(n_ranks)
         return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program), recording.trace()
 
-    def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
+    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
         """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))
         except RankExit as end:
             left = end
-        return Performed(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)
+        return ProgramResult(values, [recording.of(rank).notes() for rank in range(n_ranks)], left)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
-from emu.backend.rank.lines import traceback_of
-from emu.backend.rank.work import Work
-from emu.cluster.ends import RankExit, StoppedError, failed, is_told_before
-from emu.cluster.processes.beyond import Beyond
+from emu.backend.rank.request_work import RequestWork
+from emu.backend.rank.source_lines import traceback_of
+from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_failure import RankExit, StoppedError, job_error, takes_precedence
 from emu.cluster.strands.resumption import at_next_instruction
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
@@ -37,7 +37,7 @@ class Rests:
         beyond: The way to the other processes; None: all ranks are here.
     """
 
-    def __init__(self, baton: Baton, beyond: Beyond | None) -> None:
+    def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
         self.baton, self._beyond = baton, beyond
         self.rings: Rings | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
@@ -64,7 +64,9 @@ class Rests:
             Whether it was woken, and not by the time.
         """
         with self.lock:
-            if self.failure is not None or (what.done if isinstance(what, Work) else isinstance(what, Wait) and what.is_over()):
+            if self.failure is not None or (
+                what.done if isinstance(what, RequestWork) else isinstance(what, Wait) and what.is_over()
+            ):
                 return True
             self.waits[strand] = what
             self._waiting[_key(what)].append(strand)
@@ -110,13 +112,13 @@ class Rests:
                 self.baton.wake(strand)
             return bool(strands)
 
-    def finish(self, work: Work) -> bool:
+    def finish(self, work: RequestWork) -> bool:
         """Mark a request as answered; return whether a strand has waited for it."""
         with self.lock:
             work.finish()
             return self.wake(work.key)
 
-    def answer(self, work: "ref[Work]", due_s: float) -> bool:
+    def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
         """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""
         with self.lock:
             known = work()
@@ -142,8 +144,8 @@ class Rests:
     def fail(self, rank: int, error: BaseException) -> None:
         """Keep the first error and wake every strand, so that it ends where it waits."""
         with self.lock:
-            new = failed(rank, error)
-            if is_told_before(new, self.failure):
+            new = job_error(rank, error)
+            if takes_precedence(new, self.failure):
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new
@@ -241,4 +243,4 @@ class Rests:
 
 
 def _key(what: object) -> object:
-    return what.key if isinstance(what, Work | Wait) else what
+    return what.key if isinstance(what, RequestWork | Wait) else what

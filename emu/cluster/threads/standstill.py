@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence, Set
 
-from emu.backend.rank.work import Work
-from emu.cluster.meeting import Meetings
+from emu.backend.rank.request_work import RequestWork
+from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.strands.strand import Wait
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.rests import Rests
@@ -28,7 +28,7 @@ class Standstill:
         ranks: Sequence[int],
         rests: Rests,
         strands: Strands,
-        meetings: Meetings,
+        meetings: CallMatcher,
         ended: Set[int],
         is_told: Callable[[], bool],
     ) -> None:
@@ -56,7 +56,7 @@ class Standstill:
             return "", False
         if not self._rests.baton.has_timers:
             return self.story(), True
-        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), Work)]
+        absent = [rank for rank in self._ranks if not isinstance(self._rests.waits.get(rank), RequestWork)]
         seen = [(rank, self._strands.sight(rank)) for rank in absent]
         others = len(self._ranks) - len(self._ended) - sum(sight is not None for _, sight in seen)
         told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]

@@ -22,22 +22,22 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.distributed_c10d import init_process_group
 
 from emu.backend.executor.wire import GlooWire
-from emu.backend.rank.call import Call
-from emu.backend.rank.group import BACKEND
-from emu.backend.rank.lines import starts_rank
+from emu.backend.rank.process_group import BACKEND
+from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.record import Recording
-from emu.backend.rank.work import Work
-from emu.cluster.cluster import Agreed, agree, carry_out
-from emu.cluster.meeting import Arrival, Meetings, Places
-from emu.cluster.own.device import as_device
-from emu.cluster.own.library import of_library
-from emu.cluster.own.own import Own
+from emu.backend.rank.request_work import RequestWork
+from emu.backend.rank.source_lines import starts_rank
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
+from emu.cluster.cluster import Agreement, agree, carry_out
 from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import Met, Pacer
 from emu.cluster.pace.ranks import Clock
 from emu.cluster.pace.traffic import warm
-from emu.cluster.processes import fatal
-from emu.cluster.processes.beyond import Beyond
+from emu.cluster.processes import fatal_signal
+from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.rank_state.cpu_device import emulate_device
+from emu.cluster.rank_state.library_state import library_state
+from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current, here, take_turn
 from emu.cluster.strands.strands import Strands
@@ -78,8 +78,8 @@ class Threads:
         n_ranks: int,
         choice: Choice | None = None,
         recording: Recording | None = None,
-        own: Sequence[Own] = (),
-        beyond: Beyond | None = None,
+        own: Sequence[RankState] = (),
+        beyond: CoordinatorClient | None = None,
         pace: Pace | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -93,11 +93,11 @@ class Threads:
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
-        self._places = Places()
-        self._meetings = Meetings()
+        self._places = RequestCounter()
+        self._meetings = CallMatcher()
         self._ended: set[int] = set()
         self._polls = 0
-        self._attributes, library = of_library()
+        self._attributes, library = library_state()
         # Where ranks wait for other processes, or for a time, they do not have a processor all the time.
         core = Core() if beyond is None and pace is None else None
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
@@ -170,7 +170,7 @@ class Threads:
         if self._recording is None:
             yield
             return
-        with self._recording.hooks(), as_device():
+        with self._recording.hooks(), emulate_device():
             yield
 
     @contextmanager
@@ -199,7 +199,7 @@ class Threads:
         """Where what a rank prints goes, if not to the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
-    def submit(self, call: Call) -> Work:
+    def submit(self, call: RankRequest) -> RequestWork:
         """Start a request of the running rank; perform it if this was the last one missing."""
         self._check_here(call.global_rank)
         asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
@@ -223,9 +223,9 @@ class Threads:
             raise RunError(f"cluster: {who} {what}; let each rank do so on threads of its own")
         take_turn(strand)
 
-    def _submit(self, call: Call, asked_s: float) -> Work:
+    def _submit(self, call: RankRequest, asked_s: float) -> RequestWork:
         rank = call.global_rank
-        work = Work(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
+        work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
             self._clock.asked(rank, work, asked_s)
         arrival = self._places.arrival(call, work)
@@ -247,8 +247,8 @@ class Threads:
 
     def _carry_out(
         self,
-        agreed: Agreed,
-        arrivals: list[Arrival],
+        agreed: Agreement,
+        arrivals: list[ArrivedRequest],
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
@@ -263,8 +263,8 @@ class Threads:
             work, operation = ended.pop(0)
             with self._rests.lock:
                 if operation == "recv":
-                    work.met(agreed.source, agreed.instance)
-                work.watch.sized(agreed.size)
+                    work.match(agreed.source, agreed.instance)
+                work.watch.on_size(agreed.size)
             if self._clock is None:
                 self._rests.finish(work)
             else:
@@ -272,7 +272,7 @@ class Threads:
                 del work
                 self._clock.carried(key)
 
-    def _hear(self, agreed: Agreed, arrivals: list[Arrival], wire: GlooWire | None, tell: Callable[[], None]) -> None:
+    def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Do what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
@@ -281,7 +281,7 @@ class Threads:
         except BaseException as error:
             self._rests.fail(rank, error)
 
-    def _block(self, rank: int, work: Work, timeout: timedelta | None) -> None:
+    def _block(self, rank: int, work: RequestWork, timeout: timedelta | None) -> None:
         if self._clock is not None:
             self._check_here(rank)
             self._clock.block(work, rank, timeout)
@@ -296,7 +296,7 @@ class Threads:
                 raise StrandEnd
             work.finish(self._rests.stopped())
 
-    def _poll(self, rank: int, work: Work) -> None:
+    def _poll(self, rank: int, work: RequestWork) -> None:
         self._check_here(rank)
         self._polls += self._clock is None or self._clock.poll(work, rank)
         if self._beyond is not None and self._clock is None:
@@ -307,7 +307,7 @@ class Threads:
             raise self._rests.stopped()
         self._rests.give_way(here().number)
 
-    def _asks_for_ever(self, rank: int, work: Work) -> None:
+    def _asks_for_ever(self, rank: int, work: RequestWork) -> None:
         self._polls = 0
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
@@ -328,7 +328,7 @@ class Threads:
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
-            fatal.is_here(rank)
+            fatal_signal.announce_rank(rank)
             if not self._baton.abandoned:
                 try:
                     results[rank] = self._whole(strand, program)

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from emu.backend.rank.lines import Line, in_brackets, is_users
+from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
 
 _WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
 _PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
@@ -17,7 +17,7 @@ IDLE_S = 1e-3  # less is no work
 class Sight(NamedTuple):
     """One look at a thread."""
 
-    line: Line | None  # of the user's program
+    line: SourceLine | None  # of the user's program
     does: str  # in words
     waits: bool  # for a lock, a thread or a store, as far as its line tells
     spent_s: float  # of the processor, since it was started
@@ -36,7 +36,7 @@ def look_at(thread: threading.Thread) -> Sight | None:
     waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    line = Line(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
+    line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
     does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
     return Sight(line, does, waits, spent_s(thread))
 

@@ -1,4 +1,4 @@
-"""Attention over sequences of which each rank of cp has a part (`emu.model.parallel.context`), forward and backward.
+"""Attention over sequences of which each rank of cp has a part (`emu.model.parallel.context_parallel`), forward and backward.
 
 What it moves beside was counted as `emu.model.stack.passes` was. All amounts are of one pass of one rank.
 Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.

@@ -1,4 +1,4 @@
-"""Rows to the ranks of their experts and back (`emu.model.parallel.experts`), as a style of the module that has the weights.
+"""The exchange of rows with the ranks of their experts (`emu.model.parallel.expert_parallel`), as a style of their module.
 
 What it moves beside was counted as `emu.model.stack.passes` was. E experts, EP ranks of them, ETP of one.
 """

@@ -1,6 +1,6 @@
 """Gradients of experts that tokens travel to: added up over the ranks that have copies of them (`edp`), block by block.
 
-Source: `emu.model.parallel.experts.Reduced`, which runs them.
+Source: `emu.model.parallel.expert_parallel.ExpertGradientSum`, which runs them.
 """
 
 from typing import NamedTuple

@@ -17,10 +17,10 @@ from emu.model.generate.states import Held
 from emu.model.generate.tape import Tape
 from emu.model.memory.rank import PeakBytes
 from emu.model.model import Model
-from emu.model.plan.fits import check_executed, check_fits
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import DATA, ENDS, REPLICATE, SHARD, group_rows
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_checks import check_executed, check_fits
+from emu.model.plan.plan_text import spell
+from emu.model.plan.rank_axes import DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.routed import RoutedOf, Splits, classes
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace

@@ -130,7 +130,7 @@ class Buckets(Whole):
 class Averaged(Whole):
     """Averaged bucket by bucket when the stage has had its last backward, where autograd's hooks do not see backwards in two.
 
-    Each is made the rank's own part first. Source: emu.model.parallel.data.average.
+    Each is made the rank's own part first. Source: emu.model.parallel.data_parallel.average.
     """
 
     def __init__(self, tape: Tape, axis: str, ranks: int, parts: tuple[Part, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The end of a step: gradients cut to a norm (`emu.model.parallel.clip`), and AdamW in one kernel."""
+"""The end of a step: gradients cut to a norm (`emu.model.parallel.gradient_clipping`), and AdamW in one kernel."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from emu.model.memory.rank import owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import ENDS
+from emu.model.plan.rank_axes import ENDS
 from emu.model.stack.stack import FOREACH
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
 
 def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: Held) -> None:
-    """The two ends of a pipeline add up the gradients of a table that both have (`emu.model.parallel.tied`)."""
+    """The two ends of a pipeline add up the gradients of a table that both have (`emu.model.parallel.tied_parameters`)."""
     first = parts[0]
     if not first.model.tied or plan.pp == 1:
         return

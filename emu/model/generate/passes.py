@@ -17,8 +17,8 @@ from emu.model.memory.stage import Pass, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
 from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT
-from emu.model.plan.fits import stage_layers
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import stage_layers
 from emu.model.routed import Routed, RoutedOf
 from emu.model.stack.stack import Stack
 

@@ -13,7 +13,7 @@ from emu.model.generate.passes import Passes
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
-from emu.model.pipeline.turns import needed
+from emu.model.pipeline.turns import message_for
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.trace.trace import Kind
@@ -109,7 +109,7 @@ def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> 
         else:
             if turn.what in (FORWARD, BACKWARD, INPUT):
                 passes.gradients.arrive()
-                ends.tape.join(*came.pop(needed(turn), ()))
+                ends.tape.join(*came.pop(message_for(turn), ()))
             _take(passes, turn)
     next(iter(stages.values()))[1].tape.join(*sent)
 

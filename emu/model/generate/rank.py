@@ -22,7 +22,7 @@ from emu.model.memory.rank import PeakBytes, RankMemory
 from emu.model.memory.stage import StageMemory
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import DATA
+from emu.model.plan.rank_axes import DATA
 from emu.trace.trace import UPDATE, Kind
 
 

@@ -22,7 +22,7 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import Amount, ModelOperator
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import REPLICATE
+from emu.model.plan.rank_axes import REPLICATE
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
 

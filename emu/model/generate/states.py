@@ -14,7 +14,7 @@ from emu.arrays import I64
 from emu.model.generate.part import Part
 from emu.model.operator import LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import SHARD
+from emu.model.plan.rank_axes import SHARD
 
 
 class Over(NamedTuple):

@@ -1,4 +1,4 @@
-"""What DTensor's styles (`emu.model.parallel.tensor.STYLES`) ask for as their module begins and ends, forward and backward.
+"""The requests of the styles in `emu.model.parallel.tensor_parallel.STYLES`, at the begin and end of their module.
 
 What they move beside was counted as `emu.model.stack.passes` was.
 """

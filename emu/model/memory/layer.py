@@ -12,7 +12,7 @@ from emu.model.layer_on_rank import LayerOnRank
 from emu.model.memory.ledger import Ledger
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
-from emu.model.plan.vocabulary import filled_up
+from emu.model.plan.vocabulary import padded_model
 from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.kernels import kept_by, passes_of
 from emu.model.stack.stack import FUSED, LAYERS
@@ -52,7 +52,7 @@ class LayerMemory(LayerOnRank):
     @property
     def logits(self) -> int:
         """Bytes of the logits; each rank has all of them where the loss is not computed on parts of them."""
-        vocabulary = filled_up(self.plan, self.model, self.stack).vocab
+        vocabulary = padded_model(self.plan, self.model, self.stack).vocab
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software == "pytorch" else self.plan.tp)
 
     @property

@@ -1,7 +1,7 @@
-"""What a rank trains, kept in a folder by PyTorch's distributed checkpoint (DCP), and taken up again by ranks of any number.
+"""Checkpoints in a folder by PyTorch's distributed checkpoint (DCP), which ranks of any number can load again.
 
-Each rank writes its parts of weights and of AdamW's states, by their places in the whole: a plan with other parts reads them.
-DCP says what is where in a pickle, of which nothing is taken but its own records: a folder can be of anybody.
+Each rank writes its parts of weights and of AdamW's states with their places in the whole, so a plan with other parts can read
+them. DCP stores these places in a pickle; only DCP's own records are loaded from it, because a folder may come from anybody.
 """
 
 import pickle
@@ -36,78 +36,87 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
 from emu.errors import WriteError, must_be
-from emu.model.parallel.data import stated
-from emu.model.parallel.where import Held, local
-from emu.model.parallel.wrap import Parallel
+from emu.model.parallel.data_parallel import parameter_states
+from emu.model.parallel.parallel_model import ParallelModel
+from emu.model.parallel.parameter_part import ParameterPart, local_tensor
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's states of a parameter's shape; `step` counts
+MOMENTS = ("exp_avg", "exp_avg_sq")  # the states of AdamW that have a parameter's shape; `step` is a number
 _WHOLE = ".metadata"
 _DCP = "torch.distributed.checkpoint"
 _OF_TENSORS = {"TensorProperties", "TensorStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"}
-_RECORDS: Mapping[str, set[str]] = MappingProxyType(  # by module, what the pickle of a checkpoint of Emu's names
+_RECORDS: Mapping[str, set[str]] = MappingProxyType(  # by module, the names in the pickle of a checkpoint that Emu has written
     {
         f"{_DCP}.metadata": {"Metadata", "MetadataIndex", "StorageMeta", *_OF_TENSORS},
         f"{_DCP}.filesystem": {"_StorageInfo"},
         "torch": {"Size", "float32"},
         "torch.serialization": {"_get_layout"},
-        **{module: {"PosixPath", "WindowsPath"} for module in ("pathlib", "pathlib._local")},  # by the version of Python
+        **{
+            module: {"PosixPath", "WindowsPath"} for module in ("pathlib", "pathlib._local")
+        },  # the module depends on the version of Python
     }
 )
 
 
 class _Part(NamedTuple):
-    """What a rank has of a tensor."""
+    """The part of a tensor that a rank has."""
 
-    tensor: Tensor  # here
-    offsets: torch.Size  # of its first element in the whole
-    whole: torch.Size
+    tensor: Tensor  # the rank's part
+    offsets: torch.Size  # the place of its first element in the whole tensor
+    whole: torch.Size  # the shape of the whole tensor
 
 
-def save_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
-    """Write what this rank trains; every rank calls it, and the folder is whole once its `.metadata` is there.
+def save_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
+    """Write the weights and states of this rank; every rank calls this, and the folder is complete when it has a `.metadata`.
 
     Args:
-        folder: Of this checkpoint alone.
-        parallel: The rank's parameters.
+        folder: The folder of this checkpoint alone.
+        parallel: The model on this rank.
         optimizer: AdamW, after a step.
-        shapes: Of the whole parameters, by name.
+        shapes: The shapes of the whole parameters, by name.
 
     Raises:
-        WriteError: a rank cannot write what it has.
+        WriteError: a rank cannot write its part.
     """
     parts = dict(_parts(parallel, optimizer, shapes))
     try:
         save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
     except CheckpointException as error:
-        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first(error.failures)}") from error
+        raise WriteError(f"--checkpoint: cannot write {str(folder)!r}: {_first_failure(error.failures)}") from error
 
 
-def _first(failures: Mapping[int, tuple[BaseException, object]]) -> str:
-    """Return why the first of the ranks that failed could not write."""
+def _first_failure(failures: Mapping[int, tuple[BaseException, object]]) -> str:
+    """Return why the first of the failed ranks could not write."""
     rank, (why, _) = min(failures.items(), key=itemgetter(0))
     return f"rank {rank}: {(why.strerror if isinstance(why, OSError) else None) or str(why).partition(chr(10))[0]}"
 
 
 def empty_states(optimizer: Optimizer) -> None:
     """Give AdamW the states that its first step would make."""
-    for _, of, states in stated(optimizer):
+    for _, of, states in parameter_states(optimizer):
         moments = {name: torch.zeros_like(of, memory_format=torch.preserve_format) for name in MOMENTS}
         states.update(step=torch.zeros((), dtype=torch.float32), **moments)
 
 
-def load_parts(folder: Path, parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
-    """Take up what ranks of any number have written; arguments as of `save_parts`, after `empty_states`."""
+def load_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> None:
+    """Load what ranks of any number have written, after `empty_states`.
+
+    Args:
+        folder: The folder of the checkpoint.
+        parallel: The model on this rank.
+        optimizer: AdamW, with empty states.
+        shapes: The shapes of the whole parameters, by name.
+    """
     parts = dict(_parts(parallel, optimizer, shapes))
     with torch.no_grad():
         load({name: part.tensor for name, part in parts.items()}, storage_reader=_Reader(folder), planner=_Load(parts))
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Return what is where in a checkpoint.
+    """Return the names, sizes and places of the tensors in a checkpoint.
 
     Raises:
         InputError: its `.metadata` names something that could be code.
-        Exception: whatever bytes raise that are no pickle.
+        Exception: the bytes are no pickle; the kind depends on them.
     """
     with (folder / _WHOLE).open("rb") as file:
         found: Metadata = _Records(file).load()
@@ -115,39 +124,39 @@ def read_metadata(folder: Path) -> Metadata:
 
 
 class _Records(pickle.Unpickler):
-    """Reads DCP's records of sizes and places."""
+    """An unpickler that loads only DCP's records of sizes and places."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class or a function of those; nothing else is even imported."""
+        """Return a class or a function of DCP's records; nothing else is even imported."""
         if name not in _RECORDS.get(module, ()):
             what, mend = "sizes and places, and no code", "take a folder that `emu train` has written"
-            raise must_be("--checkpoint", f"what {_WHOLE} has", what, f"{module}.{name}", mend)
+            raise must_be("--checkpoint", f"the content of {_WHOLE}", what, f"{module}.{name}", mend)
         return super().find_class(module, name)
 
 
 class _Reader(FileSystemReader):
-    """Reads a folder as DCP does, but for the pickle; DCP loads the tensors as weights only."""
+    """A reader of a folder as DCP's, with a safe unpickler; DCP loads the tensors as weights only."""
 
     def read_metadata(self) -> Metadata:
-        """As the function of that name."""
+        """Return the result of the function `read_metadata`."""
         return read_metadata(Path(self.path))
 
 
-def _parts(parallel: Parallel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
-    """Of each parameter its part, and those of the states that are here; none of what has no element here."""
-    here = {each.parameter: each.states for each in stated(optimizer)}
+def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
+    """Yield the name and the part of each parameter and state of this rank; parts without elements are left out."""
+    here = {each.parameter: each.states for each in parameter_states(optimizer)}
     for name, parameter in parallel.parameters.items():
         states, held = here.get(parameter), parallel.held[name]
         if states is not None:
             yield f"step.{name}", _Part(states["step"], torch.Size(()), torch.Size(()))
         of_shape = () if states is None else ((moment, states[moment]) for moment in MOMENTS)
         for kind, tensor in (("weight", parameter), *of_shape):
-            part = _part(local(tensor).detach(), held, shapes[name])
+            part = _part(local_tensor(tensor).detach(), held, shapes[name])
             if part.tensor.numel():
                 yield f"{kind}.{name}", part
 
 
-def _part(here: Tensor, held: Held, whole: torch.Size) -> _Part:
+def _part(here: Tensor, held: ParameterPart, whole: torch.Size) -> _Part:
     return _Part(here, torch.Size(first for first, _ in held.part), whole)
 
 
@@ -156,18 +165,18 @@ def _chunk(part: _Part) -> ChunkStorageMetadata:
 
 
 class _Save(DefaultSavePlanner):
-    """Writes parts that are plain tensors at their places; one that several ranks have is written once."""
+    """A planner that writes parts as plain tensors at their places; a part that several ranks have is written once."""
 
     def __init__(self, parts: Mapping[str, _Part]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._parts = parts
 
     def create_local_plan(self) -> SavePlan:
-        """A row for each part."""
+        """Return a plan with a row for each part."""
         return SavePlan([_item(name, part) for name, part in self._parts.items()])
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        """The part of a row."""
+        """Return the part of a row."""
         return self._parts[index.fqn].tensor
 
 
@@ -177,19 +186,19 @@ def _item(name: str, part: _Part) -> WriteItem:
 
 
 class _Load(DefaultLoadPlanner):
-    """Reads the parts from whatever parts were written."""
+    """A planner that reads parts from whatever parts were written."""
 
     def __init__(self, parts: Mapping[str, _Part]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._parts = parts
 
     def create_local_plan(self) -> LoadPlan:
-        """Rows for what overlaps each part."""
+        """Return a plan with rows for all written parts that overlap each part."""
         known = self.metadata.state_dict_metadata if self.metadata is not None else {}
         written = {name: md for name in self._parts if isinstance(md := known.get(name), TensorStorageMetadata)}
         rows = [create_read_items_for_chunk_list(name, md, [_chunk(self._parts[name])]) for name, md in written.items()]
         return LoadPlan([row for of_part in rows for row in of_part])
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """The part of a row."""
+        """Return the part of a row."""
         return self._parts[index.fqn].tensor

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from emu.model.model import Model
-from emu.model.parallel.tensor import named
-from emu.model.plan.fits import stage_layers
+from emu.model.parallel.tensor_parallel import module_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import stage_layers
 
-_FIRST, _LAST = ("embedding",), ("norm", "output")  # what is not in `layers`, and at which end it is
+_FIRST, _LAST = ("embedding",), ("norm", "output")  # modules outside `layers`, at the first and at the last stage
 
 
-class Stage(nn.Module):
+class StageModule(nn.Module):
     """Some layers of a model, with its embedding if they are the first and its head if they are the last.
 
     Every module and parameter has the name that it has in the whole model.
@@ -28,23 +28,23 @@ class Stage(nn.Module):
             self.add_module(name, whole.get_submodule(name))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens [B, T] or what the stage before gave [B, T, hidden] -> the same for the next, or logits [B, T, vocab]."""
+        """Map tokens [B, T], or the stage before's result [B, T, hidden], to the next stage's input or logits [B, T, vocab]."""
         for part in self.children():
             for module in part.values() if isinstance(part, nn.ModuleDict) else (part,):
                 x = module(x)
         return x
 
 
-def stages_here(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict[int, Stage]:
-    """By number, in the order of the model, the stages of a rank."""
+def stage_modules(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict[int, StageModule]:
+    """Return the stages of a rank, by number, in the order of the model."""
     sizes = stage_layers(plan, model)
     first = [sum(sizes[:number]) for number in range(len(sizes))]
     return {
-        number: Stage(whole, range(first[number], first[number] + sizes[number]), model.layers)
+        number: StageModule(whole, range(first[number], first[number] + sizes[number]), model.layers)
         for number in plan.stages_of(rank)
     }
 
 
-def shards_there(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
-    """Those of a model's shards whose modules a stage has."""
-    return {path: style for path, style in shards.items() if named(module, path)}
+def stage_shards(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of a model's shards whose modules a stage has."""
+    return {path: style for path, style in shards.items() if module_names(module, path)}

@@ -1,1 +1,1 @@
-"""Blocks that architectures share: each a torch module, and beside it the operators that it runs."""
+"""Blocks that model architectures share: each a torch module, and beside it the operators that it runs."""

@@ -12,14 +12,14 @@ from torch.nn import functional
 from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.positions import Positioned
-from emu.model.parts.rotary import Stretch, angles_bytes, rotate_part, rotation, rotation_operators
+from emu.model.parts.position_tables import PositionedModule
+from emu.model.parts.rotary import RotaryScaling, angles_bytes, rotate_part, rotation, rotation_operators
 from emu.model.plan.plan import divisors, nearest
 from emu.model.stack.passes import element_wise
 
 
 def head_dim(hidden: int, heads: int) -> int:
-    """Elements of a head, where all heads together are as wide as the model.
+    """Return the elements of a head, if all heads together are as wide as the model.
 
     Raises:
         InputError: the heads do not divide the width.
@@ -31,17 +31,17 @@ def head_dim(hidden: int, heads: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Sizes of one attention."""
+    """The sizes of one attention."""
 
     hidden: int
     heads: int
     kv_heads: int
     head_dim: int
-    turned: int = 0  # elements of a head that rotary embedding turns; 0: there is none
+    turned: int = 0  # elements of a head that rotary embedding rotates; 0: no rotary embedding
     theta: float = 10_000.0
-    stretch: Stretch | None = None
+    stretch: RotaryScaling | None = None
     biased: bool = False
-    normed: bool = False  # queries and keys go through an RMSNorm a head
+    normed: bool = False  # queries and keys go through an RMSNorm for each head
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -49,28 +49,28 @@ class Heads:
             mend = f"take {nearest(self.kv_heads, divisors(self.heads))}"
             raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads, mend)
         if self.turned % 2:
-            raise must_be("model", "elements of a head that are turned", "even", self.turned)
+            raise must_be("model", "elements of a head that are rotated", "even", self.turned)
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Of the queries, and of the keys or values."""
+        """The columns of the queries, and those of the keys or of the values."""
         return self.heads * self.head_dim, self.kv_heads * self.head_dim
 
 
-class Core(nn.Module):
-    """What lies between the products of an attention: scores, their softmax, and the values that it weighs.
+class AttentionCore(nn.Module):
+    """The core of an attention, between its products: scores, their softmax, and the sum of values that they weigh.
 
-    A module of its own without parameters, which attention calls `core`: so it can be worked out again in the backward pass
-    without the products, and another that many ranks work out together can stand in its place.
+    The core is a module without parameters, which attention calls `core`. So the backward pass can compute it again without the
+    products, and context parallelism can replace it.
     """
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Causal, of queries [B, H, T, D], keys and values [B, G, T, D]; -> [B, H, T, D]."""
+        """Map queries [B, H, T, D], keys and values [B, G, T, D] to the result of causal attention [B, H, T, D]."""
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
-class Attention(Positioned):
-    """Under tensor parallelism it sees only the heads of its shard."""
+class Attention(PositionedModule):
+    """Grouped-query attention; under tensor parallelism a rank has only the heads of its shard."""
 
     cos: Tensor
     sin: Tensor
@@ -91,15 +91,17 @@ class Attention(Positioned):
             self.register_buffer("cos", cos, persistent=False)
             self.register_buffer("sin", sin, persistent=False)
             self.tables = ("cos", "sin")
-        self.core = Core()
+        self.core = AttentionCore()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
+        """Map [B, T, hidden] to [B, T, hidden]."""
         q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.wq, self.wk, self.wv))
         if self.normed:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.turned:
-            cos, sin = (angles[: x.size(1), None] for angles in (self.cos, self.sin))  # one for all heads of a token
+            cos, sin = (
+                angles[: x.size(1), None] for angles in (self.cos, self.sin)
+            )  # all heads of a token have the same angles
             q, k = rotate_part(q, cos, sin), rotate_part(k, cos, sin)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         return self.wo(self.core(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
@@ -110,7 +112,7 @@ NORMED_SHARDS = {**ATTENTION_SHARDS, ".q_norm": "heads", ".k_norm": "heads"}
 
 
 def attention_operators(c: Heads, tokens: Tokens, name: str = "attention") -> tuple[ModelOperator, ...]:
-    """Of the module that is called so."""
+    """Return the operators of the attention module of this name."""
     n, (wide, narrow) = tokens.n, c.columns
     core = attention(f"{name}.attention", tokens, c.heads, c.kv_heads, c.head_dim)
     return (
@@ -118,7 +120,7 @@ def attention_operators(c: Heads, tokens: Tokens, name: str = "attention") -> tu
         *_projection(c, f"{name}.wk", n, narrow, kept=True),
         *_projection(c, f"{name}.wv", n, narrow, kept=True),
         element_wise(f"{name}.inputs", "sum of gradients", 2 * n * c.hidden),
-        *_prepared(c, tokens, name),
+        *_preparation_operators(c, tokens, name),
         replace(core, table_bytes=angles_bytes(tokens, c.turned)),
         product(f"{name}.wo", n, wide, c.hidden, "in", kept=True),
         *((bias(f"{name}.wo", n, c.hidden, "in"),) if c.biased else ()),
@@ -130,8 +132,8 @@ def _projection(c: Heads, name: str, tokens: int, columns: int, *, kept: bool) -
     return (one, bias(name, tokens, columns, "out")) if c.biased else (one,)
 
 
-def _prepared(c: Heads, tokens: Tokens, name: str) -> tuple[ModelOperator, ...]:
-    """What queries and keys go through before they meet."""
+def _preparation_operators(c: Heads, tokens: Tokens, name: str) -> tuple[ModelOperator, ...]:
+    """Return the operators that queries and keys go through before their product."""
     found: list[ModelOperator] = []
     for of, heads in (("q", c.heads), ("k", c.kv_heads)):
         if c.normed:

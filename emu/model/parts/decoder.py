@@ -10,8 +10,11 @@ from emu.model.stack.passes import element_wise
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
 
 
-class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to what came in; `block` is what the latter is called."""
+class DecoderLayer(nn.Module):
+    """A layer of a decoder: attention and feed-forward, each behind a norm and added to its input.
+
+    `block` is the name of the feed-forward block.
+    """
 
     def __init__(
         self, attention: nn.Module, ffn: nn.Module, attention_norm: nn.Module, ffn_norm: nn.Module, block: str = "ffn"
@@ -22,28 +25,28 @@ class Layer(nn.Module):
         self.add_module(block, ffn)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
+        """Map [B, T, hidden] to [B, T, hidden]."""
         x = x + self.attention(self.attention_norm(x))
         return x + self.get_submodule(self.block)(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
-    """Tokens in, logits out."""
+    """A decoder that maps tokens to logits."""
 
     def __init__(self, embedding: nn.Module, layers: Iterable[nn.Module], norm: nn.Module, output: nn.Module) -> None:
         super().__init__()
         self.embedding, self.layers, self.norm, self.output = embedding, nn.ModuleList(layers), norm, output
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[B, T] -> [B, T, vocab]."""
+        """Map [B, T] to [B, T, vocab]."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
         return self.output(self.norm(x))  # type: ignore[no-any-return]
 
 
-def initialised(module: nn.Module, std: float = 0.02) -> None:
-    """Draw the weights of products and tables, with a standard deviation of `std`, and set biases to 0."""
+def initialise(module: nn.Module, std: float = 0.02) -> None:
+    """Draw the weights of products and tables with standard deviation `std`, and set biases to 0."""
     for each in module.modules():
         if isinstance(each, (nn.Linear, nn.Embedding)):
             nn.init.normal_(each.weight, std=std)
@@ -52,7 +55,7 @@ def initialised(module: nn.Module, std: float = 0.02) -> None:
 
 
 def residual(name: str, tokens: int, hidden: int) -> ModelOperator:
-    """The sum that ends a block."""
+    """Return the operator of the sum that ends a block."""
     return element_wise(name, "residual", tokens * hidden, sequence=True)
 
 
@@ -63,16 +66,24 @@ def layer_operators(
     attention: Iterable[ModelOperator],
     ffn: Iterable[ModelOperator],
 ) -> tuple[ModelOperator, ...]:
-    """Of a `Layer`, by the operators of its blocks, and by what gives that of a norm: name, tokens, hidden."""
+    """Return the operators of a `DecoderLayer`.
+
+    Args:
+        norm: A function that gives a norm's operator for a name, tokens and hidden.
+        tokens: The tokens of the rank.
+        hidden: The width of the model.
+        attention: The operators of the attention block.
+        ffn: The operators of the feed-forward block.
+    """
     first, second = norm("attention_norm", tokens, hidden), norm("ffn_norm", tokens, hidden)
     attended, fed = (residual(f"{name}_residual", tokens, hidden) for name in ("attention", "ffn"))
     return first, *attention, attended, second, *ffn, fed
 
 
 def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False) -> tuple[ModelOperator, ...]:
-    """The output product and the loss; one fused kernel takes the loss of a part of the vocabulary.
+    """Return the operators of the output product and the loss; one fused kernel computes the loss of a part of the vocabulary.
 
-    Tied weights have two gradients, which are added where one rank has both the embedding and the head.
+    Tied weights have two gradients, which are summed if one rank has both the embedding and the head.
     """
     moved = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
     return (
@@ -83,7 +94,12 @@ def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False
 
 
 def shards(layer: Mapping[str, Mapping[str, str]], ends: Mapping[str, str] = ENDS) -> dict[str, str]:
-    """Styles by path: of the blocks of a layer by name, and of the embedding and the output."""
+    """Return the sharding style of each module path.
+
+    Args:
+        layer: For each block of a layer by name, the style of each path inside it.
+        ends: The styles of the embedding and the output.
+    """
     inner = {f"layers.*.{block}{path}": style for block, styles in layer.items() for path, style in styles.items()}
     norms = dict.fromkeys(("layers.*.attention_norm", "layers.*.ffn_norm", "norm"), "between")
     return {**ends, **norms, **inner}

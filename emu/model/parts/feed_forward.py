@@ -15,12 +15,12 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """max(x, 0) squared."""
+    """Return max(x, 0) squared."""
     return functional.relu(x).square()
 
 
 def gelu(x: Tensor) -> Tensor:
-    """By the tangent, as GPT-3 and Megatron-LM have it."""
+    """Return GELU in its tanh form, as GPT-3 and Megatron-LM have it."""
     return functional.gelu(x, approximate="tanh")
 
 
@@ -28,8 +28,8 @@ GATES: Mapping[str, Activation] = {"silu gate": functional.silu, "gelu gate": ge
 ACTIVATIONS: Mapping[str, Activation] = {"gelu": gelu, "squared relu": squared_relu}
 
 
-class Gated(nn.Module):
-    """w2(g(w1 x) * w3 x), where g is of GATES."""
+class GatedFeedForward(nn.Module):
+    """The block w2(g(w1 x) * w3 x), where g is one of GATES."""
 
     def __init__(self, hidden: int, ffn: int, gate: str = "silu gate") -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class Gated(nn.Module):
         self.w3 = nn.Linear(hidden, ffn, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] -> [..., hidden]."""
+        """Map [..., hidden] to [..., hidden]."""
         return self.w2(GATES[self.gate](self.w1(x)) * self.w3(x))  # type: ignore[no-any-return]
 
 
-class Plain(nn.Module):
-    """w2(f(w1 x)), where f is of ACTIVATIONS."""
+class PlainFeedForward(nn.Module):
+    """The block w2(f(w1 x)), where f is one of ACTIVATIONS."""
 
     def __init__(self, hidden: int, ffn: int, activation: str, *, biased: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Plain(nn.Module):
         self.w2 = nn.Linear(ffn, hidden, bias=biased)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] -> [..., hidden]."""
+        """Map [..., hidden] to [..., hidden]."""
         return self.w2(ACTIVATIONS[self.activation](self.w1(x)))  # type: ignore[no-any-return]
 
 
@@ -64,7 +64,16 @@ PLAIN_SHARDS = {"": "shared", ".w1": "colwise", ".w2": "rowwise"}
 def gated_operators(
     name: str, tokens: int, hidden: int, ffn: int, gate: str = "silu gate", *, kept: bool = False
 ) -> tuple[ModelOperator, ...]:
-    """Of the module that is called so; `kept`: an operator before it keeps what comes in."""
+    """Return the operators of the gated block of this name.
+
+    Args:
+        name: The name of the module.
+        tokens: The tokens of the rank.
+        hidden: The width of the model.
+        ffn: The width of the block.
+        gate: One of GATES.
+        kept: True if an operator before the block saves the block's input.
+    """
     return (
         product(f"{name}.w1", tokens, hidden, ffn, "out", kept=kept, reads_with="gate"),
         product(f"{name}.w3", tokens, hidden, ffn, "out", kept=True, reads_with="gate"),
@@ -77,7 +86,7 @@ def gated_operators(
 def plain_operators(
     name: str, tokens: int, hidden: int, ffn: int, activation: str, *, biased: bool
 ) -> tuple[ModelOperator, ...]:
-    """Of the module that is called so."""
+    """Return the operators of the plain block of this name."""
     up, down = product(f"{name}.w1", tokens, hidden, ffn, "out"), product(f"{name}.w2", tokens, ffn, hidden, "in")
     activated = element_wise(f"{name}.{activation.replace(' ', '_')}", activation, tokens * ffn, cut=True)
     if not biased:

@@ -1,4 +1,4 @@
-"""A decoder whose layers all have grouped-query attention, then experts gated by SiLU, behind an RMSNorm each; nothing tied."""
+"""A decoder whose layers have grouped-query attention and SiLU-gated experts, each behind an RMSNorm; no weights are tied."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention import Attention, Heads, attention_operators
-from emu.model.parts.decoder import Decoder, Layer, initialised, layer_operators, output_operators, shards
-from emu.model.parts.experts import Experts, Sparse
+from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.expert_block import ExpertBlock, Experts
+from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.expert_routing import ExpertRouting
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.routing import Routing
-from emu.model.parts.sparse import SPARSE_SHARDS, sparse_operators
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture(ABC):
-    """Sizes of one."""
+    """The sizes of a mixture-of-experts model."""
 
     layers: int
     hidden: int
     heads: int
     kv_heads: int
-    ffn: int  # of one expert
+    ffn: int  # the width of one expert
     vocab: int
     max_seq: int
     experts: int
@@ -37,31 +37,31 @@ class Mixture(ABC):
     @property
     @abstractmethod
     def attention(self) -> Heads:
-        """Sizes of the attention of each layer."""
+        """The sizes of the attention of each layer."""
 
     @property
-    def routing(self) -> Routing:
-        """Softmax over all experts, of which the best are normalised: the same as a softmax over the best."""
-        return Routing(self.experts, self.top_k, balance=self.balance)
+    def routing(self) -> ExpertRouting:
+        """Softmax over all experts, of which the best are normalised; this equals a softmax over the best."""
+        return ExpertRouting(self.experts, self.top_k, balance=self.balance)
 
 
 def _build(c: Mixture, tokens: int) -> Decoder:
-    """The module, with its first weights."""
+    """Return the module with its first weights."""
 
-    def layer() -> Layer:
+    def layer() -> DecoderLayer:
         norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
         experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
-        return Layer(Attention(c.attention, tokens), Sparse(c.hidden, c.routing, experts), *norms, block="sparse")
+        return DecoderLayer(Attention(c.attention, tokens), ExpertBlock(c.hidden, c.routing, experts), *norms, block="sparse")
 
     output = nn.Linear(c.hidden, c.vocab, bias=False)
     norm = nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(nn.Embedding(c.vocab, c.hidden), (layer() for _ in range(c.layers)), norm, output)
-    initialised(module)
+    initialise(module)
     return module
 
 
 def _part(c: Mixture, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """The operators of a part; held equal to the module by the counting mode."""
+    """Return the operators of a part of the model; a test compares them with those that the module runs."""
     n = tokens.n
     if name == EMBEDDING:
         return (lookup("embedding", n, c.vocab, c.hidden),)
@@ -72,7 +72,14 @@ def _part(c: Mixture, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 
 def mixture(name: str, c: Mixture, kind: str, attention_shards: Mapping[str, str]) -> Model:
-    """The model of one configuration, its layers of a kind that is called so, its attention cut as said."""
+    """Return the model of one configuration.
+
+    Args:
+        name: The name of the model.
+        c: The sizes of the model.
+        kind: The name of the kind of its layers.
+        attention_shards: The sharding styles of its attention.
+    """
     return Model(
         name=name,
         hidden=c.hidden,

@@ -1,6 +1,6 @@
-"""Rotary position embedding: pair i of token t is turned by the angle t * theta**(-2i/D).
+"""Rotary position embedding: pair i of token t is rotated by the angle t * theta**(-2i/D).
 
-B sequences, T tokens, H heads, D elements a head that are turned.
+B sequences, T tokens, H heads, D rotated elements of a head.
 Source: Su et al., RoFormer (2021), equation 15.
 """
 
@@ -15,20 +15,20 @@ from emu.model.stack.passes import element_wise
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """How angles are slowed down for a longer context.
+class RotaryScaling:
+    """The slowdown of angles for a longer context.
 
     Source: Dubey et al., The Llama 3 Herd of Models (2024), section 3.4.2, and the model code published with it.
     """
 
-    factor: float  # slow angles are divided by it
-    slow: float  # ... those that turn less often than this in the old context
-    fast: float  # what turns more often than this is left; between the two is a straight line
+    factor: float  # the divisor of slow angles
+    slow: float  # angles with fewer turns than this in the old context are slow
+    fast: float  # angles with more turns than this stay; between the two the change is linear
     context: int  # tokens of the old context
 
 
-def rotation(tokens: int, dim: int, theta: float, stretch: Stretch | None = None) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [T, D/2] of the angles."""
+def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> tuple[Tensor, Tensor]:
+    """Return the cosines and sines [T, D/2] of the angles."""
     speeds = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if stretch is not None:
         turns = stretch.context * speeds / (2 * math.pi)
@@ -39,13 +39,13 @@ def rotation(tokens: int, dim: int, theta: float, stretch: Stretch | None = None
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn adjacent pairs of x [..., D] by angles that its shape takes; a checkpoint of halves needs its rows permuted."""
+    """Rotate adjacent pairs of x [..., D] by angles of a matching shape; a checkpoint of halves needs its rows permuted."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
 
 def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn as many of the first elements of each head of x as there are angles for, and leave the rest."""
+    """Rotate as many first elements of each head of x as there are angles, and leave the rest."""
     turned = 2 * cos.size(-1)
     if turned == x.size(-1):
         return rotate(x, cos, sin)
@@ -54,22 +54,22 @@ def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def angles_bytes(tokens: Tokens, turned: int) -> int:
-    """Of the cosines and sines that a module keeps, in float32, of so many elements a head."""
+    """Return the bytes of the float32 cosines and sines that a module stores for `turned` elements of a head."""
     return 4 * tokens.length * turned
 
 
 def rotation_operators(
     name: str, tokens: Tokens, heads: int, dim: int, turned: int = 0, *, cut: bool = True
 ) -> tuple[ModelOperator, ...]:
-    """Of queries or of keys: the turn, and where only a part of each head is turned its return among the rest.
+    """Return the operators of the rotation of queries or keys: the rotation, and a copy if only a part of each head is rotated.
 
     Args:
-        name: What it is called beside the modules.
-        tokens: Those of this rank.
-        heads: Of queries or of keys.
-        dim: Elements a head.
-        turned: Of them turned; 0: all.
-        cut: Whether tensor parallelism cuts the heads.
+        name: The name of the operators.
+        tokens: The tokens of this rank.
+        heads: The heads of queries or keys.
+        dim: The elements of a head.
+        turned: The rotated elements of a head; 0: all.
+        cut: True if tensor parallelism shards the heads.
     """
     turned = turned or dim
     angles = tokens.length * turned // 2

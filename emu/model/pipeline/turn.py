@@ -1,19 +1,19 @@
-"""What a place of a pipeline does at a time, in words."""
+"""One turn of a place of a pipeline, and the words for its kinds."""
 
 from typing import NamedTuple
 
 FORWARD, BACKWARD = "F", "B"
-INPUT, WEIGHT = "I", "W"  # a backward in two: gradients of what came in, then those of the weights
-SEND, RECEIVE = "send ", "receive "  # before what is sent or received: what the forward, or the backward, of a stage gives
-GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # the weights of a stage, where they are sharded; its gradients
+INPUT, WEIGHT = "I", "W"  # a split backward pass: gradients of the inputs, then those of the weights
+SEND, RECEIVE = "send ", "receive "  # prefixes of FORWARD or BACKWARD: the message has the result of that pass
+GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sharded weights; reduce its gradients
 
 
 class Turn(NamedTuple):
-    """What a place does next."""
+    """One turn of a place of a pipeline: a pass of a microbatch, a message, or an action on a stage's weights."""
 
-    stage: int  # of all P * V; of a message the stage that sends it or takes it
+    stage: int  # of all P * V stages; for a message, the stage that sends or receives it
     what: str
     microbatch: int = 0
 
 
-Together = tuple[Turn, ...]  # turns between which no message is asked for
+TurnGroup = tuple[Turn, ...]  # turns without a message between them

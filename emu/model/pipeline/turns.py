@@ -1,7 +1,7 @@
-"""The turns of each place of a pipeline: which microbatch of which stage it takes forward or backward, and what it passes on.
+"""The turns of each place of a pipeline: the order of its passes, and of the messages between them.
 
-P places, V virtual stages a place, M microbatches. Source: Narayanan et al., Efficient Large-Scale Language Model Training on
-GPU Clusters Using Megatron-LM (SC21), section 2.2; where sends and receives stand, as PyTorch 2.13 puts them
+P places, V virtual stages of a place, M microbatches. Source: Narayanan et al., Efficient Large-Scale Language Model Training
+on GPU Clusters Using Megatron-LM (SC21), section 2.2; sends and receives stand where PyTorch 2.13 puts them
 (torch/distributed/pipelining/schedules.py).
 """
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 
-from emu.model.pipeline.order import ORDERS, stages_of
-from emu.model.pipeline.split import dualpipev, zbv
-from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Together, Turn
+from emu.model.pipeline.pipeline_order import ORDERS, stages_of
+from emu.model.pipeline.split_orders import dualpipev, zbv
+from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn, TurnGroup
 
 
-def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[Together]:
-    """The forwards and backwards of one place, in order."""
+def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:
+    """Return the forward and backward turns of one place, in order."""
     if order == "gpipe":
         both = ((FORWARD, number) for number in range(microbatches)), ((BACKWARD, number) for number in range(microbatches))
         return ((Turn(place, *each),) for half in both for each in half)
@@ -26,14 +26,15 @@ def turns(order: str, place: int, places: int, virtual: int, microbatches: int) 
 
 
 def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, splits: bool) -> Iterator[Turn]:
-    """Some forwards ahead, then a forward and a backward in turn, then the backwards that are left.
+    """Yield some forwards, then a forward and a backward in turn, then the remaining backwards.
 
-    Stages take turns every `a_round` microbatches: forwards the first stage first, backwards the last first. Where backwards
-    are split, the weights follow as many later as places are before, and one hop takes one forward less.
+    Stages take turns every `a_round` microbatches: forwards start with the first stage, backwards with the last. With split
+    backward passes, the weight gradients follow as many turns later as there are places before, and one hop needs one forward
+    less.
     """
     a_round = microbatches // max(1, microbatches // places)
     mine, total = stages_of(place, places, virtual, "interleaved"), virtual * microbatches
-    each_hop = 2 if virtual > 1 and not splits else 1  # a forward and a backward pass between two stages of one place
+    each_hop = 2 if virtual > 1 and not splits else 1  # a forward and a backward pass happen between two stages of one place
     ahead = min(total, (virtual - 1) * a_round + each_hop * (places - 1 - place))
     done: Counter[tuple[int, str]] = Counter()
 
@@ -57,16 +58,16 @@ def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, sp
 
 @cache
 def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
-    """The turns of all places, with what they send and receive."""
+    """Return the turns of all places, with their messages."""
     own = [list(turns(order, place, places, virtual, microbatches)) for place in range(places)]
     return with_messages(own, places * virtual, microbatches)
 
 
-def with_messages(of_places: Sequence[Sequence[Together]], stages: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
-    """The turns of all places with what they send and receive, so that no two wait for each other.
+def with_messages(of_places: Sequence[Sequence[TurnGroup]], stages: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
+    """Return the turns of all places with their messages, ordered so that no two wait for each other.
 
-    A send follows what it sends at once; its receive then comes next at the other place, as far as that has got when each
-    place takes one turn, or turns together, after another.
+    A send follows at once the turn whose result it sends. The receive then comes next at the other place, at the point that
+    this place has reached when all places take one turn (or one group of turns) after another.
     """
     place_of = {turn.stage: place for place, own in enumerate(of_places) for turn in chain(*own)}
     left = [deque(with_weights(own, microbatches)) for own in of_places]
@@ -88,7 +89,7 @@ def with_messages(of_places: Sequence[Sequence[Together]], stages: int, microbat
     return tuple(map(tuple, found))
 
 
-_TOWARDS = {FORWARD: 1, BACKWARD: -1, INPUT: -1}  # the stage that takes what a turn gives, from its own
+_TOWARDS = {FORWARD: 1, BACKWARD: -1, INPUT: -1}  # the offset of the stage that receives a turn's result
 
 
 def _gives_to(turn: Turn, stages: int) -> int | None:
@@ -97,24 +98,24 @@ def _gives_to(turn: Turn, stages: int) -> int | None:
 
 
 def _takes_from(turn: Turn, place_of: dict[int, int], stages: int) -> set[Turn]:
-    """The message that a turn needs, if any."""
+    """Return the message that a turn needs, or an empty set."""
     source = turn.stage - _TOWARDS[turn.what] if turn.what in _TOWARDS else -1
     if not 0 <= source < stages or place_of[source] == place_of[turn.stage]:
         return set()
-    return {needed(turn)}
+    return {message_for(turn)}
 
 
-def needed(turn: Turn) -> Turn:
-    """The message that a turn needs, if it comes from another place."""
+def message_for(turn: Turn) -> Turn:
+    """Return the message that a turn needs, if it comes from another place."""
     return Turn(turn.stage, RECEIVE + (FORWARD if turn.what == FORWARD else BACKWARD), turn.microbatch)
 
 
-_ACTIVE = 3  # stages of a place whose weights are whole at a time
+_ACTIVE = 3  # the stages of a place that may have whole weights at a time
 
 
-def with_weights(own: Sequence[Together], microbatches: int) -> list[Together]:
-    """The turns with those that gather the weights of the next stages, drop those of others, and end a stage's gradients."""
-    found: list[Together] = []
+def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]:
+    """Return the turns, with those that gather the weights of the next stages, drop those of others, and reduce gradients."""
+    found: list[TurnGroup] = []
     active: list[int] = []
     done: Counter[int] = Counter()
     for number, together in enumerate(own):
@@ -130,8 +131,8 @@ def with_weights(own: Sequence[Together], microbatches: int) -> list[Together]:
     return [*found, *((Turn(stage, DROP),) for stage in active)]
 
 
-def _next_stages(own: Sequence[Together], number: int) -> list[int]:
-    """Those of the next turns, as many as are whole at a time."""
+def _next_stages(own: Sequence[TurnGroup], number: int) -> list[int]:
+    """Return the stages of the next turns, as many as may have whole weights at a time."""
     near: list[int] = []
     for together in islice(own, number, None):
         near += [turn.stage for turn in together if turn.stage not in near]

@@ -25,7 +25,7 @@ from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Laying, Replayed
+from emu.trace.replay.replay import ReplayGraph, TraceLayout
 from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace
 from emu.units import MAX_TICKS, format_time, seconds
@@ -55,15 +55,15 @@ class Ran:
     dtype: str
     stack: Stack
 
-    def laid(self, found: Fabric, speed: F64) -> Replayed:
+    def laid(self, found: Fabric, speed: F64) -> ReplayGraph:
         """On a fabric, every rank by itself, at these shares [N] of the device's speed."""
         topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
-        laying = Laying.of(
+        laying = TraceLayout.of(
             self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
         )
-        return laying.replayed(None)
+        return laying.build_graph(None)
 
-    def ends_fs(self, replayed: Replayed, end_fs: I64) -> I64:
+    def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
         """When each step has ended on all ranks; the last tick: it has not."""
         return np.maximum.accumulate(step_ends(self.trace, replayed, end_fs).max(axis=0))
 
@@ -136,7 +136,7 @@ class Clocked:
         return lost
 
 
-def steps_of_tasks(trace: Trace, replayed: Replayed) -> I64:
+def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
     """[V] the step of each task; of a request the last of its members'."""
     steps = np.concatenate([trace.events_of(rank).step for rank in range(trace.n_ranks)]).astype(np.int64)
     timed = replayed.begins >= 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
-from emu.model.plan.fits import check_fits
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_text import spell
 from emu.model.read import find_model
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
 from emu.study.live.lost import ends, room

@@ -6,7 +6,7 @@ import numpy as np
 
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES, EXPERT_AXES, group_rows
+from emu.model.plan.rank_axes import AXES, EXPERT_AXES, group_rows
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineState as Fabric
 from emu.topology.fault_injection.machine_state import machine_state as fabric

@@ -10,9 +10,9 @@ import psutil
 import torch.distributed as dist
 from torch import Tensor
 
-from emu.backend.executor.execute import execute
-from emu.backend.rank.call import Call, Known
-from emu.backend.rank.group import Group
+from emu.backend.executor.executor import execute
+from emu.backend.rank.process_group import EmuProcessGroup
+from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import InputError
@@ -59,7 +59,7 @@ class Move:
     def __call__(self, rank: int) -> Moved:
         """Move what this rank has, and check what it gets."""
         group, payload = dist.group.WORLD, self.payload(rank)
-        assert isinstance(group, Group)
+        assert isinstance(group, EmuProcessGroup)
         call = self._call(payload, rank)
         group.barrier().wait()
         began = time.perf_counter()
@@ -67,14 +67,16 @@ class Move:
         wall_s = time.perf_counter() - began
         return Moved(payload.wrong(), wall_s, call.output if self.keep else None)
 
-    def _call(self, payload: Payload, rank: int) -> Call:
+    def _call(self, payload: Payload, rank: int) -> RankRequest:
         pair, wanted = payload.buffers()[rank], payload.operation
         sides = wanted.input_blocks(rank), wanted.output_blocks(rank)
         own = min(sides, key=len) if wanted.name in ROUTED else np.union1d(*sides)  # of tokens, those of its own batch
         blocks = own.astype(np.int64)
-        known = Known(blocks, payload.block_counts[blocks])
+        known = KnownBlocks(blocks, payload.block_counts[blocks])
         name = self.operation
-        return Call(name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, marked=True)
+        return RankRequest(
+            name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, marked=True
+        )
 
 
 def move(run: Run, choice: Choice, what: Move) -> Moved:

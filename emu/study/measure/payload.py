@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.executor.execute import Buffers
-from emu.backend.executor.reduction import FOLDS, unwritten
+from emu.backend.executor.executor import Buffers
+from emu.backend.executor.reduction import FOLDS, unwritten_mark
 from emu.collective.operation import Operation
 from emu.dtypes import item_bytes
 
@@ -60,7 +60,7 @@ class Payload:
         widths = [np.bincount(s[:, 0], counts[s[:, 1]], operation.n_ranks).astype(np.int64) for s in sides]
         sequence = _sequence(operation, int(widths[0].max()), dtype, reduce)
         inputs = tuple(sequence[rank * _SHIFT : rank * _SHIFT + w] for rank, w in enumerate(widths[0].tolist()))
-        outputs = torch.full((len(here), int(widths[1].max())), unwritten(dtype, reduce), dtype=dtype)
+        outputs = torch.full((len(here), int(widths[1].max())), unwritten_mark(dtype, reduce), dtype=dtype)
         return Payload(operation, counts, reduce, sequence, inputs, here, outputs)
 
     def buffers(self) -> dict[int, Buffers]:

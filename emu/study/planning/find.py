@@ -14,8 +14,8 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.peak import memory_by_part
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import read_words, spell
-from emu.model.plan.vocabulary import filled_up_told
+from emu.model.plan.plan_text import read_words, spell
+from emu.model.plan.vocabulary import padding_note
 from emu.model.read import find_model
 from emu.registry import unknown
 from emu.study.choice.site import Site
@@ -192,7 +192,7 @@ def _asked(
     request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
 ) -> Mapping[str, Any]:
     """What a table of these plans says of what was asked."""
-    filled_up = dict.fromkeys(told for plan in plans for told in filled_up_told(plan, search.model, request.stack))
+    filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, request.stack))
     return {
         "model": search.model.name,
         "npus": request.npus,

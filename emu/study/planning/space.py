@@ -9,9 +9,9 @@ from typing import Any
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.model.pipeline.order import ORDERS, default_order
-from emu.model.plan.fits import OF_MEGATRON, check_fits, check_runs, divided, spread
+from emu.model.pipeline.pipeline_order import ORDERS, default_order
 from emu.model.plan.plan import CHOICES, Plan, divisors
+from emu.model.plan.plan_checks import OF_MEGATRON, check_fits, check_runs, even_layers, tp_sizes
 from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.placed import axes_of
@@ -61,7 +61,7 @@ class Space:
 
     @cached_property
     def _tensor(self) -> Sequence[int]:
-        return self._of("tp", sorted(divisors(gcd(self.npus, *divided(self.model, self.stack).values()))))
+        return self._of("tp", sorted(divisors(gcd(self.npus, *tp_sizes(self.model, self.stack).values()))))
 
     @cached_property
     def _context(self) -> Sequence[int]:
@@ -128,7 +128,7 @@ class Space:
         return self._of("vp", every)
 
     def _layers(self, stages: int) -> tuple[int, ...]:
-        return () if self.model.layers % stages == 0 else spread(self.model.layers, stages)
+        return () if self.model.layers % stages == 0 else even_layers(self.model.layers, stages)
 
 
 def check(plan: Plan, model: Model, stack: Stack) -> None:

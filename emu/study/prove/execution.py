@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from emu.backend.executor.execute import execute
+from emu.backend.executor.executor import execute
 from emu.collective.algorithm import Algorithm, Choice
 from emu.collective.operation import operation
 from emu.study.measure.move import Move, Moved, Run

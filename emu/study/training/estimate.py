@@ -10,10 +10,10 @@ from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.generate.generate import certain, members
 from emu.model.model import Model
-from emu.model.plan.fits import check_fits, check_world
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
-from emu.model.plan.vocabulary import filled_up_told
+from emu.model.plan.plan_checks import check_fits, check_world
+from emu.model.plan.plan_text import spell
+from emu.model.plan.vocabulary import padding_note
 from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
@@ -204,7 +204,7 @@ def _estimated(
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
     told = _memory_told(model, plan, request.stack)
-    filled = filled_up_told(plan, model, request.stack)
+    filled = padding_note(plan, model, request.stack)
     of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
     return Estimated(
         **of_step,

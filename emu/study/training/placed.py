@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES
+from emu.model.plan.rank_axes import AXES
 from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from emu.errors import InputError
 from emu.model.generate.peak import memory_by_part
 from emu.model.model import Model
-from emu.model.plan.fits import check_fits, check_runs
 from emu.model.plan.plan import Plan, divisors
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.trace.device.device import Device
 from emu.units import format_size

@@ -16,7 +16,7 @@ from emu.study.training.estimate import MOST_EVENTS
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.meet.batch import communicators
+from emu.trace.matching.call_batch import communicators
 from emu.trace.replay.replay import SizeError
 from emu.trace.trace import Trace
 

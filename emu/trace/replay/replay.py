@@ -1,4 +1,4 @@
-"""A trace on a fabric: one graph of every rank's computations and every group's collectives.
+"""A trace on a fabric: one graph with every rank's computations and every group's collectives.
 
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
@@ -28,55 +28,53 @@ from emu.fabric.symmetric import domain_of
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
-from emu.trace.check import check_trace
 from emu.trace.device.device import Device
-from emu.trace.meet.batch import Batch, What, batches_of, communicators
-from emu.trace.meet.meet import meetings_of
-from emu.trace.order import computes, order_of
+from emu.trace.event_order import computes, order_of
+from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
+from emu.trace.matching.matcher import matched_calls
 from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
-from emu.trace.split import block_counts
+from emu.trace.split_sizes import block_counts
 from emu.trace.trace import Trace
+from emu.trace.validation import check_trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
 
 
 class SizeError(InputError):
-    """A trace of more tasks than memory should hold."""
+    """The error that a trace has more tasks than memory should hold."""
 
 
 class Service(NamedTuple):
-    """What served a request of so many bytes, as timed."""
+    """The algorithm that served a request, with the request's bytes as they are timed."""
 
     request: Request
     size_bytes: int
     by: AlgorithmOnDims
 
 
-class Instance(NamedTuple):
-    """One collective on some groups, or one message between each of some pairs, in the graph."""
+class ReplayInstance(NamedTuple):
+    """One collective on some groups, or one message between each of some pairs of ranks, in the graph."""
 
-    piece: LoweredSchedule | Delay | None  # None: one task of it stands for all messages
-    first: int  # the number of its first task
+    piece: LoweredSchedule | Delay | None  # None: one task stands for all messages
+    first: int  # its first task
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Replayed:
-    """A trace as a graph, and where its events are in it; origins are rows of the owner's role."""
+class ReplayGraph:
+    """A trace as a graph, and the tasks of each event in it; the origin of a task is the row of the owner's role."""
 
     graph: Graph
     first_event: I64  # [N + 1] where the events of each rank begin among the X
     begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
     ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
     instance: I32  # [X] index into `instances`; -1: no request
-    meeting: (
-        I32  # [X] a number that the requests of all members of one collective, or both ends of one message, share; -1: none
-    )
-    instances: tuple[Instance, ...]
-    services: tuple[Service, ...]  # each different one once
+    meeting: I32  # [X] the number of the call that the event's request belongs to; -1: none
+    instances: tuple[ReplayInstance, ...]
+    services: tuple[Service, ...]  # each different service once
     assumptions: tuple[str, ...]
-    timed_ranks: int  # those whose tasks the graph has: of ranks that a symmetry makes equal one
-    link: I64  # [L] which link of the graph each of the topology's is, or is stood for by
-    entries: Entries = NO_ENTRIES  # into what all members enter by one task, such as the delays that stand for collectives
+    timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
+    link: I64  # [L] the link of the graph that stands for each link of the topology
+    entries: Entries = NO_ENTRIES  # entries of members into calls that all enter by one task, such as delays
 
 
 def replay(
@@ -88,32 +86,33 @@ def replay(
     dtype: str,
     *,
     every_rank: bool = False,
-) -> Replayed:
-    """Lay a trace on a fabric.
+) -> ReplayGraph:
+    """Return the graph of a trace on a fabric.
 
-    A computation waits for the one before it on its stream, a request for the last computation of its stream at issue and the
-    request before it of its group (a message: the one of its peer and tag), and either for what the trace says it waits for.
-    Streams of a rank run side by side. Set-up (step 0) is left out, and with it what is waited for in it.
+    A computation waits for the computation before it on its stream. A request waits for the last computation of its stream at
+    the time of issue, and for the request before it of its group; a message waits for the one before it of its peer and tag.
+    Both wait for the events that the trace names. Streams of a rank run side by side. Set-up (step 0) is left out, with all
+    waits for its events.
 
     Args:
-        trace: What ran.
-        choice: Which algorithms serve its collectives.
-        topology: Where it runs.
+        trace: A trace of all ranks.
+        choice: The choice of algorithms for the collectives.
+        topology: The topology on which the ranks run.
         placement: [N] the node of each rank.
-        device: What its computations take.
-        dtype: What float32 is timed as: computation, memory traffic and messages.
-        every_rank: Whether to lay down the tasks of ranks that a symmetry makes equal to others, too.
+        device: The times of computations.
+        dtype: The dtype as which float32 is timed, in computation, memory traffic and messages.
+        every_rank: True if ranks that a symmetry makes equal to others get tasks of their own, too.
 
     Raises:
-        InputError: a trace that cannot be, a placement of other ranks, an unknown dtype, or a trace whose ranks do not meet.
+        InputError: an impossible trace, a placement of other ranks, an unknown dtype, or requests that do not match.
         SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
-    laying = Laying.of(trace, choice, topology, placement, device, dtype)
-    return laying.replayed(laying.domain() if not every_rank else None)
+    laying = TraceLayout.of(trace, choice, topology, placement, device, dtype)
+    return laying.build_graph(laying.domain() if not every_rank else None)
 
 
-def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
-    """Which event a task of a replay is of, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
+def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
+    """Return the name of the event of a task, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
     of = bisect_right([each.first for each in replayed.instances], task) - 1
     events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
     event, owner = int(events[0]), int(replayed.graph.owner[task])
@@ -126,8 +125,8 @@ def event_name(trace: Trace, replayed: Replayed, task: int) -> str:
     return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
-class Laying:
-    """What is known of a trace on a fabric before it is a graph; see `replay`."""
+class TraceLayout:
+    """A trace on a fabric before it becomes a graph: its calls in batches, and their lowered schedules; see `replay`."""
 
     @staticmethod
     def of(
@@ -138,13 +137,23 @@ class Laying:
         device: Device,
         dtype: str,
         speed: F64 | None = None,
-    ) -> "Laying":
-        """Arguments and errors as of `replay`; `speed` [N] is the share of the device's speed that each rank has."""
+    ) -> "TraceLayout":
+        """Return the layout of a trace; arguments and errors are those of `replay`.
+
+        Args:
+            trace: A trace of all ranks.
+            choice: The choice of algorithms for the collectives.
+            topology: The topology on which the ranks run.
+            placement: [N] the node of each rank.
+            device: The times of computations.
+            dtype: The dtype as which float32 is timed.
+            speed: [N] the share of the device's speed that each rank has; None: all of it.
+        """
         check_trace(trace)
         if len(placement) != trace.n_ranks:
-            raise must_be("replay", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
+            raise must_be("trace", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
         shares = np.ones(trace.n_ranks) if speed is None else speed
-        return Laying(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
+        return TraceLayout(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
 
     def __init__(
         self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str, speed: F64
@@ -154,14 +163,17 @@ class Laying:
         sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.numbers = communicators(trace.groups)
-        meetings = meetings_of(trace, dtype)
+        meetings = matched_calls(trace, dtype)
         self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
         laid: dict[object, PlacedSchedule] = {}
         keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
 
     def domain(self) -> Domain | None:
-        """The ranks that stand for all: of those that play one role as fast, in communicators of one number, one an orbit."""
+        """Return the ranks that stand for all, one of each orbit, or None.
+
+        Ranks of one orbit play one role at one speed, and their groups have equal communicators.
+        """
         role, groups = self.trace.role_of_rank.tolist(), self.trace.group_of
         each = zip(role, self.speed.tolist(), groups, strict=True)
         words = [(r, share, *(self.numbers[g] for g in of_rank)) for r, share, of_rank in each]
@@ -169,16 +181,16 @@ class Laying:
         kind = np.array([kinds[word] for word in words])
         kind_at = np.full(self.topology.n_nodes, -1)
         kind_at[self.placement] = kind
-        alike = partial(_same_there, kind_at)
+        alike = partial(_keeps_kinds, kind_at)
         return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
 
     def pieces(self, domain: Domain | None) -> dict[PlacedSchedule, LoweredSchedule]:
-        """What each different request is lowered to."""
+        """Return the lowered schedule of each different placed request."""
         launch_fs = self.device.request_overhead_fs
         return {laid: delay_entries(lower_placed(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
 
     def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
-        """What may stand for batches, by number; nothing where it makes fewer tasks less than `worth`."""
+        """Return the delays that may stand for batches, by batch number; no delay if they save fewer tasks than `worth`."""
         if self.topology.circuits is not None:
             return {}
         together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
@@ -187,18 +199,18 @@ class Laying:
         less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
         return found if less >= worth else {}
 
-    def replayed(
+    def build_graph(
         self,
         domain: Domain | None,
         pieces: Mapping[PlacedSchedule, LoweredSchedule] | None = None,
         delays: Mapping[int, Delay] = MappingProxyType({}),
-    ) -> Replayed:
-        """The whole trace, by the ranks that stand for all.
+    ) -> ReplayGraph:
+        """Return the graph of the whole trace, with the tasks of the ranks that stand for all.
 
         Args:
-            domain: These ranks.
-            pieces: What requests are lowered to for them, where that is known.
-            delays: What stands for some of the batches, by number; the others are laid message by message.
+            domain: The ranks that stand for all; None: every rank has its own tasks.
+            pieces: The lowered piece of each laid request, if known.
+            delays: The delays that stand for some batches, by number; the other batches become messages.
         """
         links, every = self.topology.links, np.arange(self.trace.n_ranks)
         ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
@@ -212,7 +224,7 @@ class Laying:
         begins, ends, instance, meeting = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.meeting))
         laid = (self.first_event, begins, ends, instance, meeting, instances)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
-        return Replayed(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
+        return ReplayGraph(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
@@ -222,7 +234,7 @@ class Laying:
         if total > MAX_ROWS:
             standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
             raise SizeError(
-                f"replay: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
+                f"trace: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
             )
 
     def _compute(self, builder: Builder, ranks: Orbits) -> None:
@@ -242,7 +254,7 @@ class Laying:
 
     def _meet(
         self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
-    ) -> Iterator[Instance]:
+    ) -> Iterator[ReplayInstance]:
         meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
         for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
@@ -253,19 +265,19 @@ class Laying:
             if number in delays:
                 begins, ends = delays[number].add(builder)
                 self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
-                yield Instance(delays[number], int(ends[0]))
+                yield ReplayInstance(delays[number], int(ends[0]))
                 continue
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
             owner[member], origin[member] = ranks, rows
             first = builder.piece(piece, owner, origin)
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
-            yield Instance(piece, first)
+            yield ReplayInstance(piece, first)
 
-    def _lay(self, batch: Batch) -> PlacedSchedule:
+    def _lay(self, batch: CallBatch) -> PlacedSchedule:
         return lay_request(batch.what, self.topology, self.placement[batch.ranks])
 
     def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
-        """Let the events of the ranks that stand for all wait; how these come to enter delays."""
+        """Add the waits of the ranks that stand for all, and return how these ranks enter delays."""
         edges = [order_of(e) for e in self.trace.events]
         brief = np.zeros(len(self.batches) + 1, np.bool_)  # the last is of no request, which is -1
         brief[list(delays)] = True
@@ -283,23 +295,23 @@ class Laying:
             known &= brief[instance[event]]
             entered = np.searchsorted(own, event[known])
             entries.append(Entries(own + first, entered, pred[known]))
-        return Entries.joined(entries)
+        return Entries.concatenate(entries)
 
     def _services(self) -> Iterable[Service]:
         asked = [(batch.what, request) for batch in self.batches for request in batch.requests]
         return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
 
 
-def lay_request(what: What, topology: Topology, nodes: I64) -> PlacedSchedule:
-    """A request on all the groups that ask it at once.
+def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedule:
+    """Return the placed schedule of a request on all the groups that make it at once.
 
     Args:
-        what: What they ask.
-        topology: Where they are.
-        nodes: [groups, members] of the ranks.
+        what: The batch key of the request.
+        topology: The topology of the nodes.
+        nodes: [groups, members] the node of each rank.
 
     Raises:
-        InputError: as `lay`.
+        InputError: see `emu.fabric.lower.lay`.
     """
     if what.served is None:
         schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
@@ -315,6 +327,6 @@ def lay_request(what: What, topology: Topology, nodes: I64) -> PlacedSchedule:
     return lay(schedule, sizes, topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
 
 
-def _same_there(kind_at: I64, node: I64) -> bool:
-    """Whether a permutation of nodes brings each rank to one of its kind."""
+def _keeps_kinds(kind_at: I64, node: I64) -> bool:
+    """Return True if a permutation of nodes brings each rank to a rank of its kind."""
     return bool(np.array_equal(kind_at[node], kind_at))

@@ -13,7 +13,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import Replayed
+from emu.trace.replay.replay import ReplayGraph
 from emu.units import seconds
 
 
@@ -34,7 +34,7 @@ def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, .
     return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 
-def busy_shares(replayed: Replayed, timeline: Timeline, began_fs: int, ended_fs: int) -> F64:
+def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_fs: int) -> F64:
     """[L] the share of a time that each link would need, at full rate, for what it carries in it.
 
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.

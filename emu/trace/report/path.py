@@ -12,8 +12,8 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.fabric.timeline import Timeline
-from emu.trace.meet.requests import MESSAGE
-from emu.trace.replay.replay import Replayed
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.phases import stages_of
 from emu.trace.report.report import StepReport
 from emu.trace.trace import Kind, Trace
@@ -42,14 +42,14 @@ class PathPart:
     time_s: float
 
 
-def critical_path(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
+def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
     """The parts of the critical path of the step told, which add up to its time; the longest first."""
     spent = critical_path_fs(trace, replayed, timeline, told)
     longest = sorted(spent.items(), key=lambda part: (-part[1], *map(str, part[0])))
     return tuple(PathPart(*what, seconds(ticks)) for what, ticks in longest)
 
 
-def critical_path_fs(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport) -> dict[What, int]:
+def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[What, int]:
     """The same in ticks.
 
     Of several tasks that released one at the same time, the path takes one of the same rank, else the first of the graph.
@@ -65,7 +65,7 @@ def critical_path_fs(trace: Trace, replayed: Replayed, timeline: Timeline, told:
     return {what: ticks for what, ticks in walk.spent.items() if ticks}
 
 
-def _ranks(replayed: Replayed) -> I64:
+def _ranks(replayed: ReplayGraph) -> I64:
     """[V] the first rank that a task is of: the one that computes or sends, enters or leaves; -1: none."""
     rank_of = np.repeat(np.arange(len(replayed.first_event) - 1), np.diff(replayed.first_event))
     ranks = replayed.graph.owner.astype(np.int64)
@@ -78,7 +78,7 @@ def _ranks(replayed: Replayed) -> I64:
 @dataclass(slots=True)
 class _Walk:
     trace: Trace
-    replayed: Replayed
+    replayed: ReplayGraph
     timeline: Timeline
     began_fs: int
     ranks: I64  # [V]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from emu.fabric.timeline import Timeline
-from emu.trace.replay.replay import Replayed
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.trace import UPDATE, Kind, Trace
 
 STAGES = "pp"  # the axis whose groups have a rank of each stage of a pipeline, in their order
@@ -14,7 +14,7 @@ def stages_of(trace: Trace) -> dict[int, int]:
     return {rank: stage for group in trace.groups if group.axis == STAGES for stage, rank in enumerate(group.ranks)}
 
 
-def optimizer_fs(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int) -> int | None:
+def optimizer_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int) -> int | None:
     """Ticks of what a rank computes of a step after the mark of an optimizer; None: there is no such mark."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     marks = np.flatnonzero((events.kind == Kind.MARK) & (events.step == step))

@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
-from emu.trace.replay.replay import Replayed
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.doing import Doing, spent
 from emu.trace.report.phases import optimizer_fs, stages_of
 from emu.trace.report.requests import Coming, Requests, requests_of
@@ -130,7 +130,7 @@ class StepReport:
         return seconds(self.idle_fs)
 
 
-def report(trace: Trace, replayed: Replayed, timeline: Timeline) -> StepReport:
+def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepReport:
     """Say where the time of the step that the run is about went.
 
     Args:
@@ -177,7 +177,7 @@ class Apart(NamedTuple):
     spoken_fs: int  # of all its requests, each from when all members had come until the rank may leave
 
 
-def told_apart(trace: Trace, replayed: Replayed, timeline: Timeline, told: StepReport, ranks: Iterable[int]) -> list[Apart]:
+def told_apart(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]) -> list[Apart]:
     """What some ranks do between the beginning and the end of the step that is told; arguments as of `report`."""
     of_rank = _Ranks(trace, replayed, timeline)
     return [of_rank.apart(rank, told.began_fs, told.ended_fs) for rank in ranks]
@@ -188,7 +188,7 @@ class _Ranks:
     """What each rank does, worked out for those that are looked at."""
 
     trace: Trace
-    replayed: Replayed
+    replayed: ReplayGraph
     timeline: Timeline
     coming: Coming = field(init=False)
     known: dict[int, tuple[Doing, Requests]] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class _Ranks:
         return self.known[rank]
 
 
-def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
+def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
     """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0.
 
     Args:
@@ -233,12 +233,12 @@ def step_ends(trace: Trace, replayed: Replayed, end_fs: I64) -> I64:
     return ends[:, 1:]
 
 
-def _computes(trace: Trace, replayed: Replayed, timeline: Timeline, step: int) -> I64:
+def _computes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int) -> I64:
     """[N] how long each rank computes of a step, whenever."""
     return np.array([computing(trace, replayed, timeline, rank, step).ticks for rank in range(trace.n_ranks)], np.int64)
 
 
-def computing(trace: Trace, replayed: Replayed, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
+def computing(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
     """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
     events = trace.events_of(rank)

@@ -13,8 +13,8 @@ from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled
 from emu.compiled.kinds import I64_OUT
 from emu.fabric.timeline import Timeline
-from emu.trace.order import computes, order_of
-from emu.trace.replay.replay import Replayed
+from emu.trace.event_order import computes, order_of
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.spans import Spans
 from emu.trace.trace import Events, Kind, Trace
 
@@ -27,10 +27,10 @@ class Coming(NamedTuple):
     last: I64  # [M] the request of the member that came last; of several that of the lowest rank
 
     @staticmethod
-    def of(replayed: Replayed, timeline: Timeline) -> "Coming":
+    def of(replayed: ReplayGraph, timeline: Timeline) -> "Coming":
         """Return it of a trace on a fabric."""
         came = np.asarray(timeline.start_fs[replayed.begins])
-        came[replayed.entries.event] = replayed.entries.came(timeline)
+        came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.meeting >= 0)
         return Coming(came, *_last(replayed.meeting[asked], came, asked))
 
@@ -51,7 +51,7 @@ class Requests(NamedTuple):
         return Spans(self.met, self.left)
 
 
-def requests_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Coming, rank: int) -> Requests:
+def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Coming, rank: int) -> Requests:
     """Return the requests of a rank.
 
     A rank may leave a rooted operation before all members have come to it: then those count that came before it left.
@@ -66,13 +66,13 @@ def requests_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Co
     return Requests(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
 
 
-def talking(replayed: Replayed, timeline: Timeline, coming: Coming, events: I64) -> Spans:
+def talking(replayed: ReplayGraph, timeline: Timeline, coming: Coming, events: I64) -> Spans:
     """Return from when all members had come to each of some requests of one rank to when that may leave it."""
     left = timeline.end_fs[replayed.ends[events]]
     return Spans(_met(replayed, coming, events, left)[0], left)
 
 
-def _met(replayed: Replayed, coming: Coming, events: I64, left: I64) -> tuple[I64, I64]:
+def _met(replayed: ReplayGraph, coming: Coming, events: I64, left: I64) -> tuple[I64, I64]:
     """Return [C] when the last member had come to each request of a rank, and the request of that one."""
     meeting = replayed.meeting[events]
     met, last = coming.met[meeting], coming.last[meeting]

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from emu.errors import InputError, must_be
-from emu.model.plan.spell import WORDS
+from emu.model.plan.plan_text import WORDS
 from emu.model.stack.spell import STACK_WORDS
 from emu.registry import parse_call, unknown
 from emu.topology.description.topology_file import is_file

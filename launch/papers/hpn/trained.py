@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
 from emu.study.planning.search.row import PlanRow
 from launch.papers.hpn.timed import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gained
 from launch.papers.paper import Way

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from emu.model.model import MODELS
-from emu.model.plan.fits import spread
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import even_layers
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
 from emu.study.planning.search.kept import Kept
@@ -65,7 +65,7 @@ def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
         pp=pp,
         dp=dp,
         vp=of.vp if pp > 1 else 1,
-        layers=() if layers % stages == 0 else spread(layers, stages),
+        layers=() if layers % stages == 0 else even_layers(layers, stages),
         sharding="zero1",
         clip=0.0,
         global_batch=of.global_batch,

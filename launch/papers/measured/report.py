@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.plan.fits import check_fits, check_megatron
+from emu.model.plan.plan_checks import check_fits, check_megatron
 from emu.study.training.composed.calls import device_under
 from emu.study.training.estimate import EstimateRequest, Prepared, prepare
 from emu.study.training.fitted import Fit, Near, with_constants

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import EstimateRequest

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.fabric.timeline import Timeline
 from emu.study.training.step.step import TimedTrace
-from emu.trace.replay.replay import Replayed
+from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import Apart, told_apart
 from emu.trace.report.requests import Coming
 from emu.trace.report.spans import Spans, merged
@@ -90,7 +90,7 @@ def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     )
 
 
-def _of(timed: TimedTrace) -> tuple[Trace, Replayed, Timeline]:
+def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
     return timed.trace, timed.replayed, timed.timeline
 
 

@@ -1,10 +1,10 @@
 """Two traces held against each other, as text."""
 
-from emu.trace.compare.compare import Compared
+from emu.trace.comparison.comparison import Comparison
 from launch.show.text.table import table
 
 
-def compared_report(compared: Compared) -> str:
+def compared_report(compared: Comparison) -> str:
     """The answer, the first difference, and both traces by axis."""
     which = f"step {compared.steps[0]} of the first trace and step {compared.steps[1]} of the second"
     first = compared.first

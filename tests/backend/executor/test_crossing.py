@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from emu.backend.executor.compile.layout import INBOXES
-from emu.backend.executor.compile.program import compiled
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.memory import address
+from emu.backend.executor.buffer_addresses import buffer_addresses
+from emu.backend.executor.compiler.compiled_program import compile_schedule
+from emu.backend.executor.compiler.slot_layout import INBOXES
+from emu.backend.executor.executor import Buffers, execute
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule
-from tests.backend.executor.test_execute import nothing, random_schedules, translated_schedules
+from tests.backend.executor.test_executor import nothing, random_schedules, translated_schedules
 
 _FILL = -77.0  # what lies where a message is still to come
 
@@ -106,8 +106,8 @@ def test_in_place_an_all_reduce_over_processes_gets_the_bits_of_one(name: str, n
 def landings(n: int) -> list[int]:
     """The memory that the message of each round of a ring all_reduce comes into, on rank 0."""
     schedule, op, mine = algorithm("all_reduce", "ring").stored(n), operation("all_reduce", n), torch.zeros(8 * n)
-    where, _ = address(n, {0: mine}, {0: mine})
-    program = compiled(schedule, op, np.array([8 * n]), where, np.array([0]))
+    where, _ = buffer_addresses(n, {0: mine}, {0: mine})
+    program = compile_schedule(schedule, op, np.array([8 * n]), where, np.array([0]))
     return [transfer.pieces[0][0] for each in program.rounds for transfer in each.receives]
 
 

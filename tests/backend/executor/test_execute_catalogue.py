@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.executor import execute as execute_module
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import unwritten
+from emu.backend.executor import executor as execute_module
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reduction import unwritten_mark
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.expert_routing import TOKENS, standard_routing
 from emu.collective.operation import ROOTED, ROUTED, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
-from tests.backend.executor.test_execute import QueueWire
+from tests.backend.executor.test_executor import QueueWire
 
 NS = (1, 2, 3, 5, 8, 12, 16)
 SHAPES = 2  # of a number of ranks, the best first
@@ -107,12 +107,12 @@ def routed_by_definition(name: str, given: Sequence[np.ndarray], counts: np.ndar
 
 
 def side_by_side(sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-    table = torch.full((len(sizes), max(sizes) + 1), unwritten(dtype, "sum"), dtype=dtype)
+    table = torch.full((len(sizes), max(sizes) + 1), unwritten_mark(dtype, "sum"), dtype=dtype)
     return [table[r, :size] for r, size in enumerate(sizes)]
 
 
 def apart(sizes: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.full((size,), unwritten(dtype, "sum"), dtype=dtype) for size in sizes]
+    return [torch.full((size,), unwritten_mark(dtype, "sum"), dtype=dtype) for size in sizes]
 
 
 def buffers(op: Operation, given: Sequence[Tensor], counts: np.ndarray, lay) -> dict[int, Buffers]:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.executor import execute as execute_module
-from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor import executor as execute_module
+from emu.backend.executor.executor import Buffers, execute
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import Operation, operation
 from emu.collective.schedule import Schedule

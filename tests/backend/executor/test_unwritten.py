@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from emu.backend.executor import execute as execute_module
-from emu.backend.executor.compile.layout import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.execute import Buffers, execute
-from emu.backend.executor.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten
+from emu.backend.executor import executor as execute_module
+from emu.backend.executor.compiler.slot_layout import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.executor import Buffers, execute
+from emu.backend.executor.reduction import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten_mark
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.proof import ProofError, ScheduleFault
@@ -92,13 +92,13 @@ class Memories:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held: list[Tensor] = []
-        run = execute_module.run
+        run = execute_module.run_program
 
         def watched(program, memories, *rest):
             self.held += [memories[m].clone() for m in (SCRATCH, STAGE, *INBOXES) if memories[m].numel()]
             run(program, memories, *rest)
 
-        monkeypatch.setattr(execute_module, "run", watched)
+        monkeypatch.setattr(execute_module, "run_program", watched)
 
     def all_hold(self, value: complex) -> bool:
         wanted = [torch.full_like(t, value) for t in self.held]
@@ -116,7 +116,7 @@ def test_memory_of_its_own_holds_what_is_seen_in_a_result(dtype: str, monkeypatc
         memories = Memories(monkeypatch)
         made = buffers(op, [torch.ones(3 * N).to(of) for _ in range(N)], counts, apart)
         run(schedule, op, made, counts=counts)
-        assert memories.all_hold(unwritten(of, "sum"))
+        assert memories.all_hold(unwritten_mark(of, "sum"))
 
 
 def test_memory_that_buffers_are_stacked_in_is_marked_too(monkeypatch: pytest.MonkeyPatch):
@@ -151,7 +151,7 @@ def test_whatever_takes_in_what_nobody_wrote_is_another_value(dtype: str):
             check_reduces("test", of, reduce)
         except InputError:
             continue
-        mark = torch.full_like(values, unwritten(of, reduce))
+        mark = torch.full_like(values, unwritten_mark(of, reduce))
         assert (mark != values).any()
         folded = values
         for times in (1, 2, 3):

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from emu.backend.rank import count
-from emu.backend.rank.count import Count, Operator, paused
-from emu.cluster.own.device import as_device
+from emu.backend.rank.count import Count, Operator, pause_counting
+from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 
@@ -281,7 +281,7 @@ def test_counting_changes_no_bit():
 
 def test_paused_work_is_charged_to_nobody():
     def program():
-        with paused():
+        with pause_counting():
             torch.ones(1000).add_(1)
         torch.mul(ROW, 2)
 
@@ -322,7 +322,7 @@ def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
         held = torch.empty(100)
         held.resize_(300)
         assert (count.memory.live_bytes, count.memory.peak_bytes) == (1200, 1200)
-    with as_device(), count:
+    with emulate_device(), count:
         held.untyped_storage().resize_(0)
         assert count.memory.live_bytes == 0
         other = torch.empty(200)

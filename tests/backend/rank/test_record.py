@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from emu.backend.rank.notes import merge
-from emu.backend.rank.record import Recorder, Recording, compute_alike
+from emu.backend.rank.record import Recorder, Recording, declare_equal_work
 from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 from emu.trace.trace import Kind
@@ -310,7 +310,7 @@ def alike(rank, n_steps=2, twice=False):
     """A rank that says it computes what the others of its half do; rank 3 may not keep to it."""
     layer = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
-    compute_alike(rank // 2)
+    declare_equal_work(rank // 2)
     for _ in range(n_steps):
         layer(torch.ones(2 + rank // 2, 4)).sum().backward()
         for parameter in layer.parameters():
@@ -327,7 +327,7 @@ def test_ranks_that_compute_alike_are_counted_once_and_the_trace_is_as_if_each_w
     once = record(alike, n=4)
     assert len(set(counted[len(counted) // 2 :])) == 2  # one of each half, after the set-up
     counted.clear()
-    monkeypatch.setattr(f"{__name__}.compute_alike", lambda _: None)
+    monkeypatch.setattr(f"{__name__}.declare_equal_work", lambda _: None)
     each = record(alike, n=4)
     assert len(set(counted[len(counted) // 2 :])) == 4
     assert once.digest() == each.digest()
@@ -335,14 +335,14 @@ def test_ranks_that_compute_alike_are_counted_once_and_the_trace_is_as_if_each_w
 
 
 def test_a_rank_that_was_said_to_compute_alike_and_asks_for_more_is_refused():
-    with pytest.raises(RunError, match="ranks that were said to compute the same have asked for different communication"):
+    with pytest.raises(RunError, match="ranks that are declared to compute the same made different requests"):
         record(lambda rank: alike(rank, twice=True), n=4)
 
 
 def test_a_rank_whose_set_up_was_another_is_counted_by_itself():
     def program(rank):
         torch.ones(1 + rank) * 2
-        compute_alike("all")
+        declare_equal_work("all")
         dist.barrier()
         torch.ones(3) * 2
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.backend.rank.streams import Streams
+from emu.backend.rank.streams import RankStreams
 
 
 class Followed:
@@ -43,7 +43,7 @@ def reached(waits, of, event):
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_written_down_says_all_that_comes_before_and_nothing_else(seed):
     rng = np.random.default_rng(seed)
-    streams, model = Streams(), Followed()
+    streams, model = RankStreams(), Followed()
     waits, order, last, moments, requests = [], [], {}, [], []
     for number in (streams.add() for _ in range(int(rng.integers(0, 4)))):
         model.done[number] = set()
@@ -77,7 +77,7 @@ def test_what_is_written_down_says_all_that_comes_before_and_nothing_else(seed):
 
 
 def test_a_stream_that_computes_nothing_keeps_no_list_of_all_it_waited_for():
-    streams = Streams()
+    streams = RankStreams()
     other = streams.add()
     for event in range(0, 200, 2):
         streams.current = 0
@@ -89,7 +89,7 @@ def test_a_stream_that_computes_nothing_keeps_no_list_of_all_it_waited_for():
 
 
 def test_of_requests_one_after_another_the_next_waits_for_the_last_only():
-    streams = Streams()
+    streams = RankStreams()
     waits = []
     for event in range(50):
         waits.append(streams.request(event, "group"))

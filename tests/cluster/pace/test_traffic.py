@@ -15,8 +15,8 @@ from emu.topology.fault_injection.history import MachineHistory
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.meet.batch import What
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 from emu.trace.trace import Group
 
@@ -26,19 +26,19 @@ SWITCH = build_topology("switch:n=4,bandwidth=1GB/s,latency=500ns")
 LATENCY = US  # over two links
 
 
-def message(size: int) -> What:
-    return What(0, None, MESSAGE, 2, 0, size, 0, b"")
+def message(size: int) -> BatchKey:
+    return BatchKey(0, None, MESSAGE, 2, 0, size, 0, b"")
 
 
-def ring(n: int, size: int) -> What:
-    return What(0, AlgorithmOnDims("ring"), "all_reduce", n, 0, size, size // 2, b"")
+def ring(n: int, size: int) -> BatchKey:
+    return BatchKey(0, AlgorithmOnDims("ring"), "all_reduce", n, 0, size, size // 2, b"")
 
 
 def traffic(*faults: str, topology: Topology = SWITCH, n: int = 4, launch: int = 0) -> Traffic:
     return Traffic(MachineHistory(topology, [parse_fault(text) for text in faults], n), launch)
 
 
-def begun(of: Traffic, what: What, ranks: tuple[int, ...], now: int = 0, after: int | None = None) -> int:
+def begun(of: Traffic, what: BatchKey, ranks: tuple[int, ...], now: int = 0, after: int | None = None) -> int:
     number = of.ask(what, ranks, now, after)
     for member in range(len(ranks)):
         of.enter(number, member, now)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "saved_beside.py"
 

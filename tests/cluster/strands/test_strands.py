@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from emu.backend.rank.record import Recording
-from emu.cluster.script import run_script
+from emu.cluster.script_run import run_script
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice
 from emu.errors import RunError

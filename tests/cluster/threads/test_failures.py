@@ -139,7 +139,7 @@ class TestFailures:
         with pytest.raises(
             RunError,
             match=rf"block 2 of 4 has 1 elements in all_to_all of 2 float32 {LINE} of rank 1, and 2 in all_to_all of 3 float32 "
-            rf"{LINE} of rank 0; let the sizes agree",
+            rf"{LINE} of rank 0; make the sizes agree",
         ):
             Threads(2).run(program)
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.executor.execute import Buffers, execute
+from emu.backend.executor.executor import Buffers, execute
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
 from emu.collective.algorithm import schedule as schedule_of
@@ -321,7 +321,7 @@ class Unreadable:
             LostError,
             r"^rank 1: its process died without a word, as where SIGKILL ends it, after barrier .*, call 1; .*log: \S+$",
         ),
-        # Each needs new actors; tests/cluster/processes/test_desk.py holds these without Ray.
+        # Each needs new actors; tests/cluster/processes/test_coordinator.py holds these without Ray.
         pytest.param(refuses, InputError, r"^program: (yes|no)$", marks=pytest.mark.slow),
         pytest.param(
             differs,

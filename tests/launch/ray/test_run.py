@@ -13,8 +13,8 @@ import psutil
 import pytest
 import torch
 
-from emu.cluster.script import Script, run_read, run_script
-from emu.cluster.source import read_source
+from emu.cluster.script_run import Script, run_loaded_script, run_script
+from emu.cluster.script_source import read_source
 from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import RunError
 from emu.registry import import_file
@@ -166,7 +166,7 @@ def test_a_module_and_standard_input_are_run_as_on_threads(cluster, script, caps
         "import torch, sys\nfrom .word import WORD\nprint(WORD, __spec__.name, torch.ones(1), sys.argv[1:])", "mine/train.py"
     )
     module = Script.of(read_source("mine.train", module=True), ["a"], ("launch",), None, [1])
-    assert run_read(module, N, cluster=cluster)[1] == 0
+    assert run_loaded_script(module, N, cluster=cluster)[1] == 0
     assert capsys.readouterr().out == "[rank 1] mine mine.train tensor([1.]) ['a']\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"import torch\n\nassert torch.zeros(1)")))
     with pytest.raises(RunError, match=r"^rank \d: AssertionError \(<stdin>:3\)$"):
@@ -182,7 +182,7 @@ dist.barrier()
 """
 
 
-@pytest.mark.slow  # each needs new actors; tests/cluster/processes/test_desk.py holds the same without Ray
+@pytest.mark.slow  # each needs new actors; tests/cluster/processes/test_coordinator.py holds the same without Ray
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

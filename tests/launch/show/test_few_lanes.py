@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from emu.collective.algorithm import Choice
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
-from emu.trace.replay.briefly import time_briefly
+from emu.trace.replay.brief_replay import brief_replay
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import Laying
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.report.report import told_apart
 from launch.data.devices import find_device
 from launch.show import spans
@@ -53,8 +53,8 @@ def test_of_many_links_the_busiest_have_lanes(timed, monkeypatch):
 
 
 def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):
-    laying = Laying.of(timed.trace, Choice(), BOARD, place(BOARD, 8), H100, "float32")
-    replayed, timeline = time_briefly(laying, worth=1)
+    laying = TraceLayout.of(timed.trace, Choice(), BOARD, place(BOARD, 8), H100, "float32")
+    replayed, timeline = brief_replay(laying, worth=1)
     assert any(isinstance(each.piece, Delay) for each in replayed.instances)
     assert owners(replace(timed, replayed=replayed, timeline=timeline)) == [f"rank {rank}" for rank in range(8)]
 

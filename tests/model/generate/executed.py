@@ -9,13 +9,13 @@ import numpy as np
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.model.routed import own_rows
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
-from emu.trace.compare.compare import compare
+from emu.trace.comparison.comparison import compare
 from emu.trace.kernel import Kernel
 from emu.trace.steps import equal_steps
 from emu.trace.trace import Kind

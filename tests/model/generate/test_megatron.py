@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.kernels import kept_by
 from emu.model.stack.spell import parse_stack
 from emu.trace.trace import Kind
@@ -160,10 +160,10 @@ def test_unfused_attention_writes_its_scores():
 @pytest.mark.parametrize(
     ("words", "stack", "message"),
     [
-        ("dp=2,sharding=fsdp", "", "generate: sharding must be ddp or zero1 with software=megatron, got 'fsdp'"),
-        ("pp=2,order=gpipe", "", "generate: pipeline must be 1f1b or interleaved with software=megatron, got 'gpipe'"),
-        ("tp=2", "tp=overlapped", "generate: sp must be on where the stack says tp=overlapped, got 'off'"),
-        ("dp=4,sharding=zero1,shard=2", "", "generate: shard must be 0 or 4 with software=megatron, got 2"),
+        ("dp=2,sharding=fsdp", "", "plan: sharding must be ddp or zero1 with software=megatron, got 'fsdp'"),
+        ("pp=2,order=gpipe", "", "plan: order must be 1f1b or interleaved with software=megatron, got 'gpipe'"),
+        ("tp=2", "tp=overlapped", "plan: sp must be on where the stack says tp=overlapped, got 'off'"),
+        ("dp=4,sharding=zero1,shard=2", "", "plan: shard must be 0 or 4 with software=megatron, got 2"),
     ],
 )
 def test_what_megatron_has_not_is_refused(words, stack, message):

@@ -13,7 +13,7 @@ from emu.model.generate.generate import generate
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Precision
 from emu.trace.trace import Kind

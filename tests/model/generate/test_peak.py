@@ -13,7 +13,7 @@ from emu.model.generate.generate import roles_by_place
 from emu.model.generate.peak import memory_by_part
 from emu.model.memory.layer import LayerMemory
 from emu.model.model import HEAD, MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")

@@ -7,7 +7,7 @@ import pytest
 from emu.model.generate.generate import generate, roles_by_place
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.pipeline.order import ORDERS, stages_of
-from emu.model.plan.fits import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
+from emu.model.pipeline.pipeline_order import ORDERS, stages_of
 from emu.model.plan.plan import Plan
-from emu.model.plan.ranks import AXES, EXPERT_AXES
-from emu.model.plan.spell import WORDS, parse_plan, spell
+from emu.model.plan.plan_checks import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
+from emu.model.plan.plan_text import WORDS, parse_plan, spell
+from emu.model.plan.rank_axes import AXES, EXPERT_AXES
 from emu.model.stack.stack import Stack
 
 TINY = MODELS.find("llama-tiny")
@@ -59,15 +59,15 @@ def test_every_setting_but_the_batch_has_a_word():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dp4", "plan: a word must be NAME=SIZE, got 'dp4'; e.g. dp=4,tp=4"),
+        ("dp4", "plan: an entry must be NAME=VALUE, got 'dp4'; e.g. dp=4,tp=4"),
         ("dp=two", "plan: dp must be a whole number, got 'two'; e.g. dp=4"),
-        ("", "plan: a word must be NAME=SIZE, got ''; e.g. dp=4,tp=4"),
+        ("", "plan: an entry must be NAME=VALUE, got ''; e.g. dp=4,tp=4"),
         ("td=2", "unknown name: no axis or setting of a plan is called 'td'; did you mean tp or dp?"),
         ("dp=2,dp=4", "plan: dp is given twice in 'dp=2,dp=4'"),
         ("tp=0", "plan: tp must be 1 or more, got 0"),
         ("dp=3", "plan: dp must be a divisor of the global batch 16, got 3; take dp=2 or 4, or a global batch of 15 or 18"),
         ("sp=maybe", "plan: sp must be on or off, got 'maybe'; or write sp alone"),
-        ("sp,dp=2", "plan: tp must be 2 or more with sp, which splits what tp leaves whole, got 1"),
+        ("sp,dp=2", "plan: tp must be 2 or more with sp, which shards activations that tp leaves whole, got 1"),
         ("capacity=much", "plan: capacity must be a number, got 'much'; e.g. capacity=1.25"),
         ("capacity=-1", "plan: capacity must be 0 or more, got -1.0"),
         ("clip=nan", "plan: clip must be 0 or more, got nan"),
@@ -112,7 +112,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_what_fits():
         "plan: seq must be a multiple of 4, for 2 chunks of a sequence on each of the 2 ranks of cp, got 30; take 28 or 32"
     ):
         Plan(cp=2, seq=30)
-    with refused("plan: seq must be such that the 10 tokens of a rank divide by tp=4, as sp asks, got 10; take 8 or 12"):
+    with refused("plan: seq must be such that the 10 tokens of a rank divide by tp=4, as sp requires, got 10; take 8 or 12"):
         Plan(tp=4, sp=True, seq=10)
 
 
@@ -194,7 +194,7 @@ def test_more_ranks_than_npus_are_refused_with_the_size_of_an_axis_that_fits():
         (
             "gpt-moe-tiny",
             Plan(tp=2, dp=2, ep=2, seq=7),
-            "plan: seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts asks, got 7; "
+            "plan: seq must be such that the 7 tokens of a rank divide by tp=2, as its block of experts requires, got 7; "
             "take 6 or 8",
         ),
     ],

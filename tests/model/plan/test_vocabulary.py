@@ -8,9 +8,9 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.generate.peak import memory_by_part
 from emu.model.model import EMBEDDING, MODELS
-from emu.model.plan.fits import check_fits
 from emu.model.plan.plan import Plan
-from emu.model.plan.vocabulary import filled_up, filled_up_told
+from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.vocabulary import padded_model, padding_note
 from emu.model.stack.stack import Stack
 from emu.study.planning.space import Space
 
@@ -26,16 +26,16 @@ def with_vocabulary(model, size):
 def test_gpt_2s_words_are_as_many_as_megatron_prints(tp, size):
     """Its log: "padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)" for 2 ranks, 431 for 4, 943 for 8."""
     gpt = MODELS.find("gpt3-175b")
-    assert filled_up(Plan(tp=tp), gpt, MEGATRON).vocab == size
-    told = filled_up_told(Plan(tp=tp), gpt, MEGATRON)
+    assert padded_model(Plan(tp=tp), gpt, MEGATRON).vocab == size
+    told = padding_note(Plan(tp=tp), gpt, MEGATRON)
     assert [f"50,257 is filled up to {size:,}, a multiple of 128 x tp={tp};" in each for each in told] == [True] * (tp > 1)
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "nemotron4-15b", "grok1-314b"])
 def test_a_vocabulary_that_divides_stays(model):
     found = MODELS.find(model)
-    assert filled_up(Plan(tp=8), found, MEGATRON) is found
-    assert not filled_up_told(Plan(tp=8), found, MEGATRON)
+    assert padded_model(Plan(tp=8), found, MEGATRON) is found
+    assert not padding_note(Plan(tp=8), found, MEGATRON)
 
 
 def test_pytorch_refuses_what_megatron_fills_up():
@@ -58,7 +58,7 @@ def test_a_step_is_that_of_a_model_that_has_so_many_words(model, words):
     """Event for event, and so is what a rank holds; what MFU counts is not filled up."""
     odd, plan = with_vocabulary(model, 251), Plan(**words, global_batch=8, seq=64)
     whole = with_vocabulary(model, 512 if plan.tp == 4 else 256)
-    assert filled_up(plan, odd, MEGATRON).vocab == whole.vocab
+    assert padded_model(plan, odd, MEGATRON).vocab == whole.vocab
     assert generate(odd, plan, MEGATRON).digest() == generate(whole, plan, MEGATRON).digest()
     assert memory_by_part(odd, plan, MEGATRON) == memory_by_part(whole, plan, MEGATRON)
     assert odd.part_parameters(EMBEDDING) < whole.part_parameters(EMBEDDING)

@@ -21,9 +21,9 @@ from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from emu.trace.read import load, save
 from emu.trace.replay.replay import Service
 from emu.trace.trace import Trace
+from emu.trace.trace_file import load, save
 
 DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 2e12}, hbm_Bps=1e12)
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"

@@ -15,7 +15,7 @@ import pytest
 import torch._dynamo  # noqa: F401 - which makes a folder in the temporary one as it is loaded
 
 from emu.errors import LostError, RunError
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.train import Keeping, train_kept

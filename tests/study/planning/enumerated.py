@@ -5,9 +5,9 @@ from itertools import product
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.model.plan.fits import check_fits, check_runs
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.placed import Placed
 from emu.study.planning.reasons import parts_s, why
 from emu.study.planning.search import frontier, kept, search, timed

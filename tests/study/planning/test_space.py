@@ -5,7 +5,7 @@ import pytest
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import WORDS
+from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import Stack
 from emu.study.planning.search.groups import Where
 from emu.study.planning.space import Space, placements

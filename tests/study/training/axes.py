@@ -5,9 +5,9 @@ from pathlib import Path
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.model.plan.fits import check_executed, check_fits
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_checks import check_executed, check_fits
+from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 

@@ -11,7 +11,7 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import learn
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.choice.chooser import choice_on

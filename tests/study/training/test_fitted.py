@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.fitted import Constant, Fit, Near, with_constants

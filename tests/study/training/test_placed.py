@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.placed import axes_of, with_axes
 from emu.topology.catalogue import build_topology

@@ -5,7 +5,7 @@ import pytest
 from emu.fabric.run import run
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.topology.catalogue import build_topology

@@ -8,8 +8,8 @@ import pytest
 from emu.errors import InputError
 from emu.model.generate.peak import memory_by_part
 from emu.model.model import MODELS
-from emu.model.plan.fits import check_fits
-from emu.model.plan.spell import parse_plan, spell
+from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_text import parse_plan, spell
 from emu.model.stack.stack import Stack
 from emu.study.training.room import check_room, nearest_plan
 from emu.units import format_size

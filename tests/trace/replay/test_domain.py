@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.trace.meet.batch import communicators
+from emu.trace.matching.call_batch import communicators
 from emu.trace.replay.replay import replay
 from emu.trace.report.busy import busy_shares
 from emu.trace.report.path import critical_path_fs

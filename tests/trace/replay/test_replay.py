@@ -268,40 +268,40 @@ def refused(*events, **more):
 
 def test_a_collective_without_a_member_is_refused(words):
     said = refused(words.events(words.collective(8)), words.events(words.compute(1)))
-    assert said == "replay: all_reduce 0 on group 'world' must be asked by ranks (0, 1), got (0,)"
+    assert said == "trace: all_reduce 0 on group 'world' must be requested by ranks (0, 1), got (0,)"
 
 
 def test_members_that_ask_for_different_operations_are_refused(words):
     said = refused(words.events(words.collective(8)), words.events(words.collective(8, name="broadcast")))
-    assert "must be one operation and root of all members, got (('all_reduce', 0), ('broadcast', 0))" in said
+    assert "must have one operation and one root on all members, got (('all_reduce', 0), ('broadcast', 0))" in said
 
 
 def test_members_that_name_different_roots_are_refused(words):
     said = refused(*(words.events(words.collective(8, name="broadcast", root=r)) for r in (0, 1)))
-    assert "must be one operation and root of all members, got (('broadcast', 0), ('broadcast', 1))" in said
+    assert "must have one operation and one root on all members, got (('broadcast', 0), ('broadcast', 1))" in said
 
 
 def test_members_that_name_different_sizes_are_refused(words):
     said = refused(*(words.events(words.collective(n, name="all_to_all")) for n in (8, 12)))
     assert said == (
-        "replay: bytes and count of all_to_all 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (48, 12)); "
-        "what each gives is told by split sizes"
+        "trace: bytes and count of all_to_all 0 of ranks (0, 1) must be equal on all members, got ((32, 8), (48, 12)); "
+        "give uneven blocks by split sizes"
     )
     said = refused(words.events(words.send(8, peer=1)), words.events(words.recv(4, peer=0)))
-    assert "bytes and count of message 0 of ranks (0, 1) must be the same at all of them, got ((32, 8), (16, 4))" in said
+    assert "bytes and count of message 0 of ranks (0, 1) must be equal on all members, got ((32, 8), (16, 4))" in said
 
 
 def test_a_message_that_nobody_receives_is_refused(words):
     said = refused(words.events(words.send(8, peer=1, tag=3)), words.events(words.compute(1)))
     assert said == (
-        "replay: messages between ranks [0, 1] on group 'world' must be sent and received equally often, "
+        "trace: messages between ranks [0, 1] on group 'world' must be sent and received equally often, "
         "got 1 sends and 0 receives of tag 3"
     )
 
 
 def test_a_placement_of_other_ranks_is_refused(words):
     trace = trace_of(words.events(words.compute(1)))
-    with pytest.raises(InputError, match="replay: placement must be a node for each of 2 ranks, got 3"):
+    with pytest.raises(InputError, match="trace: placement must be a node for each of 2 ranks, got 3"):
         replay(trace, Choice(), star_of(3), np.arange(3), DEVICE, "float32")
 
 
@@ -346,7 +346,7 @@ def test_ranks_that_wait_for_one_another_in_a_circle_are_refused_with_an_event(w
     with pytest.raises(InputError) as error:
         timed(trace_of(*roles, role_of_rank=(0, 1)))
     assert str(error.value) == (
-        "replay: a message of event 1 of rank 0 (send of step 1) waits for itself, at once or over others; remove one of these "
+        "trace: a message of event 1 of rank 0 (send of step 1) waits for itself, at once or over others; remove one of these "
         "waits"
     )
 
@@ -356,14 +356,14 @@ def test_an_event_that_ends_beyond_the_clock_is_named(words):
     with pytest.raises(InputError) as error:
         timed(trace_of(words.events(*hours), words.events(words.compute(1)), role_of_rank=(0, 1)))
     assert str(error.value) == (
-        "replay: event 2 of rank 0 (mm of step 3) starts at 7200 s, takes 3600 s, and so ends after 9223 s, the end of the "
+        "trace: event 2 of rank 0 (mm of step 3) starts at 7200 s, takes 3600 s, and so ends after 9223 s, the end of the "
         "clock (2**63 ticks of 1 fs); have it take less"
     )
     big = words.events(words.compute(1), words.collective(10**15))
-    with pytest.raises(InputError, match=r"^replay: a message of event 1 of rank [01] \(all_reduce of step 1\) starts at 1 ms"):
+    with pytest.raises(InputError, match=r"^trace: a message of event 1 of rank [01] \(all_reduce of step 1\) starts at 1 ms"):
         timed(trace_of(big))
 
 
 def test_a_trace_that_cannot_have_run_is_refused_before_it_is_timed(words):
-    with pytest.raises(InputError, match=r"^replay: bytes of event 0 of rank 0"):
+    with pytest.raises(InputError, match=r"^trace: bytes of event 0 of rank 0"):
         timed(trace_of(words.events(words.collective(-1))))

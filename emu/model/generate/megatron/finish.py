@@ -21,7 +21,7 @@ from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.operator import BIAS, NORM
-from emu.model.plan.ranks import ENDS
+from emu.model.plan.rank_axes import ENDS
 from emu.trace.trace import UPDATE
 
 

@@ -15,9 +15,9 @@ from emu.model.memory.rank import PeakBytes, RankMemory
 from emu.model.memory.stage import StageMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
-from emu.model.pipeline.turns import all_turns, needed
-from emu.model.plan.fits import check_megatron, part_names
+from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import check_megatron, part_names
 from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
 
 
@@ -108,7 +108,7 @@ def _pipelined(
         elif turn.what.startswith(RECEIVE):
             received[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
         elif turn.what in (FORWARD, BACKWARD):
-            ends[turn.stage].join(received.pop(needed(turn), []))
+            ends[turn.stage].join(received.pop(message_for(turn), []))
             do = chunks[turn.stage].forward if turn.what == FORWARD else chunks[turn.stage].backward
             do(turn.microbatch)
     tape.join(*sent)

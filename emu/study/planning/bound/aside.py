@@ -15,8 +15,8 @@ from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import buffers_of, layers_of, parts_of
 from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
-from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
 from emu.study.planning.bound.chart import AXES, MOST, Shape, Times
 from emu.study.planning.bound.rates import Requests, ranks_of

@@ -25,8 +25,8 @@ from emu.arrays import F64, I64
 from emu.dtypes import item_bytes
 from emu.model.generate.megatron.rank import overlaps_messages
 from emu.model.model import EMBEDDING, HEAD
-from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.rates import Requests
 from emu.study.planning.bound.ways import Ends, Turns, Way, Ways
 

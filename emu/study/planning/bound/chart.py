@@ -18,9 +18,9 @@ from emu.arrays import F64, I64
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
-from emu.model.pipeline.order import stages_of
+from emu.model.pipeline.pipeline_order import stages_of
 from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
-from emu.model.pipeline.turns import all_turns, needed
+from emu.model.pipeline.turns import all_turns, message_for
 from emu.units import TICKS_PER_S, seconds
 
 AXES = 2  # A: what all tokens see, and experts
@@ -131,8 +131,8 @@ class _Laying:
         task = self._task("last" if last else "forward" if turn.what == FORWARD else "backward", at, before)
         if turn.what == FORWARD and not turn.microbatch:
             self.edges.append((task, self._task("weights", at)))
-        if needed(turn) in self.messages:
-            self._message(needed(turn)).before.append(task)
+        if message_for(turn) in self.messages:
+            self._message(message_for(turn)).before.append(task)
         for message in held:
             message.holds.append(task)
         return task
@@ -142,8 +142,8 @@ class _Laying:
         found = []
         for axis, earlier in enumerate(reduces):
             arrived = self._task("arrive", at * AXES + axis, before)
-            if needed(turn) in self.messages:
-                self._message(needed(turn)).before.append(arrived)
+            if message_for(turn) in self.messages:
+                self._message(message_for(turn)).before.append(arrived)
             found.append(self._task("reduce", at * AXES + axis, arrived, *([earlier] if earlier >= 0 else [])))
         return found
 

@@ -15,8 +15,8 @@ from emu.model.memory.layer import LayerMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import FORWARD
 from emu.model.pipeline.turns import turns
-from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 
 

@@ -18,7 +18,7 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.training.composed.parts import goes_round
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 from emu.units import seconds
 
 

@@ -28,14 +28,14 @@ from emu.model.generate.tape import Tape
 from emu.model.memory.stage import StageEnds, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
-from emu.model.plan.fits import part_names
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
 from emu.model.routed import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
-from emu.trace.meet.requests import MESSAGE
-from emu.trace.order import computes, queue_order
+from emu.trace.event_order import computes, queue_order
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Events, Kind
 
 _LATER = 2  # the number of a pass that is neither the first nor the last

@@ -27,7 +27,7 @@ from emu.study.training.composed.parts import parts_of
 from emu.study.training.served.coordinates import Option
 from emu.study.training.served.options import SLOWER, bounds_of, by_name, is_open, once_of, others, with_option
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, Estimated
 

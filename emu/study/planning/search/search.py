@@ -17,7 +17,7 @@ from emu.errors import InputError
 from emu.model.generate.peak import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.spell import spell
+from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.forked import Waiting, ahead
 from emu.study.planning.bound.floor import Floors

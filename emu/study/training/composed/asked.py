@@ -17,7 +17,7 @@ from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
 from emu.model.plan.plan import Plan
 from emu.trace.device.dtypes import timed_bytes
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own

@@ -21,9 +21,9 @@ from emu.study.training.composed.asked import Asked
 from emu.study.training.composed.sent import Piecemeal, Sending
 from emu.study.training.composed.shared import Bodies
 from emu.trace.device.device import Device
-from emu.trace.order import computes, queue_order, told_order
+from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
-from emu.trace.replay.replay import Instance, Replayed, Service, event_name
+from emu.trace.replay.replay import ReplayGraph, ReplayInstance, Service, event_name
 from emu.trace.trace import Trace
 
 
@@ -37,7 +37,7 @@ class Composed:
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
     ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
     instance: I64  # [M]
-    instances: tuple[Instance, ...]
+    instances: tuple[ReplayInstance, ...]
     entries: Entries
 
     @property
@@ -61,19 +61,19 @@ class Composed:
         began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
-    def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> Replayed:
+    def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
         """The step by one rank of each place: where each has its own tasks, the one that ends last."""
         rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
         return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
 
-    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> Replayed:
+    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
         """By one of the tasks [X] of each event."""
         trace, asked = self.asked.trace, self.asked
         number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
         moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
         laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32), self.instances
-        return Replayed(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
+        return ReplayGraph(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
     def event_name(self, task: int) -> str:
         """Which event a task is of, as `event_name` has it."""
@@ -142,7 +142,7 @@ class _Laid(NamedTuple):
     begins: I64
     ends: I64
 
-    def meet(self, sending: Sending | None, n_links: int) -> tuple[I64, tuple[Instance, ...]]:
+    def meet(self, sending: Sending | None, n_links: int) -> tuple[I64, tuple[ReplayInstance, ...]]:
         """[M] the number of each meeting among those that are there, which come after.
 
         Args:
@@ -156,7 +156,7 @@ class _Laid(NamedTuple):
         instance[np.concatenate((body, own))] = np.arange(len(instance))
         firsts = self._bodies(instance, len(body), n_links).tolist()
         firsts += self._own(sending, own) if sending is not None and len(own) else []
-        return instance, tuple(Instance(None, first) for first in firsts)
+        return instance, tuple(ReplayInstance(None, first) for first in firsts)
 
     def _own(self, sending: Sending, own: I64) -> list[int]:
         """Return the first task of each of the meetings `own` [..], which ranks have for themselves."""
@@ -262,7 +262,7 @@ def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64
     found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
     until = np.where(np.repeat(leaves, np.diff(laid.start)) > 0, laid.ends, laid.begins)
     for first, events in zip(_first_events(asked.trace).tolist(), asked.trace.events, strict=False):
-        for (event, waited), of in ((told_order(events), laid.ends), (queue_order(events), until)):
+        for (event, waited), of in ((stated_order(events), laid.ends), (queue_order(events), until)):
             task, pred, which = _pairs(laid.start, event + first, waited + first)
             builder.wait(laid.begins[task], of[pred])
             found.append((event[which] + first, of[pred]))

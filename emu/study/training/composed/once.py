@@ -27,7 +27,7 @@ from emu.study.training.composed.asked import Different
 from emu.study.training.composed.parts import Part
 from emu.topology.topology import Topology
 from emu.topology.topology_cache import cached_by_topology as kept
-from emu.trace.meet.batch import What
+from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 
@@ -207,7 +207,7 @@ def _time_laid(
     return _once([known[key] for key in keys], [each.link for each in found], what)
 
 
-def _bounded(laid: Sequence[Laid], what: What, launch_fs: int, light: int, rounds: int) -> Once | None:
+def _bounded(laid: Sequence[Laid], what: BatchKey, launch_fs: int, light: int, rounds: int) -> Once | None:
     """More messages than `light` of so many rounds at most, by bounds; nothing where these are too far apart."""
     messages = message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
@@ -226,7 +226,7 @@ def _only(laid: Sequence[Laid], wanted: Bool) -> list[Laid]:
 
 
 def _timed(
-    laid: Sequence[Laid], cluster: I64, links: Sequence[I64], what: What, domain: Domain | None, launch_fs: int
+    laid: Sequence[Laid], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
 ) -> list[_Ran]:
     """Time clusters of groups at once.
 
@@ -274,7 +274,7 @@ def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_Ran], links: Sequence[I64], what: What) -> Once:
+def _once(ran: Sequence[_Ran], links: Sequence[I64], what: BatchKey) -> Once:
     """What all clusters took, which ran at the same time, each over its links of the topology."""
     link = np.concatenate(links)
     busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))

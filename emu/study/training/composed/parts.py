@@ -15,9 +15,9 @@ from emu.collective.operation import operation
 from emu.study.training.composed.asked import Different
 from emu.topology.facts.route_spread import routes_spread as spreads
 from emu.topology.topology import Topology
-from emu.trace.meet.batch import What
-from emu.trace.meet.requests import MESSAGE
-from emu.trace.split import packed_blocks
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.split_sizes import packed_blocks
 
 _ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
 
@@ -25,7 +25,7 @@ _ANY = 0  # communicator, where a topology sends all of them over the same ways:
 class Part(NamedTuple):
     """Groups that ask for a request and are served alike."""
 
-    what: What
+    what: BatchKey
     ranks: I64  # [groups, members]
     request: Request  # of the first
 
@@ -44,7 +44,7 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
-        return [Part(What(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
+        return [Part(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
     each = len(asked.choosing) == len(asked.ranks)
     alike: dict[Served, list[int]] = {}
     first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
@@ -55,7 +55,7 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(Part(What(communicator, by, *amounts), ranks, asks[groups[0]]))
+        parts.append(Part(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
     return parts
 
 

@@ -16,7 +16,7 @@ from emu.fabric.lower import lower_placed as lowered
 from emu.study.training.composed.asked import Asked
 from emu.study.training.composed.parts import Part
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.model.model import Model
-from emu.model.parallel.later import loaded
+from emu.model.parallel.lazy_module import load_module
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.means import mean_loss
 
@@ -118,7 +118,7 @@ def _read(folder: Path, name: str) -> Any:
 def _check_whole(folder: Path) -> None:
     """Refuse a checkpoint of which a file is gone or too short."""
     try:
-        metadata = loaded(_CHECKPOINT).read_metadata(folder)
+        metadata = load_module(_CHECKPOINT).read_metadata(folder)
         ends: dict[str, int] = {}
         for info in metadata.storage_data.values():
             ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)

@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from emu.backend.rank.count import paused, track
-from emu.backend.rank.record import compute_alike, set_aside
+from emu.backend.rank.count import pause_counting, track
+from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import LostError
-from emu.model.parallel.clip import clip_gradients
-from emu.model.parallel.data import optimizer_of
-from emu.model.parallel.later import loaded
+from emu.model.parallel.accumulation import accumulate
+from emu.model.parallel.data_parallel import optimizer_of
+from emu.model.parallel.gradient_clipping import clip_gradients
+from emu.model.parallel.lazy_module import load_module
 from emu.model.parallel.mesh import Meshes, build_meshes
-from emu.model.parallel.passes import accumulate
-from emu.model.parallel.where import Held
-from emu.model.parallel.wrap import Parallel, alone, build_module, parallelize
+from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model
+from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.study.training.learn.kept import Kept
@@ -37,7 +37,7 @@ class Outcome:
 
     loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
-    held: Mapping[str, Held]  # which part of each parameter it is that the rank has
+    held: Mapping[str, ParameterPart]  # which part of each parameter it is that the rank has
     weights: Mapping[str, Tensor]  # before the last step, unless it is the first: this rank's shards
     norms: tuple[float, ...]  # by step, of all gradients of the run before they are cut; none where they are not
     took_s: tuple[tuple[float, float], ...]  # by step, seconds of this host, and those of them that the thread computed
@@ -66,7 +66,7 @@ class Program:
     def __call__(self, rank: int) -> Outcome:
         """Train as one rank of the plan."""
         model = find_model(self.model)
-        with paused():  # the whole weights are the host's: an NPU holds its parts only
+        with pause_counting():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
         shapes = {name: parameter.shape for name, parameter in whole.named_parameters()}
         meshes = build_meshes(self.plan)
@@ -90,23 +90,23 @@ class Program:
     def _single(self) -> "Program":
         return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
 
-    def _alone(self) -> Parallel:
-        return alone(build_module(find_model(self.model), self.plan, self.seed), self.plan)
+    def _alone(self) -> ParallelModel:
+        return single_rank_model(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
     def _train(
-        self, parallel: Parallel, meshes: Meshes | None, rank: int, shapes: Mapping[str, torch.Size] = _NO_SHAPES
+        self, parallel: ParallelModel, meshes: Meshes | None, rank: int, shapes: Mapping[str, torch.Size] = _NO_SHAPES
     ) -> Outcome:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
         run = self._runner(parallel, meshes)
         if self.kept is not None and self.first:
             self._rehearse(parallel, optimizer, run, rank)
-            checkpoint = loaded(_CHECKPOINT)
+            checkpoint = load_module(_CHECKPOINT)
             checkpoint.empty_states(optimizer)
-            with set_aside():
+            with without_recording():
                 checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
-            compute_alike(self._work(parallel, rank))
+            declare_equal_work(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
         for step in range(self.first, self.steps):
             self._lose(rank, step)
@@ -119,21 +119,21 @@ class Program:
                 gradients[step] = parallel.gradients()
             if self.plan.clip:
                 norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
-                with paused():  # which only the comparison reads
+                with pause_counting():  # which only the comparison reads
                     norms.append(norm.item())
             optimizer.step()
             optimizer.zero_grad()
             if self.kept is not None and self.kept.after(step + 1):
-                with set_aside():
+                with without_recording():
                     self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
-                    loaded(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
+                    load_module(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
                     self.kept.drop_before(step + 1, rank)
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
-    def _rehearse(self, parallel: Parallel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
+    def _rehearse(self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
         """A step of which nothing stays but DDP's buckets: it orders them anew after its first, and so sums have other bits."""
-        with set_aside():
+        with without_recording():
             if self.plan.sharding != "fsdp":
                 run(*self._tokens(rank, self.first))
                 parallel.settle()
@@ -146,17 +146,17 @@ class Program:
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise LostError(f"{loss}; --elastic --checkpoint DIR goes on")
 
-    def _work(self, parallel: Parallel, rank: int) -> Hashable:
+    def _work(self, parallel: ParallelModel, rank: int) -> Hashable:
         """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""
         at = self.plan.coordinates(rank)
         states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
         return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
-    def _runner(self, parallel: Parallel, meshes: Meshes | None) -> _Passes:
+    def _runner(self, parallel: ParallelModel, meshes: Meshes | None) -> _Passes:
         """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
-        pipeline = loaded("emu.model.parallel.pipeline")
+        pipeline = load_module("emu.model.parallel.pipeline_parallel")
         order = pipeline.Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss)
         step: _Passes = order.step
         return step
@@ -165,7 +165,7 @@ class Program:
         """Tokens and targets [sequences, tokens] of this rank's share of the batch."""
         share, first = self.plan.rank_batch, self.plan.coordinates(rank)["dp"] * self.plan.rank_batch
         at = self.plan.positions(rank)
-        with paused():
+        with pause_counting():
             sequences = batch(self.text, self.plan, step)[first : first + share]
             return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
 

@@ -24,7 +24,7 @@ from emu.study.training.composed.once import Once, time_each
 from emu.study.training.composed.parts import parts_of
 from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
 from emu.topology.topology import Topology
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
 
 DEFAULTS, RAN = "defaults", "as it ran"
 SLOWER = 4.0  # times what serves a request alone, that another may take at most

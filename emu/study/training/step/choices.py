@@ -13,7 +13,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes
 from emu.topology.placement import place
 from emu.topology.topology import Topology
-from emu.trace.meet.meet import requests_of
+from emu.trace.matching.matcher import collective_requests
 from emu.trace.replay.replay import Service
 from emu.trace.trace import Kind, Trace
 
@@ -42,7 +42,7 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     """
     asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
     differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
-    rows = [[*request, str(choice.served(request))] for request in (requests_of(trace) if differs else ())]
+    rows = [[*request, str(choice.served(request))] for request in (collective_requests(trace) if differs else ())]
     fixed = asked.difference(operation for operation, *_ in rows)
     words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
     noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))

@@ -17,8 +17,8 @@ from emu.study.measure.row import BenchRow
 from emu.study.training.step.step import Costly, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as, timed_bytes
-from emu.trace.lines import lines_of
-from emu.trace.meet.requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.request_lines import lines_of
 from emu.trace.trace import Kind
 from emu.units import format_size, seconds
 

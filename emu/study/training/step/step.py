@@ -21,8 +21,8 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.replay.briefly import time_briefly, timed
-from emu.trace.replay.replay import Laying, Replayed, Service, event_name
+from emu.trace.replay.brief_replay import brief_replay, replay_timeline
+from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_name
 from emu.trace.report.busy import BusyLink, busiest, busy_shares
 from emu.trace.report.path import PathPart, critical_path
 from emu.trace.report.report import StepReport, report
@@ -107,7 +107,7 @@ class TimedTrace:
     device: Device
     dtype: str
     choice: Choice
-    replayed: Replayed
+    replayed: ReplayGraph
     timeline: Timeline
     report: StepReport
     shares: F64  # [L] as `busy_shares`
@@ -225,12 +225,12 @@ def time_trace(
     began = time.perf_counter()
     device = device.over(trace.n_ranks)
     placement = place(topology, trace.n_ranks)
-    laying = Laying.of(trace, choice, topology, placement, device, dtype, speed)
+    laying = TraceLayout.of(trace, choice, topology, placement, device, dtype, speed)
     if briefly:
-        replayed, timeline = time_briefly(laying)
+        replayed, timeline = brief_replay(laying)
     else:
-        replayed = laying.replayed(None if perturb else laying.domain())
-        timeline = timed(laying, replayed)
+        replayed = laying.build_graph(None if perturb else laying.domain())
+        timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
 

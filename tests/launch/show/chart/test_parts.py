@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.fabric.perturb import Spread
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

@@ -10,7 +10,7 @@ from emu.fabric.build import Builder
 from emu.fabric.run import run
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.training.composed import once as timing
 from emu.study.training.composed.asked import asked_by, by_plan

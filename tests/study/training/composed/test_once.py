@@ -12,7 +12,7 @@ from emu.study.training.composed import once
 from emu.study.training.composed.once import time_once
 from emu.study.training.composed.parts import Part
 from emu.topology.catalogue import build_topology
-from emu.trace.meet.batch import What
+from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
 
@@ -33,7 +33,7 @@ ASKS = [
 
 def part(name, served, ranks, communicator=0):
     n = ranks.shape[1]
-    what = What(communicator, served, name, n, 0, 4 * 840 * n, 840 * n, b"")
+    what = BatchKey(communicator, served, name, n, 0, 4 * 840 * n, 840 * n, b"")
     return Part(what, ranks, Request(name, tuple(ranks[0].tolist())))
 
 

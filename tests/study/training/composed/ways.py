@@ -2,7 +2,7 @@
 
 from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import MODELS
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.asked import by_plan

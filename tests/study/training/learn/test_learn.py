@@ -11,7 +11,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.model.memory.memory import rank_bytes
 from emu.model.operator import ATTENTION, Tokens
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import check_first_step, gradient_error, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
@@ -229,5 +229,5 @@ def test_ranks_that_do_the_same_are_counted_once_and_leave_the_trace_of_all(text
     monkeypatch.setattr(Recorder, "follow", lambda self, first: (followers.append(self), follow(self, first)))
     once = learn(run, Choice()).trace
     assert len(followers) == run.plan.world - n_counted
-    monkeypatch.setattr("emu.study.training.learn.program.compute_alike", lambda _: None)
+    monkeypatch.setattr("emu.study.training.learn.program.declare_equal_work", lambda _: None)
     assert once.digest() == learn(run, Choice()).trace.digest()

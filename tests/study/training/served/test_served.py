@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
 from benchmarks.composed.drawn import several
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
 from emu.store import Store
 from emu.study.choice import kept

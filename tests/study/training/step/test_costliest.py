@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from emu.cluster.fake.run import trace_script
-from emu.cluster.script import run_script
+from emu.cluster.fake.fake_run import trace_script
+from emu.cluster.script_run import run_script
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
@@ -18,7 +18,7 @@ from emu.study.training.step.costliest import with_costliest
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced import time_step
 from emu.topology.catalogue import build_topology
-from emu.trace.read import load, save
+from emu.trace.trace_file import load, save
 from launch.data.devices import find_device
 
 SCRIPT = """

@@ -1,0 +1,166 @@
+"""The cells that a schedule touches: the round that first writes each, and its place before and after that round.
+
+A cell is a slot of a participant. If translations give the rows of all ranks from those of rank 0, all cells that they map to
+one another have one number, because they are treated alike.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I32, I64, Bool
+from emu.backend.executor.compiler.slot_layout import INPUT, NOWHERE, OUTPUT, SCRATCH, SlotLayout, SlotPlace
+from emu.collective.operation import Operation
+from emu.collective.proof import ScheduleFault, empty_add_error, empty_send_error
+from emu.collective.proof_cells import number_cells
+from emu.collective.schedule import Schedule
+from emu.collective.translation import Translations
+
+
+class CellRows(NamedTuple):
+    """Some rows of a schedule, with the places of the cells that they read and write."""
+
+    round: I64
+    src: I64
+    dst: I64
+    slot: I64
+    written: I64
+    channel: I64
+    adds: Bool
+    read: I64  # the number of the cell
+    write: I64  # the number of the cell
+    source: SlotPlace  # the place of the sent value
+    own: SlotPlace  # the place of the receiver's own value; NOWHERE if nothing is added to it
+    home: SlotPlace  # the place of the receiver's value after the row
+
+    def take(self, index: I64 | Bool) -> "CellRows":
+        """Return the rows that `index` selects."""
+        return CellRows._make(x.take(index) if isinstance(x, SlotPlace) else x[index] for x in self)
+
+    def for_all_ranks(self, carry: Translations) -> "CellRows":
+        """Return the rows of all ranks; these rows must be those of rank 0."""
+        rows = self.take(np.repeat(np.arange(len(self.src)), carry.n_ranks))
+        by = np.tile(np.arange(carry.n_ranks), len(self.src))
+        src, dst, slot = carry.rank(rows.src, by), carry.rank(rows.dst, by), carry.slot(rows.slot, by)
+        read, write = rows.read * carry.n_ranks + src, rows.write * carry.n_ranks + dst
+        return rows._replace(src=src, dst=dst, slot=slot, written=slot, read=read, write=write)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cells:
+    """The cells of a schedule with every row stored, or with the rows of rank 0 and the translations that give the others."""
+
+    schedule: Schedule
+    layout: SlotLayout
+    round: I32  # [S]
+    read: I64  # [S] the number of the cell
+    write: I64  # [S] the number of the cell
+    first: I64  # [cells] the round that first writes each; the number of rounds: none does
+    home: SlotPlace  # [cells] the place of the written value
+    stay: tuple[I64, I64]  # rank and slot of the cells that are had, wanted and never written
+    scratch: I64  # [P] elements that each participant needs
+    here: Bool  # [P] the participants that are in this process
+    name: str  # the operation's name
+
+    @staticmethod
+    def of(schedule: Schedule, operation: Operation, layout: SlotLayout, carry: Translations | None, here: Bool) -> "Cells":
+        """Return the cells of the participants of this process, or of rank 0 if translations carry its rows to the others."""
+        counted = here if carry is None else np.arange(len(here)) == 0
+        stay = _cells_to_copy(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
+        ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
+        dense = layout.n_names * (schedule.n_participants if carry is None else 1)
+        keys = tuple(_key(rank, slot, layout.n_names, carry) for rank, slot in ends)
+        n_cells, (read, write, staying) = number_cells(keys, dense)
+        now, first = schedule.round_column(), np.full(n_cells, schedule.n_rounds)
+        first[write[::-1]] = now[::-1]
+        never = first[staying] == schedule.n_rounds
+        home, scratch = _homes(schedule, layout, carry, here, write, n_cells)
+        stay = stay[0][never], stay[1][never]
+        return Cells(schedule, layout, now, read, write, first, home, stay, scratch, here, operation.name)
+
+    def rows(self, at: slice) -> CellRows:
+        """Return the rows between two indices.
+
+        Raises:
+            ProofError: a row reads an empty slot, or adds to an empty slot of a rank.
+        """
+        s = self.schedule
+        names = (s.src, s.dst, s.slot, s.written_slot, s.channel)
+        src, dst, slot, written, channel = (c[at].astype(np.int64) for c in names)
+        read, write, now = self.read[at], self.write[at], self.round[at].astype(np.int64)
+        before, after = self.first[write] < now, self.first[read] < now
+        adds, own = s.reduce[at], self._places(write, before, dst, written)
+        holds = before | self.layout.has(dst, written)
+        own = SlotPlace(np.where(adds & holds, own.region, NOWHERE), own.offset)
+        source = self._places(read, after, src, slot)
+        home = SlotPlace(self.home.region[write], self.home.offset[write])
+        rows = CellRows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
+        self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
+        return rows
+
+    def _refuse_nothing(self, rows: CellRows, unwritten: I64, alone: Bool) -> None:
+        """Raise an error if a row reads an empty slot or adds to an empty slot of a rank.
+
+        Args:
+            rows: The rows to check.
+            unwritten: The indices of rows that read a cell which no row has written yet.
+            alone: [rows] True for rows that add to an empty slot.
+
+        Raises:
+            ProofError: there is such a row.
+        """
+        n_ranks = self.schedule.n_ranks
+        empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]
+        if len(empty):
+            row = empty[0]
+            fault = ScheduleFault(int(rows.round[row]), int(rows.src[row]), int(rows.slot[row]))
+            raise empty_send_error(self.name, fault, int(rows.dst[row]), n_ranks)
+        added = np.flatnonzero(alone & (rows.dst < n_ranks))
+        if len(added):
+            row = added[0]
+            senders = rows.src[added[(rows.write[added] == rows.write[row]) & (rows.round[added] == rows.round[row])]]
+            raise empty_add_error(
+                self.name, ScheduleFault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders
+            )
+
+    def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
+        """Return the places at which cells are read: their homes if they have been written, else the input."""
+        given = self.layout.input_places(rank, slot)
+        return SlotPlace(
+            np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
+        )
+
+
+def _key(rank: I32 | I64, slot: I32 | I64, n_names: int, carry: Translations | None) -> I64:
+    """Return a key for each cell, equal for cells that translations map to one another: the slot, with the rank mapped to 0."""
+    if carry is None:
+        return rank.astype(np.int64) * n_names + slot
+    return carry.slot(slot, carry.opposite(rank))
+
+
+def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64, I64]:
+    """Return rank and slot of the cells that their rank both has and wants."""
+    sides = (pairs[counted[pairs[:, 0]]].astype(np.int64) for pairs in (operation.have, operation.want))
+    has, wants = (pairs[:, 0] * operation.n_blocks + pairs[:, 1] for pairs in sides)
+    rank, block = np.divmod(np.intersect1d(has, wants, assume_unique=True), operation.n_blocks)
+    return np.repeat(rank, parts), (block[:, None] * parts + np.arange(parts)).ravel()
+
+
+def _homes(
+    schedule: Schedule, layout: SlotLayout, carry: Translations | None, here: Bool, write: I64, n_cells: int
+) -> tuple[SlotPlace, I64]:
+    """Return the home of each cell that is written, and [P] the scratch elements that each participant needs."""
+    dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
+    home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
+    home.offset[write] = layout.output_places(dst, slot).offset
+    spare = np.flatnonzero(here[dst] & ~layout.wants(dst, slot))
+    cell, row = np.unique(write[spare], return_index=True)
+    owner, size = dst[spare][row], layout.count[slot[spare][row]]
+    if carry is not None:  # rank 0 stands for all ranks, and each needs the most that any of them does
+        rest = carry.n_slots // carry.n_ranks**carry.slot_digits
+        owner, size = owner * 0, layout.count.reshape(-1, rest).max(axis=0)[slot[spare][row] % rest]
+    width = np.bincount(owner, size, schedule.n_participants).astype(np.int64)
+    home.region[cell] = SCRATCH
+    home.offset[cell] = np.cumsum(size) - size - (np.cumsum(width) - width)[owner]
+    return home, width if carry is None else np.full_like(width, width[0])

@@ -1,0 +1,225 @@
+"""The execution of a schedule on real tensors: the ranks of this process, and a wire to those of other processes."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emu.arrays import I64
+from emu.backend.executor.buffer_addresses import buffer_addresses, ranks_to_copy, stride
+from emu.backend.executor.compiler.compiled_program import CompiledProgram, compile_schedule
+from emu.backend.executor.compiler.slot_layout import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.interpreter import Wire, run_program
+from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces, unwritten_mark
+from emu.collective.operation import REDUCING, Operation
+from emu.collective.schedule import Schedule
+from emu.errors import InputError, must_be
+from emu.registry import unknown
+
+_SMALL_SLOT_BYTES = 16 * 1024  # below it, one view per slot costs more than a copy of all buffers side by side and back
+_STACK_BYTES = 2**27  # bytes of buffers that lie side by side at a time
+_FEWEST_COLUMNS = 16  # below it, the rows of a strided operation cost more than its elements
+_PROGRAMS: OrderedDict[tuple[object, ...], CompiledProgram] = OrderedDict()
+_MOST_PROGRAMS = 64
+_COMPILING = threading.Lock()  # two threads of one rank may compile at once
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Buffers:
+    """The flat, contiguous input and output of one rank; both are one memory where the collective is in place.
+
+    A rank without input or output (off the root) gives an empty tensor.
+    """
+
+    input: Tensor
+    output: Tensor
+
+
+def execute(
+    schedule: Schedule,
+    operation: Operation,
+    buffers: Mapping[int, Buffers],
+    *,
+    counts: I64 | None = None,
+    reduce: str = "sum",
+    wire: Wire | None = None,
+    marked: bool = True,
+) -> None:
+    """Run a schedule on real tensors; afterwards the outputs hold what the operation wants.
+
+    Args:
+        schedule: The schedule of the collective.
+        operation: The operation that the schedule does.
+        buffers: The buffers of the ranks of this process, all of one dtype.
+        counts: [B] the elements of each block; None: the largest buffer is divided evenly, and all ranks are in this process.
+        reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
+        wire: The wire to ranks of other processes; None: there are none.
+        marked: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that nobody
+            wrote shows in the result. False saves this time, for a program whose results nobody checks.
+
+    Raises:
+        ProofError: the schedule reads an empty slot, or adds to an empty slot of a rank.
+        InputError: buffers that do not fit the operation or overlap another rank's, an unknown reduce operation, or
+            dtypes that are mixed or cannot be reduced so.
+    """
+    if reduce not in REDUCE_OPERATIONS:
+        raise unknown("reduce operation", reduce, REDUCE_OPERATIONS)
+    _check_ranks(schedule, operation, buffers, wire)
+    sizes = operation.block_counts(_largest(buffers)) if counts is None else np.asarray(counts, np.int64)
+    _check(operation, buffers, sizes)
+    if operation.name in REDUCING or schedule.reduce.any():
+        check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
+    buffers = _without_overlap(operation, buffers, sizes)
+    with torch.no_grad():
+        how = _Execution(reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
+        if _is_worth_stacking(schedule, buffers, sizes):
+            _execute_stacked(schedule, operation, buffers, sizes, how)
+        else:
+            _execute_here(schedule, operation, buffers, sizes, how)
+        if reduce == "avg" and operation.holders > 1:
+            for output in (pair.output for pair in buffers.values()):
+                parts = torch.view_as_real(output) if output.is_complex() else output  # a complex division rounds otherwise
+                parts.div_(operation.holders)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Execution:
+    """The reduction, the wire, and the initial content of the executor's own memory."""
+
+    reduce: str
+    wire: Wire | None
+    mark: complex | None  # None: the memory keeps its old content
+
+    def memory(self, like: Tensor, *shape: int) -> Tensor:
+        """Return memory of the executor's own, of the dtype of `like`."""
+        made = like.new_empty(*shape)
+        return made if self.mark is None else made.fill_(self.mark)
+
+
+def _sides(buffers: Mapping[int, Buffers]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    return {r: b.input for r, b in buffers.items()}, {r: b.output for r, b in buffers.items()}
+
+
+def _largest(buffers: Mapping[int, Buffers]) -> int:
+    return max((max(b.input.numel(), b.output.numel()) for b in buffers.values()), default=0)
+
+
+def _check_ranks(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], wire: Wire | None) -> None:
+    n = operation.n_ranks
+    if schedule.n_ranks != n:
+        raise must_be(operation.name, "schedule", f"one of {n} ranks", schedule.n_ranks)
+    if wire is None and len(buffers) != n:
+        raise InputError(f"{operation.name}: {n} ranks take part, buffers are given for {len(buffers)}")
+    if beyond := [rank for rank in buffers if not 0 <= rank < n]:
+        raise must_be(operation.name, "ranks with buffers", f"some of 0..{n - 1}", beyond)
+
+
+def _check(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> None:
+    tensors = [t for b in buffers.values() for t in (b.input, b.output)]
+    if len(dtypes := {t.dtype for t in tensors}) > 1:
+        raise InputError(f"{operation.name}: all buffers must have one dtype, got {', '.join(sorted(map(str, dtypes)))}")
+    if not all(t.is_cpu for t in tensors):
+        apart = {t.device.type for t in tensors} - {"cpu"}
+        raise must_be(operation.name, "buffers", "on the CPU, as emulated NPUs are", ", ".join(sorted(apart)))
+    for rank, pair in buffers.items():
+        for side, tensor, blocks in (
+            ("input", pair.input, operation.input_blocks(rank)),
+            ("output", pair.output, operation.output_blocks(rank)),
+        ):
+            # One block is a case of its own: numpy takes ten times as long to sum it.
+            wanted = int(sizes[blocks[0]] if len(blocks) == 1 else sizes[blocks].sum())
+            if tensor.numel() != wanted or not tensor.is_contiguous():
+                raise InputError(
+                    f"{operation.name}: the {side} of rank {rank} must be {wanted} contiguous elements, "
+                    f"got {tensor.numel()}{'' if tensor.is_contiguous() else ' that are not contiguous'}"
+                )
+
+
+def _without_overlap(operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> Mapping[int, Buffers]:
+    """Return the buffers, with a copy of each input that its rank's output would overwrite too early."""
+    inputs, outputs = _sides(buffers)
+    copied = {r: Buffers(inputs[r].clone(), outputs[r]) for r in ranks_to_copy(operation, inputs, outputs, sizes)}
+    return {**buffers, **copied}
+
+
+def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes: I64) -> bool:
+    """Return True if there are many small slots in scattered buffers, which a copy side by side turns into few operations."""
+    if len(buffers) < 8 or len(buffers) != schedule.n_ranks or schedule.n_rows_of_all < 8 * len(buffers):
+        return False
+    inputs, outputs = (list(side.values()) for side in _sides(buffers))
+    apart = [stride(inputs, read_only=True) is None, stride(outputs) is None]
+    item = next(iter(buffers.values())).output.element_size()
+    return any(apart) and int(sizes.sum()) * item < _SMALL_SLOT_BYTES * schedule.n_slots
+
+
+def _execute_stacked(
+    schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _Execution
+) -> None:
+    """Copy the inputs side by side, execute there, and copy the outputs back, some columns of every slot at a time."""
+    each, step = _columns(schedule, operation, buffers, sizes)
+    given, made = _side_by_side(buffers, each, step, how)
+    for low in range(0, each, step):
+        width = min(step, each - low)
+        stacked = {
+            r: Buffers(given[r, : b.input.numel() // each * width], made[r, : b.output.numel() // each * width])
+            for r, b in buffers.items()
+        }
+        for rank, pair in buffers.items():
+            stacked[rank].input.view(-1, width).copy_(pair.input.view(-1, each)[:, low : low + width])
+        _execute_here(schedule, operation, stacked, sizes // each * width, how)
+        for rank, pair in buffers.items():
+            pair.output.view(-1, each)[:, low : low + width].copy_(stacked[rank].output.view(-1, width))
+
+
+def _columns(schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64) -> tuple[int, int]:
+    """Return the elements of every slot, and how many of them to take at a time; (1, 1) means all, for uneven slots."""
+    parts = schedule.n_slots // operation.n_blocks
+    each = int(sizes[0]) // parts
+    if each == 0 or schedule.shares or (sizes != each * parts).any():
+        return 1, 1
+    total = sum(t.nbytes for b in buffers.values() for t in (b.input, b.output)) // (2 if _in_place(buffers) else 1)
+    return each, min(each, max(_FEWEST_COLUMNS, each * _STACK_BYTES // total))
+
+
+def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Execution) -> tuple[Tensor, Tensor]:
+    """Return memory for `step` of `each` elements of every rank's input and output; for in-place buffers both are one."""
+    given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))
+    outputs = how.memory(buffers[0].output, len(buffers), made)
+    return outputs if _in_place(buffers) else how.memory(outputs, len(buffers), given), outputs
+
+
+def _in_place(buffers: Mapping[int, Buffers]) -> bool:
+    return all(b.input.data_ptr() == b.output.data_ptr() and b.input.numel() == b.output.numel() for b in buffers.values())
+
+
+def _execute_here(
+    schedule: Schedule,
+    operation: Operation,
+    buffers: Mapping[int, Buffers],
+    sizes: I64,
+    how: _Execution,
+) -> None:
+    given, memories = buffer_addresses(schedule.n_participants, *_sides(buffers))
+    program = _program(schedule, operation, sizes, given, tuple(buffers))
+    sample = next(iter(buffers.values())).output
+    memories[SCRATCH] = how.memory(sample, program.scratch_count)
+    memories[STAGE] = how.memory(sample, program.stage_count)
+    for inbox, count in zip(INBOXES, program.inbox_counts, strict=True):
+        memories[inbox] = how.memory(sample, count)
+    run_program(program, memories, how.reduce, how.wire)
+
+
+def _program(schedule: Schedule, operation: Operation, sizes: I64, given: I64, here: tuple[int, ...]) -> CompiledProgram:
+    """Return the compiled program, compiled once for each schedule, sizes and layout of buffers."""
+    key = (schedule, operation, sizes.tobytes(), given.tobytes(), here)
+    with _COMPILING:
+        if key not in _PROGRAMS:
+            _PROGRAMS[key] = compile_schedule(schedule, operation, sizes, given, np.array(here))
+            if len(_PROGRAMS) > _MOST_PROGRAMS:
+                _PROGRAMS.popitem(last=False)
+        _PROGRAMS.move_to_end(key)
+        return _PROGRAMS[key]

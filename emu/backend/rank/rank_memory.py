@@ -1,0 +1,104 @@
+"""The account of the storage that lives on one rank's NPU, by the parts of its memory; host memory does not count."""
+
+import weakref
+
+import torch
+
+from emu.trace.trace import PARTS
+
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(len(PARTS))
+_FEW = 4096  # the number of changes that are kept one by one
+
+
+class LiveStorage(weakref.ref[torch.UntypedStorage]):
+    """A live storage, by the address that it had when it was first seen; its part of memory may become known later."""
+
+    __slots__ = ("address", "here", "part", "size")
+    address: int
+    size: int
+    part: int
+    here: bool  # True if it lies on the NPU, not on its host
+
+
+class Memory:
+    """The account of the storage that lives now, and of the storage that lived at the peak."""
+
+    def __init__(self) -> None:
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.peak_since_bytes = 0  # the peak since the last `restart`
+        self._held: dict[int, LiveStorage] = {}
+        # Changes up to the peak, and later ones: the part of a storage may become known long after.
+        self._before: list[tuple[LiveStorage, int]] = []
+        self._since: list[tuple[LiveStorage, int]] = []
+        self._most = _FEW
+
+    def hold(self, storage: torch.UntypedStorage) -> LiveStorage:
+        """Count a storage as live, with its present size, and return its entry."""
+        held = self._held.get(storage._cdata)
+        if held is None:
+            held = LiveStorage(storage, self._release)
+            held.address, held.size, held.part, held.here = storage._cdata, 0, ACTIVATIONS, True
+            self._held[held.address] = held
+        if held.here:
+            self._change(held, storage.nbytes())
+        return held
+
+    def leave(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage as moved to the host."""
+        held = self._held.get(storage._cdata)
+        if held is not None:
+            self._change(held, 0)
+            held.here = False
+
+    def restart(self) -> None:
+        """Restart the program's own peak at the present size; the peak of the whole run stays."""
+        self.peak_since_bytes = self.live_bytes
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Update the size of a storage, for example to 0."""
+        held = self._held.get(storage._cdata)
+        if held is not None and held.here:
+            self._change(held, storage.nbytes())
+
+    def mark(self, storage: torch.UntypedStorage, part: int) -> None:
+        """Set the part of memory of a storage, unless it is known already or the storage was never seen."""
+        held = self._held.get(storage._cdata)
+        if held is not None and held.part == ACTIVATIONS:
+            held.part = part
+
+    def peak_by_part(self) -> tuple[int, ...]:
+        """Return the bytes of each of `PARTS` at the peak."""
+        found = [0] * len(PARTS)
+        for held, change in self._before:
+            found[held.part] += change
+        return tuple(found)
+
+    def _change(self, held: LiveStorage, size: int) -> None:
+        if size == held.size:
+            return
+        self._since.append((held, size - held.size))
+        self.live_bytes += size - held.size
+        held.size = size
+        self.peak_since_bytes = max(self.peak_since_bytes, self.live_bytes)
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+            self._before += self._since
+            self._since = []
+        if len(self._before) + len(self._since) > self._most:
+            self._before, self._since = _merged_changes(self._before), _merged_changes(self._since)
+            self._most = _FEW + 2 * (len(self._before) + len(self._since))
+
+    def _release(self, held: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(held, LiveStorage)
+        self._change(held, 0)
+        del self._held[held.address]
+
+
+def _merged_changes(changes: list[tuple[LiveStorage, int]]) -> list[tuple[LiveStorage, int]]:
+    """Return one change for each storage, and none for a storage whose changes sum to 0."""
+    total: dict[int, int] = {}
+    for held, change in changes:
+        total[id(held)] = total.get(id(held), 0) + change
+    by_id = {id(held): held for held, _ in changes}
+    return [(by_id[number], change) for number, change in total.items() if change]

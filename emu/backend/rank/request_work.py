@@ -1,0 +1,190 @@
+"""A Work whose failure is seen: by `wait()`, by its future in Python, and by the C++ code that waits on that future.
+
+PyTorch's own `_create_work_from_future(f).wait()` never raises, and `Future.set_exception` is no error to C++. With either
+alone, the survivors of a dead rank would continue as if nothing had happened.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Variable
+
+from emu.backend.rank.rank_requests import ANY
+
+_BACKWARD = "_engine_run_backward"  # the last Python function before autograd's C++ code
+
+
+class WorkObserver(Protocol):
+    """An observer of one work; only a wait of the program is a dependency, not a blocked host thread."""
+
+    def on_wait(self) -> None:
+        """Take note that the program waited."""
+
+    def on_future(self) -> None:
+        """Take note that the program took the future, and will wait where nobody sees it."""
+
+    def on_size(self, count: int) -> None:
+        """Take note that all members have called; the largest buffer of any has `count` elements."""
+
+    def on_match(self, peer: int, instance: int) -> None:
+        """Take note that a receive has its message: number `instance` of group rank `peer`."""
+
+
+class NoObserver:
+    """An observer that records nothing."""
+
+    def on_wait(self) -> None:
+        """Do nothing."""
+
+    def on_future(self) -> None:
+        """Do nothing."""
+
+    def on_size(self, count: int) -> None:
+        """Do nothing."""
+
+    def on_match(self, peer: int, instance: int) -> None:
+        """Do nothing."""
+
+
+class RequestWork(dist.Work):
+    """The PyTorch Work of one request.
+
+    Args:
+        tensors: The tensors that will hold the answer.
+        block: A function that returns when this work is done; other ranks of the process run meanwhile. With a clock, it
+            raises PyTorch's error if that takes longer than the caller would wait.
+        poll: A function that lets other ranks run for a moment, for a program that asks repeatedly whether the work is done.
+        later: True if the rank can compute while the request runs, as with a clock: a backward pass that takes the future
+            in C++ then continues, and waits at its end.
+    """
+
+    def __init__(
+        self,
+        tensors: list[Tensor],
+        block: "Callable[[RequestWork, timedelta | None], None]",
+        poll: "Callable[[RequestWork], None]",
+        *,
+        later: bool = False,
+    ) -> None:
+        super().__init__()
+        self._later = later
+        self.done = False
+        self.key = object()  # identifies the work where its tensors must not be held
+        self.watch: WorkObserver = NoObserver()
+        self.due_s = -math.inf  # with a clock: the time at which the work was due, set when it is done
+        self.source = ANY  # the group rank that sent the message of a finished receive
+        self._tensors = tensors
+        self._block = block
+        self._poll = poll
+        self._error: BaseException | None = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Mark the work as done, or as failed with an error."""
+        self._error = error
+        self.done = True
+
+    def match(self, peer: int, instance: int) -> None:
+        """Set the sender of the message that a receive got, and the instance of that message."""
+        self.source = peer
+        self.watch.on_match(peer, instance)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until the answer is there; raise the error of the request, if it failed."""
+        self._block(self, timeout)
+        self.watch.on_wait()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """Block as `wait` does."""
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """Return a future of the tensors that is done before anybody waits for it: a wait in C++ would stop all other ranks."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        answer = future.then(lambda f: f.wait())  # C++ takes a callback that raises for an error
+        if self._later and _in_backward(sys._getframe(1)):  # DDP waits in a callback that it queues after this one
+            Variable._execution_engine.queue_callback(partial(self._settle, future))
+        else:
+            self._settle(future)
+        self.watch.on_future()
+        return answer
+
+    def _settle(self, future: "torch.futures.Future[Any]") -> None:
+        self._block(self, None)
+        if self._error is None:
+            future.set_result(self._tensors)
+        else:
+            future.set_exception(self._error)
+
+    def is_completed(self) -> bool:
+        """Return True if the answer is there, or the request failed."""
+        if not self.done:
+            self._poll(self)
+        return self.done
+
+    def is_success(self) -> bool:
+        """Return True if the answer is there."""
+        return self.done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error of the request, or None."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """Return the tensors that hold the answer."""
+        return self._tensors
+
+    def _source_rank(self) -> int:
+        return self.source
+
+
+def _in_backward(caller: FrameType) -> bool:
+    """Return True if autograd's C++ code is the direct caller, and no Python function that it called."""
+    return torch._C._current_graph_task_id() >= 0 and caller.f_code.co_name == _BACKWARD
+
+
+class CoalescedWork(dist.Work):
+    """The Work of requests that were coalesced; each of them runs as its own request."""
+
+    def __init__(self, works: list[RequestWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until all requests are done; raise the error of the first that failed, if any."""
+        return all(work.wait(timeout) for work in self._works)
+
+    def synchronize(self) -> None:
+        """Block as `wait` does."""
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """Return a future of all their tensors that is done already."""
+        futures = torch.futures.collect_all([work.get_future() for work in self._works])
+        return futures.then(lambda done: [tensor for each in done.wait() for tensor in each.wait()])
+
+    def is_completed(self) -> bool:
+        """Return True if all requests are done."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Return True if all requests have succeeded."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> BaseException | None:
+        """Return the error of the first request that failed, or None."""
+        return next((error for error in map(RequestWork.exception, self._works) if error), None)
+
+    def result(self) -> list[Tensor]:
+        """Return all tensors that hold answers."""
+        return [tensor for work in self._works for tensor in work.result()]

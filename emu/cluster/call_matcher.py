@@ -1,0 +1,143 @@
+"""The matcher of the requests of ranks that run: it finds the requests of each call, a collective call or a message."""
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from emu.backend.rank.rank_requests import ANY, RankRequest
+from emu.cluster.cluster import MESSAGES, check_agrees, group_name
+from emu.errors import RunError
+
+_LISTED, _OTHERS = 4, 3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ArrivedRequest:
+    """A request that was made, with its number: the n-th collective of its group, or the n-th message of its ends and tag."""
+
+    call: RankRequest
+    made: Any  # the caller's key of the call, such as its Work
+    instance: int
+
+
+@dataclass(eq=False, slots=True)
+class _OpenCollective:
+    """One collective that not all members have called yet, by group rank."""
+
+    arrived: dict[int, ArrivedRequest] = field(default_factory=dict)
+
+
+class RequestCounter:
+    """A counter of the requests of each rank, which gives each request its number."""
+
+    def __init__(self) -> None:
+        self._made: defaultdict[object, int] = defaultdict(int)
+
+    def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
+        """Return the next request of a rank, with its number."""
+        key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
+        self._made[key] += 1
+        return ArrivedRequest(call, made, self._made[key] - 1)
+
+
+def channel_of(call: RankRequest) -> object:
+    """Return the key by which both ends of a message match: group, sender, receiver and tag."""
+    ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
+    return call.group[:2], ends, call.tag
+
+
+class CallMatcher:
+    """The requests of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
+
+    def __init__(self) -> None:
+        self._meetings: dict[object, _OpenCollective] = {}
+        self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
+
+    def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
+        """Add a request; return all requests of its call if that is complete (a message's send first), else ().
+
+        Raises:
+            RunError: another member made a different request with this number.
+        """
+        call = arrival.call
+        if call.operation in MESSAGES:
+            return self._message(arrival)
+        key = (call.group[:2], arrival.instance)
+        meeting = self._meetings.setdefault(key, _OpenCollective())
+        for first in meeting.arrived.values():
+            check_agrees(call, first.call)
+            break
+        meeting.arrived[call.rank] = arrival
+        if len(meeting.arrived) < len(call.group.ranks):
+            return ()
+        del self._meetings[key]
+        return [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
+
+    def _message(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
+        call = arrival.call
+        waiting = self._messages[call.group[:2], call.root if call.operation == "send" else call.rank, call.tag]
+        other = next((a for a in waiting if _is_pair(a.call, call)), None)
+        if other is None:
+            waiting.append(arrival)
+            return ()
+        waiting.remove(other)
+        pair = (arrival, other) if arrival.call.operation == "send" else (other, arrival)
+        check_message(*(p.call for p in pair))
+        return pair
+
+    def story(self, waits: Iterable[tuple[int, object]], others: Iterable[str], ended: Set[int]) -> str:
+        """Return a text of which ranks wait for which others.
+
+        Args:
+            waits: A rank, and the key of the request for which it waits.
+            others: Waits outside of communication, in words; the most likely causes first.
+            ended: The ranks that have ended.
+        """
+        open_calls: dict[object, tuple[ArrivedRequest, _OpenCollective | None]] = {}
+        open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
+        open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
+        asked, others = [_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls], [*others]
+        told = [*others[:_OTHERS], *asked, *others[_OTHERS:]]
+        who = "threads of ranks" if others else "ranks"
+        more = [f"{len(told) - _LISTED} more {who} wait"] if len(told) > _LISTED else []
+        gone = [f"rank {_rank_list(sorted(ended))} has ended"] if ended else []
+        return "; ".join(told[:_LISTED] + more + gone)
+
+
+def _is_pair(one: RankRequest, other: RankRequest) -> bool:
+    """Return True if one request is a send and the other the receive of it; both go to one rank under one tag."""
+    if one.operation == other.operation:
+        return False
+    sent, received = (one, other) if one.operation == "send" else (other, one)
+    return received.root in (ANY, sent.rank)
+
+
+def check_message(sent: RankRequest, received: RankRequest) -> None:
+    """Check that the receiver of a message expects its size and dtype.
+
+    Raises:
+        RunError: another size or dtype.
+    """
+    if (sent.count, sent.dtype) != (received.count, received.dtype):
+        raise RunError(
+            f"mismatch on {group_name(sent)}: rank {sent.global_rank} calls {sent.describe()} with tag {sent.tag}, "
+            f"rank {received.global_rank} {received.describe()}; let size and dtype agree"
+        )
+
+
+def _wait(rank: int, arrival: ArrivedRequest, meeting: _OpenCollective | None) -> str:
+    call = arrival.call
+    if meeting is None:
+        side = "receive" if call.operation == "send" else "send"
+        peer = "any rank" if call.root == ANY else f"rank {call.group.ranks[call.root]}"
+        missing = f"the {side} of {peer} (tag {call.tag})"
+    else:
+        absent = [r for i, r in enumerate(call.group.ranks) if i not in meeting.arrived]
+        missing = f"rank {_rank_list(absent)}"
+    return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
+
+
+def _rank_list(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown if len(ranks) <= 8 else f"{shown} and {len(ranks) - 8} more"

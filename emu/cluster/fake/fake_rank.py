@@ -1,0 +1,234 @@
+"""One rank of a script, run on tensors without data until one of its steps makes the same requests as the step before."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+)
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from emu.arrays import I64
+from emu.backend.rank.notes import Notes
+from emu.backend.rank.rank_requests import Members
+from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
+from emu.cluster.fake.fake_mode import CachedFakeMode
+from emu.cluster.fake.fake_requests import FakeRequests
+from emu.cluster.fake.fake_tensors import KnownNumbers, use_fake_tensors
+from emu.cluster.fake.unknown_numbers import UnknownError
+from emu.cluster.rank_failure import RankExit, job_error
+from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
+from emu.cluster.rank_state.library_state import library_state
+from emu.cluster.rank_state.rank_state import RankState
+from emu.cluster.threads.isolate import isolated
+from emu.errors import EmuError, InputError
+
+T = TypeVar("T")
+_MOST_STEPS = 5
+_NO_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException, UnknownError)
+
+
+class Mesh(NamedTuple):
+    """A device mesh of all ranks."""
+
+    dims: tuple[str, ...]
+    ranks: I64  # the ranks, in the shape of the mesh
+
+
+class TracedRank(NamedTuple):
+    """The events of one rank in one step, and its view of the groups of the other ranks."""
+
+    rank: int
+    notes: Notes  # the notes of one step, as step 1; of the whole run if it had no step
+    step: int  # the number of the step; 0: the script ended without a step
+    sisters: tuple[I64, ...]  # for each group of the notes: [groups, members] it and the groups made with it
+    meshes: tuple[Mesh, ...]
+    left: RankExit | None  # the exit with a code other than 0, if any
+
+
+class _EnoughError(BaseException):
+    """The signal that the script need not continue."""
+
+
+class FakeRanks:
+    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs.
+
+    Args:
+        rank: The rank.
+        n_ranks: The number of ranks of the job.
+        own: Further state of the rank.
+    """
+
+    def __init__(self, rank: int, n_ranks: int, own: Sequence[RankState]) -> None:
+        self.n_ranks = n_ranks
+        self.seen: TracedRank | None = None
+        self._rank, self._own = rank, own
+        self._recording = Recording(1)
+        self._recorder = self._recording.of(0)
+        self._numbers = KnownNumbers(CachedFakeMode())
+        self._front = FakeRequests(rank, self._recorder, self._numbers.forget)
+
+    def run(self, program: Callable[[int], T]) -> list[T]:
+        """Run as `run_bare` does, with PyTorch's default group made."""
+
+        def joined(rank: int) -> T:
+            self.join(rank)
+            return program(rank)
+
+        return self.run_bare(joined)
+
+    def run_bare(self, program: Callable[[int], T]) -> list[T]:
+        """Run the program until it ends or enough of it has been seen; return [].
+
+        Raises:
+            InputError: the program needs the content of a tensor.
+            RunError: the program failed; its own exception is the cause.
+        """
+        made = _MeshesAndGroups()
+        contexts = (isolated(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        with ExitStack() as stack:
+            stack.enter_context(_rank_context(self._rank, self._own))
+            for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
+                stack.enter_context(context)
+            stack.enter_context(self._recording.on(0))
+            left = _run(self._rank, program)
+        step = self._recorder.steps
+        notes = self._recorder.notes().of_step(step)
+        sisters = tuple(made.sisters(group, self.n_ranks) for group in notes.groups)
+        self.seen = TracedRank(self._rank, notes, step, sisters, (*made.meshes,), left)
+        return []
+
+    def join(self, rank: int, n_ranks: int | None = None) -> None:
+        """Make PyTorch's default group."""
+        self._front.join(n_ranks or self.n_ranks)
+
+    def await_threads(self) -> None:
+        """Do nothing: the process waits for its threads when it ends."""
+
+    def streams(self, rank: int) -> None:
+        """Return None: the rank prints to the streams of this process."""
+
+
+@contextmanager
+def _rank_context(rank: int, of_script: Sequence[RankState]) -> Iterator[None]:
+    """Set all state that a process has once to that of a starting rank, and restore it at the end."""
+    attributes, library = library_state()
+    with attributes.watched():
+        owns = (*library, *of_script)
+        before = [own.save() for own in owns]
+        for own in owns:
+            own.load(own.of(rank))
+        try:
+            yield
+        finally:
+            for own, state in zip(owns, before, strict=True):
+                own.load(state)
+
+
+@starts_rank
+def _run(rank: int, program: Callable[[int], object]) -> RankExit | None:
+    """Run a program until it ends or enough of it has been seen; return its exit, if it exits with a code."""
+    torch.set_num_threads(1)
+    try:
+        program(rank)
+    except _EnoughError:
+        return None
+    except SystemExit as left:
+        ended = job_error(rank, left)
+        return ended if isinstance(ended, RankExit) else None
+    except _NO_DATA as error:
+        _refuse(error)
+    except Exception as error:
+        failure = job_error(rank, error)
+        if isinstance(failure, EmuError):
+            failure.lines = tuple(traceback_of(error))
+        raise failure from error
+    return None
+
+
+@contextmanager
+def _group_left() -> Iterator[None]:
+    """Leave the default group at the end, even after an error."""
+    try:
+        yield
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _refuse(error: Exception) -> NoReturn:
+    what = getattr(error, "func", None) or next(iter(error.args), "data")
+    line = error_line(error)
+    where = str(line) if line else "the script"
+    raise InputError(
+        f"fake: {where} needs the content of a tensor ({what}), and under --cluster fake tensors have shapes but no data; "
+        f"let sizes and branches depend on no computed value, or run it with --cluster local on fewer ranks"
+    ) from error
+
+
+@contextmanager
+def _repetition_watch(recorder: Recorder) -> Iterator[None]:
+    """End the program with the first step that makes the same requests as the step before."""
+    asked: list[object] = []
+
+    def ended(optimizer: Optimizer, *_: object) -> None:
+        if recorder.steps == len(asked):  # a part of an optimizer stepped
+            return
+        asked.append(recorder.requests_of_step(recorder.steps))
+        if asked[-2:-1] == asked[-1:] or len(asked) == _MOST_STEPS:
+            raise _EnoughError
+
+    handle = register_optimizer_step_post_hook(ended)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+class _MeshesAndGroups:
+    """The meshes and groups that a rank makes, with those of which it is no member."""
+
+    def __init__(self) -> None:
+        self.meshes: list[Mesh] = []
+        self._layers: list[tuple[object, list[tuple[int, ...]]]] = []  # groups made one after another that share no rank
+
+    def sisters(self, group: Members, n_ranks: int) -> I64:
+        """Return [groups, members] a group, and the groups that were made with it and are disjoint."""
+        if len(group.ranks) == n_ranks:
+            return np.array([group.ranks], np.int64)
+        layer = next(rows for _, rows in self._layers if group.ranks in rows)
+        return np.array(layer, np.int64)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the meshes and groups that are made while the context lasts."""
+        new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
+
+        def group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            self._group(tuple(sorted(ranks or ())), kwargs.get("group_desc"))
+            return new_group(ranks, *args, **kwargs)
+
+        def mesh(made: Any, *args: Any, **kwargs: Any) -> None:
+            init(made, *args, **kwargs)
+            if made._root_mesh is None and made._layout.numel() == dist.get_world_size():
+                shape = made._layout.remap_to_tensor(made._rank_map)[0]
+                self.meshes.append(Mesh(made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
+
+        with replace_attribute(distributed_c10d, "_new_group_with_tag", group), replace_attribute(DeviceMesh, "__init__", mesh):
+            yield
+
+    def _group(self, ranks: tuple[int, ...], what: object) -> None:
+        key = (what, len(ranks))
+        if self._layers and self._layers[-1][0] == key and not set(ranks) & {r for row in self._layers[-1][1] for r in row}:
+            self._layers[-1][1].append(ranks)
+        else:
+            self._layers.append((key, [ranks]))

@@ -1,0 +1,346 @@
+"""The coordinator of a job: processes send it the requests of their ranks; it matches them and orders what to carry out.
+
+The coordinator knows everything that ranks as threads of one process know of one another. So requests that do not agree, and
+deadlocks, are found at once and reported in the same words. Every process gets the orders in one sequence.
+"""
+
+import os
+import pickle
+import secrets
+import socket
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, Self
+
+from emu.arrays import F64
+from emu.backend.executor.wire import serve_store
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
+from emu.cluster.cluster import agree, group_name
+from emu.cluster.pace.alarm import Alarm, now_s
+from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.pacer import Met, Pacer
+from emu.cluster.pace.traffic import warm
+from emu.cluster.processes.absent_rank import AbsentRank
+from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
+from emu.cluster.processes.log_notices import Notice, Notices
+from emu.cluster.rank_failure import RankExit, takes_precedence
+from emu.cluster.watch.sight import Sight
+from emu.cluster.watch.watch import PATIENCE_S
+from emu.collective.algorithm import Choice
+from emu.errors import EmuError, RunError
+
+TOKEN_BYTES = 32
+_GONE = (EOFError, ConnectionError)
+_MOST_BYTES = 2**16  # the most bytes of a process's last words in one read
+_LOOK_S = 0.25  # seconds between two looks for ranks that do not return
+_MOST_SILENT_S = 5  # the most seconds of silence within a guest's token
+Say = Callable[[int, str, str], None]  # rank, "out" or "err", whole lines
+
+
+class Address(NamedTuple):
+    """The addresses and the token by which a process reaches the others of its job."""
+
+    host: str
+    port: int
+    token: bytes  # a secret that only processes of the job know
+    store_port: int
+
+
+class _Waits(NamedTuple):
+    """The waits of a rank, which continues when one of them is done."""
+
+    requests: Sequence[object]
+    others: Sequence[str]  # other waits, in words, of which the coordinator hears nothing
+
+
+class LastWordsConnection(NamedTuple):
+    """The first message on a connection on which a process says nothing until a signal ends it."""
+
+    process: int
+
+
+def connection(by: socket.socket) -> Connection:
+    """Return a connection over a socket that sends small messages at once."""
+    by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(by.detach())
+
+
+def _reads_for(known: Connection, most_s: int) -> None:
+    """Limit the seconds for which a read of a connection may wait; 0: no limit."""
+    by = socket.socket(fileno=known.fileno())
+    by.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", most_s, 0))
+    by.detach()
+
+
+class Coordinator:
+    """The coordinator of one job, on a thread of its own; a context manager that ends it.
+
+    Args:
+        n_ranks: The number of ranks of the job.
+        choice: The choice of algorithms.
+        host: The address by which processes reach this machine.
+        say: A function that gets the output of the ranks.
+        pace: The pace of messages, by the clock of this host; None: there is no clock.
+        patience_s: Seconds after which the job fails because of a rank that waits outside of communication while all wait for
+            it.
+    """
+
+    def __init__(
+        self,
+        n_ranks: int,
+        choice: Choice,
+        host: str,
+        say: Say,
+        pace: Pace | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.failure: BaseException | None = None  # the first failure
+        self.failing = threading.Event()
+        self._n_ranks, self._choice, self._say = n_ranks, choice, say
+        self._places, self._meetings, self._notices = RequestCounter(), CallMatcher(), Notices()
+        self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
+        self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
+        self._latest: dict[int, str] = {}
+        self._waits: dict[int, _Waits] = {}  # by rank
+        self._ended: set[int] = set()
+        self._processes: dict[Connection, int] = {}
+        self._last_words: dict[Connection, int] = {}
+        self._said_last: defaultdict[int, bytes] = defaultdict(bytes)  # by process
+        self._guests: set[Connection] = set()  # connections that have not said anything
+        self._lost = False  # True if a process is lost: a wait for it is no deadlock
+        self._store = serve_store(host)
+        self._door = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.address = Address(host, self._door.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), self._store.port)
+        self._end, self._ends = Pipe(duplex=False)
+        self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
+        self._telling = threading.Lock()
+        self._alarm = Alarm(self._fail)
+        met = Met(self._expected, self._due, self._slowed, self._fail)
+        self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
+        self._absence = AbsentRank(n_ranks, self._ask_where, self._fail, patience_s)
+
+    def __enter__(self) -> Self:
+        if self._pacer is not None:
+            warm()
+            self._alarm.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.close()
+        self._thread.join()
+        if self._pacer is not None:
+            self._alarm.__exit__()
+        self._door.close()
+        for each in (self._end, *self._guests, *self._processes, *self._last_words):
+            each.close()
+
+    def doing(self, rank: int) -> str:
+        """Return a text of what a rank was last known to do."""
+        return self._latest.get(rank, "before its first request")
+
+    def waiting(self, gone: Sequence[int] = ()) -> str:
+        """Return a text of which ranks waited for which others when last heard of; "" if none waited.
+
+        Args:
+            gone: Ranks to leave out.
+        """
+        ranks = [(rank, waits) for rank, waits in sorted(self._waits.items()) if rank not in gone]
+        requests = [(rank, made) for rank, waits in ranks for made in waits.requests]
+        others = [words for _, waits in ranks for words in waits.others]
+        return self._meetings.story(requests, others, self._ended) if ranks else ""
+
+    def fatal(self, process: int) -> FatalSignal | None:
+        """Return the signal that ended a process, from its last words; None if it left none."""
+        return parse_last_words(self._said_last[process].decode(errors="replace"))
+
+    def _serve(self) -> None:
+        try:
+            while self._end not in (ready := wait([self._end, self._door, *self._guests, *self._heard()], _LOOK_S)):
+                for each in ready:
+                    self._hear(each)
+                if self.failure is None and not self._lost:
+                    self._absence.look(self._waits.keys() | self._ended, now_s())
+        except BaseException as error:  # an error of the coordinator itself
+            self._fail(error)
+        self._listen_to_the_end()
+
+    def _hear(self, ready: Any) -> None:
+        if ready is self._door:
+            self._guests.add(connection(self._door.accept()[0]))
+            return
+        if ready in self._guests:
+            self._admit(ready)
+            return
+        if ready in self._last_words:
+            self._hear_last(ready)
+            return
+        try:
+            kind, *given = ready.recv()
+        except _GONE:
+            del self._processes[ready]
+            self._lost = len(self._ended) < self._n_ranks
+            return
+        try:
+            getattr(self, f"_{kind}")(self._processes[ready], *given)
+        except Exception as error:
+            self._fail(error)
+
+    def _heard(self) -> list[Connection]:
+        """Return all connections on which something may be said."""
+        return [*self._processes, *self._last_words]
+
+    def _hear_last(self, ready: Connection) -> None:
+        said = b""
+        with suppress(*_GONE):
+            said = os.read(ready.fileno(), _MOST_BYTES)
+        self._said_last[self._last_words[ready]] += said
+        if not said:
+            del self._last_words[ready]
+            ready.close()
+
+    def _admit(self, known: Connection) -> None:
+        self._guests.remove(known)
+        with suppress(*_GONE, OSError, pickle.UnpicklingError):
+            _reads_for(known, _MOST_SILENT_S)
+            if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
+                who = known.recv()
+                _reads_for(known, 0)
+                if isinstance(who, LastWordsConnection):
+                    self._last_words[known] = who.process
+                    return
+                self._processes[known] = who
+                if self.failure is not None:  # it comes after the others were told
+                    self._tell(known, "stop", self.failure)
+                return
+        known.close()
+
+    def _listen_to_the_end(self) -> None:
+        """Handle all messages that came before the job ended."""
+        while ready := wait(self._heard(), timeout=0):
+            for each in ready:
+                self._hear(each)
+
+    def _ask_where(self, rank: int) -> None:
+        """Ask all processes for the place of a rank; the process that has the rank answers."""
+        self._tell_all("where", rank)
+
+    def _is_at(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
+        self._absence.is_at(rank, sight, has_processes, now_s())
+
+    def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
+        arrival = self._places.arrival(call, (process, number))
+        self._open[arrival.made] = arrival
+        self._latest[call.global_rank] = f"in {_request_text(arrival)}"
+        self._absence.heard(now_s())
+        if self._pacer is not None:
+            self._pacer.came(arrival, step, at_s)
+        if complete := self._meetings.arrive(arrival):
+            self._go(complete)
+
+    def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
+        agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
+        if self._pacer is not None:
+            self._pacer.met(agreed, arrivals)
+        numbers: defaultdict[int, list[int]] = defaultdict(list)
+        for arrival in arrivals:
+            process, number = arrival.made
+            numbers[process].append(number)
+            self._met.add(arrival.made)
+            waits = self._waits.get(arrival.call.global_rank)
+            if waits is not None and arrival.made in waits.requests:
+                del self._waits[arrival.call.global_rank]
+        for each, process in self._processes.items():
+            if process in numbers:
+                self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
+
+    def _expected(self, made: tuple[int, int], time_s: float | None) -> None:
+        """Tell a process when a request will be answered, as far as known; this may run on the alarm's thread."""
+        self._tell_of(made, "expected", time_s)
+
+    def _due(self, made: tuple[int, int], time_s: float, late_s: float) -> None:
+        """Tell a process that a request is answered, and when; this may run on the alarm's thread."""
+        self._tell_of(made, "due", time_s, late_s)
+
+    def _tell_of(self, made: tuple[int, int], kind: str, *words: object) -> None:
+        """Send the process of a request a message about it."""
+        for each, process in list(self._processes.items()):
+            if process == made[0]:
+                self._tell(each, kind, made[1], *words)
+
+    def _slowed(self, speed: F64) -> None:
+        self._tell_all("slowed", speed)
+
+    def _compare(self, process: int) -> None:
+        for each, other in self._processes.items():
+            if other == process:
+                self._tell(each, "time", now_s())
+
+    def _done(self, process: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            arrival = self._open.pop((process, number))
+            self._met.discard(arrival.made)
+            rank, told = arrival.call.global_rank, _request_text(arrival)
+            if self._latest[rank] == f"in {told}":
+                self._latest[rank] = f"after {told}"
+
+    def _wait(self, process: int, rank: int, numbers: Sequence[int], others: Sequence[str]) -> None:
+        requests = [(process, number) for number in numbers]
+        if all(made in self._open and made not in self._met for made in requests):
+            self._waits[rank] = _Waits(requests, others)
+            self._look_for_deadlock()
+
+    def _ended_rank(self, process: int, rank: int) -> None:
+        self._ended.add(rank)
+        self._latest[rank] = "after the end of its program"
+        self._look_for_deadlock()
+        if len(self._ended) == self._n_ranks:
+            self._tell_all("over")
+
+    def _failed(self, process: int, error: BaseException) -> None:
+        if not takes_precedence(error, self.failure):
+            return
+        if isinstance(error, RankExit):
+            error.others = self.waiting() or getattr(self.failure, "others", "")
+        if self.failure is None:
+            self._fail(error)
+        else:
+            self.failure = error
+
+    def _explained(self, process: int, rank: int, lines: tuple[str, ...]) -> None:
+        if isinstance(self.failure, EmuError) and self.failure.rank == rank:
+            self.failure.lines = lines
+
+    def _noticed(self, process: int, notice: Notice) -> None:
+        self._notices.say(notice)
+
+    def _said(self, process: int, rank: int, stream: str, text: str) -> None:
+        self._say(rank, stream, text)
+
+    def _look_for_deadlock(self) -> None:
+        stuck = self._waits.keys() | self._ended
+        if self._waits and len(stuck) == self._n_ranks and not self._lost:
+            self._fail(RunError(f"deadlock: {self.waiting()}"))
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._tell_all("stop", error)
+            self.failing.set()
+
+    def _tell_all(self, *words: object) -> None:
+        for each in self._processes:
+            self._tell(each, *words)
+
+    def _tell(self, process: Connection, *words: object) -> None:
+        with self._telling, suppress(*_GONE):  # the process that started it reports one that is gone
+            process.send(words)
+
+
+def _request_text(arrival: ArrivedRequest) -> str:
+    return f"{arrival.call.describe()} on {group_name(arrival.call)}, call {arrival.instance + 1}"

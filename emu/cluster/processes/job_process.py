@@ -1,0 +1,86 @@
+"""A job whose ranks are in several processes, in the form that each process gets."""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from emu.backend.rank.notes import Notes
+from emu.backend.rank.record import Recording
+from emu.cluster.cluster import Make, Program
+from emu.cluster.pace.kept import NOT_LATE, Late
+from emu.cluster.pace.pace import Tempo
+from emu.cluster.processes import fatal_signal
+from emu.cluster.processes.coordinator import Address
+from emu.cluster.processes.coordinator_client import CoordinatorClient
+from emu.cluster.processes.log_notices import forward_notices
+from emu.cluster.threads.threads import Threads
+from emu.errors import EmuError
+
+
+class ProcessResult(NamedTuple):
+    """The result of the ranks of one process."""
+
+    how: str  # "done", "failed", or "broken" by an exception that is not ours
+    values: Sequence[Any]
+    notes: Sequence[Notes]
+    error: BaseException | None
+    late: Late = NOT_LATE
+
+
+def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
+    """Return the ranks of each process."""
+    return [range(first, min(first + per_process, n_ranks)) for first in range(0, n_ranks, per_process)]
+
+
+def on_every_rank(program: Callable[[int], Any]) -> Program:
+    """Return a program that runs `program(rank)` on every rank, with PyTorch's default group made."""
+    return partial(_run_on_every_rank, program)
+
+
+def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
+    return make(()).run(program)
+
+
+@dataclass(eq=False, slots=True)
+class JobProcess:
+    """A job to run; it is called with the number of the process to be, and must live until the whole job has ended.
+
+    Args:
+        program: The program of the ranks.
+        n_ranks: The number of ranks of the job.
+        per_process: The number of ranks that a process has, as threads.
+        address: The address of the coordinator.
+        timeout_s: A process that is silent for so long during a request counts as gone.
+        tempo: The tempo of the clock by which requests are answered; None: there is no clock.
+    """
+
+    program: Program
+    n_ranks: int
+    per_process: int
+    address: Address
+    timeout_s: float
+    tempo: Tempo | None = None
+    _client: CoordinatorClient | None = field(default=None, repr=False)
+
+    def __call__(self, process: int, host: str) -> ProcessResult:
+        """Run the ranks of a process and return their result; `host` is the address by which others reach this machine."""
+        ranks = ranks_of_processes(self.n_ranks, self.per_process)
+        beyond = self._client = CoordinatorClient(self.address, process, ranks, host, self.timeout_s, self.tempo)
+        recording = Recording(self.n_ranks)
+        try:
+            with (
+                fatal_signal.last_words_to(beyond.last_words),
+                fatal_signal.report_termination(),
+                forward_notices(beyond.notice),
+            ):
+                values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
+        except BaseException as error:
+            if not isinstance(error, EmuError | SystemExit):
+                traceback.print_exception(error, file=sys.stderr)
+            beyond.fail(error)  # the coordinator knows it already if a rank has failed
+            return ProcessResult("failed", (), (), None)
+        late = NOT_LATE if self.tempo is None else self.tempo.kept.late
+        return ProcessResult("done", values, [recording.of(rank).notes() for rank in beyond.ranks], None, late)

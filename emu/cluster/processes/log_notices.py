@@ -1,0 +1,48 @@
+"""Log messages of Emu in the processes of a job: they go to the process that started the job, where a person sees them."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_log = logging.getLogger("emu")
+Notice = tuple[int, str]  # the level and the text
+
+
+class _Forwarder(logging.Handler):
+    """A log handler that forwards messages of this process, but not of forked ones, which have no connection."""
+
+    def __init__(self, tell: Callable[[Notice], None]) -> None:
+        super().__init__(logging.INFO)
+        self._tell, self._pid = tell, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if os.getpid() == self._pid:
+            self._tell((record.levelno, record.getMessage()))
+
+
+@contextmanager
+def forward_notices(tell: Callable[[Notice], Any]) -> Iterator[None]:
+    """Forward Emu's log messages while the context lasts."""
+    handler, before = _Forwarder(tell), _log.level
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _log.setLevel(before)
+        _log.removeHandler(handler)
+
+
+class Notices:
+    """The log of messages from the processes of one job; equal messages of several processes are logged once."""
+
+    def __init__(self) -> None:
+        self._said: set[Notice] = set()
+
+    def say(self, notice: Notice) -> None:
+        """Log a message, unless another process has sent an equal one."""
+        if notice not in self._said:
+            self._said.add(notice)
+            _log.log(notice[0], "%s", notice[1])

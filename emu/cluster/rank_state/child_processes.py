@@ -1,0 +1,95 @@
+"""The processes that ranks start: all of them end with the run, whatever process is their parent by then.
+
+While ranks run, their process adopts orphans, so that all processes that they start are its descendants.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
+from typing import Any
+
+import psutil
+
+from emu.cluster.rank_state.parent_process import adopt_orphans
+
+_GRACE_S, _KILL_S, _LOOK_S = 2.0, 5.0, 0.02  # after SIGTERM, after SIGKILL, and between two looks
+
+
+@contextmanager
+def end_children() -> Iterator[None]:
+    """End every process that was started inside the context: first by SIGTERM, then by SIGKILL."""
+    before = set(_children())
+    with adopt_orphans():
+        try:
+            yield
+        finally:
+            with _without_handlers():
+                end_all(before)
+
+
+@contextmanager
+def _without_handlers() -> Iterator[None]:
+    """Block the program's handlers of SIGCHLD while processes end: PyTorch's takes the end of a data loader for an error."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> None:
+    """End the descendants of this process.
+
+    Args:
+        but: Children that stay, with all their descendants.
+        grace_s: Seconds between SIGTERM and SIGKILL.
+    """
+    until = time.monotonic() + grace_s
+    asked: set[psutil.Process] = set()
+    while (found := _descendants(but)) and time.monotonic() < until + _KILL_S:
+        late = time.monotonic() > until
+        for process in found - (set() if late else asked):
+            with suppress(psutil.NoSuchProcess):
+                process.kill() if late else process.terminate()
+        asked |= found
+        time.sleep(_LOOK_S)
+
+
+def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
+    """Return the descendants that live; processes that have ended are reaped."""
+    found = set[psutil.Process]()
+    for child in _children():
+        if child not in but:
+            with suppress(psutil.NoSuchProcess):
+                found |= {child, *child.children(True)}
+    return {process for process in found if _lives(process)}
+
+
+def _children() -> list[psutil.Process]:
+    """Return the children of this process, with the children of Python's fork server instead of it, without its tracker."""
+    tracker: Any = resource_tracker._resource_tracker
+    server: Any = forkserver._forkserver
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        if child.pid == server._forkserver_pid:
+            with suppress(psutil.NoSuchProcess):
+                found += child.children()
+        elif child.pid != tracker._pid:
+            found.append(child)
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return True
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+    return False

@@ -1,0 +1,188 @@
+"""The CPU as a device with streams and events, as a rank would have on an accelerator.
+
+Streams and events tell the recorder the order of events, and storage that changes its size tells the counter.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.jit import _builtins
+
+from emu.backend.rank import streams
+from emu.backend.rank.count import report_resize
+from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
+from emu.errors import RunError
+
+_torchscript: Any = _builtins
+
+
+@contextmanager
+def replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
+    """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
+    own, original = name in vars(where), getattr(where, name)
+    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
+    is_operator = id(original) in builtins and id(value) not in builtins
+    if is_operator:
+        builtins[id(value)] = builtins[id(original)]
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(where, name, original)
+        else:
+            delattr(where, name)
+        if is_operator:  # another function may have the value's identity later
+            del builtins[id(value)]
+
+
+class Event(torch.cpu.Event):
+    """The replacement of `torch.cpu.Event`: a position of a stream, and the host's time of its record."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.at = NEVER
+        self._wall_s: float | None = None
+
+    def record(self, stream: "Stream | None" = None) -> None:
+        """Record the position at which all work so far on a stream has ended; None means the current stream."""
+        of = stream or current_stream()
+        self.at = of.streams.now(of.number) if of.streams else NEVER
+        self._wall_s = time.perf_counter()
+
+    def query(self) -> bool:
+        """Return True: a CPU has computed everything before it continues."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: a wait of the host orders no streams."""
+
+    def elapsed_time(self, end_event: "Event") -> float:
+        """Return the milliseconds of the host to another event; the fabric is timed after the program.
+
+        Raises:
+            RunError: one of the events was not recorded.
+        """
+        if self._wall_s is None or end_event._wall_s is None:
+            raise RunError("event: elapsed_time needs two recorded events; record both first")
+        return 1e3 * (end_event._wall_s - self._wall_s)
+
+    def wait(self, stream: "Stream | None" = None) -> None:
+        """Let a stream wait for the position; None means the current stream."""
+        (stream or current_stream()).wait_event(self)
+
+
+class Stream(torch.cpu.Stream):
+    """The replacement of `torch.cpu.Stream`: a stream of the rank that makes it; on other threads it does nothing."""
+
+    priority, cuda_stream = 0, 0
+    device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.streams = streams.current_streams()
+        self.number = self.streams.add() if self.streams else DEFAULT
+
+    @classmethod
+    def of(cls, found: RankStreams | None, number: int) -> "Stream":
+        """Return an existing stream of a rank."""
+        made = cls.__new__(cls)
+        made.streams, made.number = found, number
+        return made
+
+    @classmethod
+    def default(cls) -> "Stream":
+        """Return the default stream of this thread."""
+        found = streams.current_streams()
+        return cls.of(found, found.default if found else DEFAULT)
+
+    @classmethod
+    def priority_range(cls) -> tuple[int, int]:
+        """Return the range of priorities, of which there is one."""
+        return 0, 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stream) or self.number != other.number:
+            return False
+        return self.streams is other.streams or bool(self.streams and other.streams and self.streams.is_beside(other.streams))
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
+        """Return an event at the position at which all work so far has ended."""
+        made = event or Event()
+        made.record(self)
+        return made
+
+    def wait_event(self, event: Event) -> None:
+        """Let the next work on this stream wait for an event."""
+        if self.streams:
+            self.streams.wait(self.number, event.at)
+
+    def wait_stream(self, stream: "Stream") -> None:
+        """Let the next work on this stream wait for all work so far on another stream."""
+        self.wait_event(stream.record_event())
+
+    def is_capturing(self) -> bool:
+        """Return False: no graph is captured."""
+        return False
+
+    def query(self) -> bool:
+        """Return True: a CPU has computed everything before it continues."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: a wait of the host orders no streams."""
+
+
+class StreamContext(AbstractContextManager[None]):
+    """The replacement of `torch.cpu.StreamContext`, for the thread that enters it."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream, self._before = stream, DEFAULT
+
+    def __enter__(self) -> None:
+        if (found := self._streams()) is not None and self._stream is not None:
+            self._before, found.current = found.current, self._stream.number
+
+    def __exit__(self, *error: object) -> None:
+        if (found := self._streams()) is not None:
+            found.current = self._before
+
+    def _streams(self) -> RankStreams | None:
+        """Return the streams of this thread if they belong to the rank of the entered stream, else None."""
+        found, of = streams.current_streams(), self._stream.streams if self._stream else None
+        return found if found is not None and of is not None and found.is_beside(of) else None
+
+
+def current_stream(device: object = None) -> Stream:
+    """Return the current stream of this thread, in place of `torch.cpu.current_stream`."""
+    found = streams.current_streams()
+    return Stream.of(found, found.current if found else DEFAULT)
+
+
+@contextmanager
+def emulate_device() -> Iterator[None]:
+    """Give recorded ranks streams, events and freed storage as on an accelerator, while the context lasts."""
+    resize = torch.UntypedStorage.resize_
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        found: torch.UntypedStorage = resize(storage, size)
+        report_resize(storage)
+        return found
+
+    new = {
+        "Stream": Stream,
+        "Event": Event,
+        "StreamContext": StreamContext,
+        "stream": StreamContext,
+        "current_stream": current_stream,
+    }
+    with ExitStack() as changes:
+        for name, value in new.items():
+            changes.enter_context(replace_attribute(torch.cpu, name, value))
+        changes.enter_context(replace_attribute(torch.accelerator, "current_stream", current_stream))
+        changes.enter_context(replace_attribute(torch.UntypedStorage, "resize_", resize_))
+        yield

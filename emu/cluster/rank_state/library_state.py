@@ -1,0 +1,88 @@
+"""The state of torch, numpy and Python libraries that a process has once and that every rank needs for itself."""
+
+from typing import Any
+
+import torch
+
+from emu.cluster.rank_state.float32_precision import Float32Precision
+from emu.cluster.rank_state.random_state import NumpyGenerator, PythonGenerator
+from emu.cluster.rank_state.rank_state import Attributes, RankState, Settings
+
+_HOOKS = (
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_forward_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+    "_global_forward_pre_hooks",
+    "_global_is_full_backward_hook",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
+)
+_ATTRIBUTES = {
+    "concurrent.futures.thread": ("_shutdown",),
+    "torch.nn.modules.module": _HOOKS,
+    "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
+    "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # set by `cached`
+    "torch.utils.checkpoint": ("_enable_checkpoint_early_stop", "_checkpoint_debug_enabled"),
+    "torch.autograd.graph": ("_allow_mutation_on_saved_tensors_enabled",),
+    "torch.distributed._shard.api": ("_CURRENT_PROCESS_GROUP",),
+    "torch.distributed.checkpoint._async_process_executor": ("_CHECKPOINT_PROCESS",),
+    "torch.distributed.fsdp._fully_shard._fully_shard": ("_enable_fsdp_module_new_init",),
+    "torch.distributed.fsdp._fsdp_extensions": ("_extensions",),
+    "torch.distributed.tensor._api": ("DTensor._op_dispatcher._custom_op_handlers",),  # set by `loss_parallel`
+    "torch.distributed.tensor._random": ("_rng_tracker",),
+    "torch.distributed.tensor._redistribute": (
+        "_FORCE_MIN_COST_REDISTRIBUTION_PLAN",
+        "_DISABLE_REDISTRIBUTE_TRANSFORM_OPTIMIZATION",
+    ),
+    "accelerate.state": tuple(f"{name}State._shared_state" for name in ("Partial", "Accelerator", "Gradient")),  # one a process
+    "hydra": ("core.singleton.Singleton._instances",),  # with its own settings, when it is loaded
+    "omegaconf": ("basecontainer.BaseContainer._resolvers",),
+}
+_native: Any = torch._C
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # set by `sdpa_kernel`
+_SETTINGS = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda both: torch.set_anomaly_enabled(*both),
+    ),
+    (_native._get_mkldnn_enabled, _native._set_mkldnn_enabled),
+    (_native._get_sdp_priority_order, _native._set_sdp_priority_order),
+    *((getattr(_native, f"_get_{n}_sdp_enabled"), getattr(_native, f"_set_sdp_use_{n}")) for n in _ATTENTION),
+)
+
+
+class Generators:
+    """The default random generators of torch, numpy and Python.
+
+    Torch's generator starts as in a fresh process. The other two, which a fresh process seeds by chance, are seeded by the
+    rank.
+    """
+
+    def __init__(self) -> None:
+        self._numpy, self._python = NumpyGenerator(), PythonGenerator()
+
+    def of(self, rank: int) -> Any:
+        """Return the states of the generators with which a rank starts."""
+        return torch.Generator().get_state(), self._numpy.of(rank), self._python.of(rank)
+
+    def save(self) -> Any:
+        """Return the present states of the generators."""
+        return torch.default_generator.get_state(), self._numpy.save(), self._python.save()
+
+    def load(self, state: Any) -> None:
+        """Set the generators to saved states."""
+        torch_state, numpy_state, python_state = state
+        torch.default_generator.set_state(torch_state)
+        self._numpy.load(numpy_state)
+        self._python.load(python_state)
+
+
+def library_state() -> tuple[Attributes, tuple[RankState, ...]]:
+    """Return the attributes, which must be `watched` while ranks run, and all library state, which includes them."""
+    attributes = Attributes(_ATTRIBUTES)
+    return attributes, (Generators(), Settings(_SETTINGS), Float32Precision(), attributes)

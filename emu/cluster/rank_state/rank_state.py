@@ -1,0 +1,135 @@
+"""State that a process has once and that every rank needs for itself: it is saved and loaded when another rank runs."""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import reduce
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any, NamedTuple, Protocol
+
+
+class RankState(Protocol):
+    """Some state that a process has once and that every rank needs for itself."""
+
+    def of(self, rank: int) -> Any:
+        """Return the state with which a rank starts."""
+
+    def save(self) -> Any:
+        """Return the present state of the process."""
+
+    def load(self, state: Any) -> None:
+        """Set the state of the process to a saved one."""
+
+
+class Settings:
+    """Settings that one function reads and another writes; a rank starts with those of the process."""
+
+    def __init__(self, functions: Sequence[tuple[Callable[[], Any], Callable[[Any], object]]]) -> None:
+        self._functions = functions
+
+    def of(self, rank: int) -> list[Any]:
+        """Return the settings of the process, with which a rank starts."""
+        return self.save()
+
+    def save(self) -> list[Any]:
+        """Return the present values of the settings."""
+        return [get() for get, _ in self._functions]
+
+    def load(self, state: list[Any]) -> None:
+        """Set the settings to saved values."""
+        for (get, put), value in zip(self._functions, state, strict=True):
+            if get() != value:
+                put(value)
+
+
+class _Place(NamedTuple):
+    """An attribute, with its value before any rank ran."""
+
+    owner: Any
+    name: str
+    first: Any
+
+
+class Attributes:
+    """Attributes of modules and of objects in them; a rank starts with a copy of the first value.
+
+    Args:
+        names: For each module, the paths of attributes inside it. Attributes of a module that is loaded later belong to each
+            rank from then on. All ranks must run inside `watched`.
+    """
+
+    def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
+        self._names = names
+        self._places: list[_Place] = []
+
+    def of(self, rank: int) -> list[Any]:
+        """Return no values, so that a rank starts with the first values."""
+        return []
+
+    def save(self) -> list[Any]:
+        """Return the present values of the attributes."""
+        return [getattr(owner, name) for owner, name, _ in self._places]
+
+    def load(self, state: list[Any]) -> None:
+        """Set the attributes to saved values; attributes that were found since then get their first value."""
+        for (owner, name, _), value in zip(self._places, state, strict=False):
+            setattr(owner, name, value)
+        _start(self._places[len(state) :])
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Find the attributes in modules that are loaded, and in those that are loaded while the context lasts."""
+        for module in self._names:
+            if module in sys.modules:
+                self._find(module)
+        with watch_imports(self._names, lambda module: _start(self._find(module))):
+            yield
+
+    def _find(self, module: str) -> list[_Place]:
+        found = []
+        for path in self._names[module]:
+            *owners, name = path.split(".")
+            owner = reduce(getattr, owners, sys.modules[module])
+            found.append(_Place(owner, name, getattr(owner, name)))
+        self._places += found
+        return found
+
+
+class _ImportHook:
+    """An import hook that calls a function when one of some modules is loaded, before anything else happens."""
+
+    def __init__(self, names: Collection[str], tell: Callable[[str], object]) -> None:
+        self._names, self._tell = names, tell
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a module if it is one of the watched ones, else None."""
+        spec = PathFinder.find_spec(name, path, target) if name in self._names else None
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_and_tell(module: Any) -> None:
+            execute(module)
+            self._tell(name)
+
+        loader.exec_module = execute_and_tell
+        return spec
+
+
+@contextmanager
+def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
+    """Call `tell(name)` for each of the modules as soon as it is loaded, while the context lasts."""
+    finder: Any = _ImportHook(names, tell)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _start(places: Sequence[_Place]) -> None:
+    """Set attributes to a copy of their first value, which the running rank may change."""
+    for owner, name, first in places:
+        setattr(owner, name, copy(first) if isinstance(first, dict | list | set) else first)

@@ -1,0 +1,188 @@
+"""The state of Python that a process has once, and that every rank of a script needs for itself."""
+
+import logging
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from emu.backend.rank.source_lines import is_users
+from emu.cluster.rank_state.rank_state import Attributes
+
+_ATTRIBUTES = {
+    "sys": ("argv", "path", "stdin", "stdout", "stderr"),
+    "threading": ("excepthook",),
+    "builtins": ("print",),  # scripts often replace it to let one rank print
+    "logging": ("root.handlers", "root.filters", "root.level", "Logger.manager.loggerDict", "Logger.manager._disable"),
+}
+# A module is locked during its import; a rank that pauses there must not block the imports of others.
+_TABLES: tuple[dict[str, Any], ...] = (sys.modules, sys.modules["_frozen_importlib"]._module_locks)
+_ABSENT = (None,) * len(_TABLES)
+
+
+class StandardStreams(Attributes):
+    """Arguments, standard streams, the handler of errors in threads, and the settings of `logging`.
+
+    The logger of an installed module is shared.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_ATTRIBUTES)
+
+    def load(self, state: list[Any]) -> None:
+        """Set the attributes to saved values, and clear the cache of `logging` if its levels changed."""
+        before = _levels()
+        super().load(state)
+        if _levels() != before:
+            logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def _levels() -> tuple[int, int]:
+    return logging.root.level, logging.root.manager.disable
+
+
+class Main:
+    """The module `__main__` of each rank, in which its script runs and pickle looks for its classes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._modules: dict[int, types.ModuleType] = {}
+
+    def of(self, rank: int) -> types.ModuleType:
+        """Return the module `__main__` of a rank."""
+        if rank not in self._modules:
+            module = types.ModuleType("__main__")
+            module.__dict__["__file__"] = str(self._file)
+            self._modules[rank] = module
+        return self._modules[rank]
+
+    def end(self) -> None:
+        """Release all objects of the ranks when all have ended; this ends processes such as those of a DataLoader."""
+        for module in self._modules.values():
+            module.__dict__.clear()
+
+    def save(self) -> types.ModuleType:
+        """Return the present module `__main__`."""
+        return sys.modules["__main__"]
+
+    def load(self, state: types.ModuleType) -> None:
+        """Set the module `__main__`."""
+        sys.modules["__main__"] = state
+
+
+class Environment:
+    """The environment variables, which C code sees too; as bytes, since a copy of `os.environ` would decode each of them.
+
+    They are those of the present `os.environ`: a library may have replaced it by a copy, which `os.environb` does not show.
+    """
+
+    def of(self, rank: int) -> dict[bytes, bytes]:
+        """Return the environment variables with which a rank starts, with its RANK and LOCAL_RANK."""
+        number = str(rank).encode()
+        return {**self.save(), b"RANK": number, b"LOCAL_RANK": number}
+
+    def save(self) -> dict[bytes, bytes]:
+        """Return the present environment variables."""
+        return dict(_variables())
+
+    def load(self, state: dict[bytes, bytes]) -> None:
+        """Set the environment variables to saved ones."""
+        now = _variables()
+        if now == state:
+            return
+        for name in now.keys() - state.keys():
+            os.unsetenv(name)
+            del now[name]
+        for name, value in sorted(state.items() - now.items()):
+            os.putenv(name, value)
+            now[name] = value
+
+
+def _variables() -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # neither typed nor exported
+    return found
+
+
+class Folder:
+    """The folder from which relative paths start."""
+
+    def of(self, rank: int) -> str:
+        """Return the present folder, with which a rank starts."""
+        return self.save()
+
+    def save(self) -> str:
+        """Return the present folder."""
+        return os.getcwd()  # noqa: PTH109 - as text: every switch between ranks needs it
+
+    def load(self, state: str) -> None:
+        """Change to a saved folder."""
+        if state != self.save():
+            os.chdir(state)
+
+
+class Modules:
+    """The user's own modules, which every rank imports for itself; installed modules are imported once.
+
+    Args:
+        folder: The folder of the script.
+        beside: Packages that are looked for in this folder alone; one without `__init__.py` would else lose to Emu's.
+    """
+
+    def __init__(self, folder: Path, beside: Sequence[str]) -> None:
+        self._folder = folder
+        self._beside = beside
+        self._names: dict[str, None] = {}
+        self._shared: set[str] = set()
+
+    def of(self, rank: int) -> dict[str, Sequence[Any]]:
+        """Return no modules: a rank imports its own."""
+        return {}
+
+    def save(self) -> dict[str, Sequence[Any]]:
+        """Return for each name the present module, and the lock under which it is being imported."""
+        return {name: [table.get(name) for table in _TABLES] for name in self._names}
+
+    def load(self, state: dict[str, Sequence[Any]]) -> None:
+        """Set the modules to saved ones."""
+        for name in self._names:
+            for table, value in zip(_TABLES, state.get(name, _ABSENT), strict=True):
+                if value is None:
+                    table.pop(name, None)
+                else:
+                    table[name] = value
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Find modules that are loaded while the context lasts; modules that are loaded already are shared."""
+        self._shared = {name.partition(".")[0] for name in sys.modules}
+        finder: Any = self
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a module if it is the user's own, else None."""
+        top = name.partition(".")[0]
+        if top in self._shared:
+            return None
+        if path is None and name in self._beside:
+            path = [str(self._folder)]
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or not _is_users(spec):
+            self._shared.add(top)
+            return None
+        self._names[name] = None
+        return spec
+
+
+def _is_users(spec: ModuleSpec) -> bool:
+    """Return True if a module is Python text of the user's own."""
+    if not isinstance(spec.loader, SourceFileLoader | None):  # None: a folder without `__init__.py`
+        return False
+    return is_users(spec.origin or next(iter(spec.submodule_search_locations or "<")))

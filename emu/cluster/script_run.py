@@ -1,0 +1,312 @@
+"""The run of an unmodified script on every rank, as torchrun starts it, on a cluster that is emulated.
+
+Every change to Python and PyTorch that a script needs, and its undo, is in `_launch_context`.
+"""
+
+import importlib
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh, distributed_c10d
+
+from emu.backend.rank.notes import merge
+from emu.backend.rank.record import end_before
+from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.connections import guard_connections
+from emu.cluster.npu.npu import UNNAMED, Npu
+from emu.cluster.npu.npu_emulation import emulate_npus
+from emu.cluster.once import Replacement, leave, once_a_process
+from emu.cluster.rank_failure import HardExit, RankExit
+from emu.cluster.rank_state.child_processes import end_children
+from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.script_state import Environment, Folder, Main, Modules, StandardStreams
+from emu.cluster.script_source import ScriptSource, read_source
+from emu.cluster.spawn import spawn_replacements
+from emu.cluster.strands.strand import RankLocal
+from emu.cluster.threads.local import LocalCluster
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, LostError, RunError
+from emu.registry import drop_catalogue_names, load_catalogue
+from emu.topology.fault_injection.repair_action import RankLoss
+from emu.trace.trace import COMMAND, Trace
+
+_log = logging.getLogger("emu")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script with all settings of its run; it is a Program, and can travel to other processes.
+
+    Args:
+        source: The text of the script.
+        argv: Its arguments.
+        folder: The folder from which its relative paths start.
+        hidden: Packages of Emu whose names the script may use for its own modules.
+        npu: The device that the name `cuda` means; None: a script that asks for `cuda` is refused.
+        heard: The ranks whose output is shown; None: all.
+        lost: Ranks that are lost before the end.
+    """
+
+    source: ScriptSource
+    argv: tuple[str, ...]
+    folder: Path
+    hidden: tuple[str, ...]
+    npu: Npu | None = UNNAMED
+    heard: frozenset[int] | None = None
+    lost: tuple[RankLoss, ...] = ()
+
+    @staticmethod
+    def of(
+        source: ScriptSource, argv: Sequence[str], hide: Sequence[str], npu: Npu | None, heard: Collection[int] | None
+    ) -> "Script":
+        """Return the script of a text; the arguments are those of `run_script`."""
+        hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
+        return Script(source, tuple(argv), Path.cwd(), hidden, npu, None if heard is None else frozenset(heard))
+
+    @property
+    def meta(self) -> tuple[tuple[str, str], ...]:
+        """The entries of a trace's meta that name the script."""
+        return ((COMMAND, "run"), ("script", self.source.name), ("torch", str(torch.__version__)))
+
+    def __call__(self, make: Make) -> list[None]:
+        """Run the script on every rank of this process; then end the processes that the ranks have started."""
+        with end_children():
+            return self._run(make)
+
+    def _run(self, make: Make) -> list[None]:
+        source = self._source_here()
+        code = compile(source.text, str(source.file), "exec")
+        main, streams, modules = Main(source.file), StandardStreams(), Modules(source.root, self.hidden)
+        cluster = make((main, Environment(), Folder(), streams, modules))
+        launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
+        with launched as on_thread, streams.watched(), modules.watched(), source.shown():
+
+            def program(rank: int) -> None:
+                on_thread.rank = rank
+                for loss in (each for each in self.lost[::-1] if each.rank == rank):
+                    end_before(loss.step, LostError(str(loss)))
+                with self._output_of(cluster, rank):
+                    try:
+                        exec(code, _main_names(source, main.of(rank)))
+                    except SystemExit as end:
+                        if end.code not in (None, 0):
+                            raise
+                        if isinstance(end, HardExit):
+                            return
+                    cluster.await_threads()
+                    leave(on_thread)
+
+            try:
+                return cluster.run_bare(program)
+            finally:
+                main.end()
+
+    def _source_here(self) -> ScriptSource:
+        """Change to the script's folder, or stay in the copy that Ray brought; return the source there."""
+        if self.source.is_here and self.folder.is_dir():
+            os.chdir(self.folder)
+            return self.source
+        if (copied := self.source.copied(Path.cwd())) is not None:
+            return copied
+        where = f"{platform.node()} has no folder {str(self.folder)!r} with {str(self.source.file)!r}"
+        raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
+
+    @contextmanager
+    def _output_of(self, cluster: Ranks, rank: int) -> Iterator[None]:
+        """Send the output of a rank to the cluster's stream for it, or to nowhere if the rank is not heard."""
+        with ExitStack() as streams:
+            if self.heard is not None and rank not in self.heard:
+                sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
+            elif (found := cluster.streams(rank)) is not None:
+                sys.stdout, sys.stderr = (streams.enter_context(stream) for stream in found)
+            yield
+
+
+def run_script(
+    path: str | Path,
+    argv: Sequence[str],
+    n_ranks: int,
+    choice: Choice | None = None,
+    *,
+    hide: Sequence[str] = (),
+    npu: Npu | None = UNNAMED,
+    heard: Collection[int] | None = None,
+    cluster: Cluster | None = None,
+) -> tuple[Trace, int]:
+    """Run a Python script on every rank; return the trace and the script's exit code.
+
+    Args:
+        path: The script; `-` is standard input.
+        argv: Its arguments.
+        n_ranks: The number of ranks, WORLD_SIZE in the script.
+        choice: The choice of algorithms.
+        hide: Packages of the caller whose names the script may use for its own modules; the catalogue's are always hidden.
+        npu: The device that the name `cuda` means; None: a script that asks for `cuda` is refused.
+        heard: The ranks whose output is shown; None: all.
+        cluster: The cluster that runs the ranks; None: threads of this process.
+
+    Raises:
+        InputError: the script cannot be read or is not Python.
+        RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
+    """
+    return run_loaded_script(Script.of(read_source(path), argv, hide, npu, heard), n_ranks, choice, cluster)
+
+
+def run_loaded_script(
+    script: Script, n_ranks: int, choice: Choice | None = None, cluster: Cluster | None = None
+) -> tuple[Trace, int]:
+    """Run a script that was read before, as `run_script` does; return the trace and the exit code.
+
+    Raises:
+        RunError: see `run_script`; a LostError where a rank is lost.
+    """
+    performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
+    return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
+
+
+def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:
+    """Return the names of a rank's module `__main__`, after an import of the packages to which the script belongs."""
+    if source.package:
+        importlib.import_module(source.package)
+    main.__dict__.pop("__file__", None)
+    main.__dict__.update(source.names())
+    return main.__dict__
+
+
+def exit_code(left: RankExit) -> int:
+    """Return the exit code that Python would have, and log the rank that exited; a text of the script goes to stderr."""
+    if not isinstance(left.code, int):
+        print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
+    _log.info("%s", left.story)
+    return left.code if isinstance(left.code, int) else 1
+
+
+@contextmanager
+def _launch_context(
+    source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
+) -> Iterator[RankLocal]:
+    """Set up everything as after torchrun, whatever backend the script asks for, and undo it at the end."""
+    on_thread = RankLocal()
+    init = _init(cluster, n_ranks, on_thread)
+    with ExitStack() as changes:
+        for module in (dist, distributed_c10d, device_mesh):
+            changes.enter_context(replace_attribute(module, "init_process_group", init))
+        changes.enter_context(emulate_npus(npu, n_ranks))
+        changes.enter_context(guard_connections())
+        for where, name, value in [*group_replacements(), *once_a_process(on_thread), *spawn_replacements(on_thread, n_ranks)]:
+            changes.enter_context(replace_attribute(where, name, value))
+        changes.enter_context(replace_attribute(sys, "argv", [source.first_word, *argv]))
+        changes.enter_context(replace_attribute(sys, "path", [str(source.root), *sys.path]))
+        changes.enter_context(_environment(n_ranks))
+        changes.enter_context(_free_names(hidden))
+        yield on_thread
+
+
+@contextmanager
+def _environment(n_ranks: int) -> Iterator[None]:
+    """Set the environment variables that torchrun sets on all ranks of one node; nothing listens at the address."""
+    before = dict(os.environ)
+    size = str(n_ranks)
+    os.environ.update(WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., None]:
+    """Return the replacement of `init_process_group`, which makes the cluster's group whatever backend is asked for."""
+
+    def init_process_group(
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: object = None,
+        world_size: int = -1,
+        rank: int = -1,
+        *args: object,
+        **kwargs: object,
+    ) -> None:
+        n = getattr(on_thread, "spawned", n_ranks)
+        for name, got, given in (("world_size", world_size, n), ("rank", rank, on_thread.rank)):
+            if got not in (-1, given):
+                raise RunError(
+                    f"init_process_group: {name} must be {given} on this rank, got {got}; take it from the environment"
+                )
+        cluster.join(on_thread.rank, n)
+
+    return init_process_group
+
+
+def group_replacements() -> Iterator[Replacement]:
+    """Yield replacements of the functions of PyTorch that ask a group for its backend by name."""
+    yield distributed_c10d, "_new_group_with_tag", _new_group()
+    for module in (dist, distributed_c10d):
+        yield module, "monitored_barrier", _monitored_barrier
+        yield module, "split_group", _split_group
+
+
+def _new_group() -> Callable[..., Any]:
+    """Return the replacement of `_new_group_with_tag`, which makes groups of the default group's backend."""
+    original = distributed_c10d._new_group_with_tag
+
+    def new_group(
+        ranks: Any = None, timeout: Any = None, backend: object = None, options: object = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        kwargs.pop("device_id", None)
+        return original(ranks, timeout, None, None, *args, **kwargs)
+
+    return new_group
+
+
+def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """Block until all ranks have called it; PyTorch's own function allows this to gloo alone."""
+    of: Any = group or distributed_c10d._get_default_group()
+    of.monitored_barrier(timeout, wait_all_ranks)
+
+
+def _split_group(
+    parent_pg: Any = None,
+    split_ranks: Any = None,
+    timeout: Any = None,
+    pg_options: object = None,
+    group_desc: Any = None,
+    backend: object = None,
+) -> Any:
+    """Return the caller's part of a group, or None; PyTorch's own function allows this to NCCL alone."""
+    parent: Any = parent_pg or distributed_c10d._get_default_group()
+    mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
+    return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
+
+
+@contextmanager
+def _free_names(packages: Sequence[str]) -> Iterator[None]:
+    """Free the names of packages for the script's own modules: load the catalogue first, then drop the names."""
+    for point in entry_points(group="emu.catalogue"):
+        load_catalogue(point.name)
+    before = {name: sys.modules[name] for name in _under(packages)}
+    drop_catalogue_names()
+    for name in _under(packages):
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in _under(packages):
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _under(packages: Sequence[str]) -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] in packages]

@@ -1,0 +1,154 @@
+"""The model on one rank: PyTorch's own parallel modules wrapped round it as a plan says, from the inside out."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from emu.backend.rank.count import pause_counting
+from emu.model.model import Model
+from emu.model.parallel.data_parallel import replicate, shard_states
+from emu.model.parallel.expert_parallel import ExpertGradientSum, blocks_of, localize, shard_experts
+from emu.model.parallel.lazy_module import load_module
+from emu.model.parallel.mesh import Meshes, sub_mesh
+from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
+from emu.model.parallel.recomputation import wrap_recomputation
+from emu.model.parallel.stage import stage_modules, stage_shards
+from emu.model.parallel.tensor_parallel import shard_tensors
+from emu.model.parallel.tied_parameters import add_gradient, aliases_of, embedding_group, with_aliases
+from emu.model.parallel.token_groups import set_routing, set_routing_of_batch
+from emu.model.pipeline.pipeline_order import ORDERS
+from emu.model.plan.plan import Plan
+from emu.model.shards import own_tokens
+
+_DDP, _CHECKPOINT = "module.", "_checkpoint_wrapped_module."  # prefixes that PyTorch's wrappers add to the names of parameters
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelModel:
+    """The modules of one rank, ready to train, and their parameters as they were right after wrapping.
+
+    After the first forward pass DDP hides tensor-parallel weights from `named_parameters`; only this list has them all.
+    """
+
+    stages: Mapping[int, nn.Module]  # by number; without a pipeline the whole model is stage 0
+    parameters: Mapping[str, nn.Parameter]  # by the name in the plain module
+    held: Mapping[str, ParameterPart]  # the part of each parameter on this rank
+    travelling: Collection[str] = ()  # the names of the parameters of experts to which tokens travel
+    reduced: Collection[ExpertGradientSum] = ()  # the gradients of experts that FSDP2 does not handle
+    tied: Mapping[str, ProcessGroup] = field(
+        default_factory=dict
+    )  # the group of both ends for each parameter that has a copy in another stage
+
+    @property
+    def module(self) -> nn.Module:
+        """The whole model, if there is no pipeline."""
+        (module,) = self.stages.values()
+        return module
+
+    def settle(self) -> None:
+        """Finish the reductions that backward passes have begun, before gradients are read."""
+        for each in self.reduced:
+            each.settle()
+        for name, group in self.tied.items():
+            add_gradient(self.parameters[name], group)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return copies of this rank's part of each weight."""
+        with torch.no_grad(), pause_counting():
+            return {name: local_tensor(p).clone() for name, p in self.parameters.items()}
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return copies of this rank's part of each gradient; the copies count for no rank."""
+        with torch.no_grad(), pause_counting():
+            return {name: local_tensor(p.grad).clone() for name, p in self.parameters.items() if p.grad is not None}
+
+
+def build_module(model: Model, plan: Plan, seed: int) -> nn.Module:
+    """Return the whole module with the initial weights of `seed`, equal on every rank; the generator's state stays."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = model.build(plan.seq)
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def single_rank_model(module: nn.Module, plan: Plan) -> ParallelModel:
+    """Return the model on a single rank that has the whole batch of a plan."""
+    parameters = dict(module.named_parameters())
+    set_routing_of_batch(module, plan)
+    return ParallelModel({0: module}, parameters, parameter_parts(parameters.items()))
+
+
+def parallelize(whole: nn.Module, model: Model, meshes: Meshes, plan: Plan, rank: int) -> ParallelModel:
+    """Return this rank's part of a model under a plan.
+
+    Args:
+        whole: The module, with equal weights on every rank: each keeps its own part, and none is sent.
+        model: The model of the module.
+        meshes: The meshes of the plan, see `build_meshes`.
+        plan: The plan, with the sizes of the axes.
+        rank: The rank.
+
+    Raises:
+        InputError: a path of the model's shards names nothing in the module, or its style is unknown.
+    """
+    aliases = aliases_of(whole) if plan.pp > 1 else {}
+    copies = {} if plan.ends_meet else aliases  # if one rank has both ends, these share the parameter
+    parts = stage_modules(whole, model, plan, rank) if plan.pp > 1 else {0: whole}
+    shards = with_aliases(model.shards, copies)
+    wrapped = {number: _wrap(part, shards, meshes, plan, rank) for number, part in parts.items()}
+    ends = embedding_group(plan) if copies else None
+    held = {name: part for each in wrapped.values() for name, part in each.held.items()}
+    return ParallelModel(
+        {number: each.module for number, each in wrapped.items()},
+        {aliases.get(name, name): p for each in wrapped.values() for name, p in each.parameters.items()},
+        {aliases.get(name, name): part._replace(again=name in copies) for name, part in held.items()},
+        [name for each in wrapped.values() for name in each.travelling],
+        [reduced for each in wrapped.values() for reduced in each.reduced],
+        {first: ends for name, first in copies.items() if ends is not None and {name, first} & held.keys()},
+    )
+
+
+def _wrap(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> ParallelModel:
+    _shard(module, shards, meshes, plan, rank)
+    set_routing(module, plan)
+    wrap_recomputation(module, plan.recompute)
+    if plan.sharding == "fsdp":
+        shard_states(module, meshes, plan)
+    held = parameter_parts(_named_parameters(module))
+    blocks = blocks_of(module) if meshes.experts is not None else {}
+    weights = [f"{name}.{own}" for name, block in blocks.items() for own, _ in block.named_parameters()]
+    reduced: list[ExpertGradientSum] = []
+    if plan.sharding != "fsdp":
+        localize(blocks.values())
+        reduced = [ExpertGradientSum(block.parameters(), meshes.group("edp"), plan) for block in blocks.values()]
+    if plan.sharding != "fsdp" and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
+        module = replicate(module, meshes.dense, weights)
+    parameters = dict(_named_parameters(module))
+    travelling = [_plain(name) for name in weights]
+    return ParallelModel({0: module}, parameters, {name: held[name] for name in parameters}, travelling, reduced)
+
+
+def _shard(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> None:
+    """Shard a module by context, experts and tensor parallelism, in place."""
+    tp, cp = sub_mesh(meshes.dense, "tp"), sub_mesh(meshes.dense, "cp")
+    if cp is not None:
+        load_module("emu.model.parallel.context_parallel").shard_sequences(module, cp, plan, plan.positions(rank))
+    if meshes.experts is not None:
+        shard_experts(module, meshes.experts, plan)
+    if tp is not None:
+        styles = own_tokens(shards) if meshes.experts is not None else shards
+        shard_tensors(module, tp, stage_shards(module, styles) if plan.pp > 1 else styles, by_tokens=plan.sp)
+
+
+def _named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the parameters under their names in the plain module."""
+    for name, parameter in module.named_parameters():
+        yield _plain(name), parameter
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(_DDP).replace(_CHECKPOINT, "")

@@ -1,0 +1,206 @@
+"""The checks of a plan: does it fit a model and a topology, and can it run? All of them come before anything is built."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from math import gcd
+from typing import Any, NamedTuple
+
+from emu.errors import InputError, must_be
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.pipeline.pipeline_order import ORDERS, check_of_pytorch
+from emu.model.plan.plan import Plan, divisors, multiples, nearest
+from emu.model.plan.plan_text import spell_layers
+from emu.model.recompute import OPS
+from emu.model.stack.stack import OVERLAPPED, Stack
+
+_PYTORCH = Stack()
+OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
+
+
+def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _PYTORCH) -> None:
+    """Check that a topology has enough NPUs for the ranks of a plan.
+
+    Raises:
+        InputError: it has not; the message names the nearest size of one axis that fits.
+    """
+    if plan.world > n_npus:
+        found = filter(None, (_smaller(plan, model, axis, n_npus, stack) for axis in ("dp", "pp", "cp", "tp")))
+        near = max(found, key=lambda each: each.ranks, default=None)
+        mend = f"take {near.axis}={near.size}, or a larger topology" if near else "take smaller axes, or a larger topology"
+        raise must_be("plan", "tp * cp * dp * pp", f"at most the {n_npus} NPUs of {of}", plan.world, mend)
+
+
+class _Smaller(NamedTuple):
+    ranks: int
+    axis: str
+    size: int
+
+
+def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _Smaller | None:
+    """Return the plan with the largest size of one axis that has at most `most` ranks; None: there is none."""
+    others = plan.world // getattr(plan, axis)
+    for size in range(most // others, 0, -1):
+        changed: dict[str, Any] = {axis: size}
+        with suppress(InputError):
+            found = replace(plan, **changed)
+            check_fits(found, model, stack)
+            return _Smaller(found.world, axis, size)
+    return None
+
+
+def tp_sizes(model: Model, stack: Stack) -> Mapping[str, int]:
+    """Return the sizes that tp must divide, by name; without the vocabulary if the software pads it.
+
+    The padding is in `emu.model.plan.vocabulary`.
+    """
+    fills_up = stack.software == "megatron" and model.describe is not None
+    return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}
+
+
+def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
+    """Check that the axes of a plan divide the sizes of a model.
+
+    Raises:
+        InputError: they do not; the message names the nearest sizes that fit.
+    """
+    sizes = tp_sizes(model, stack)
+    for name, size in sizes.items():
+        if size % plan.tp:
+            fits = nearest(plan.tp, divisors(gcd(*sizes.values())))
+            raise must_be("plan", "tp", f"a divisor of the {size} {name} of {model.name}", plan.tp, f"take tp={fits}")
+    _check_experts(plan, model)
+    _check_ops(plan, stack)
+    if plan.seq > model.max_seq:
+        raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq)
+    stage_layers(plan, model)
+
+
+def _check_ops(plan: Plan, stack: Stack) -> None:
+    """Refuse to keep the outputs of single operators where Emu does not know which of them a software keeps."""
+    if plan.recompute != OPS:
+        return
+    if stack.software != "pytorch":
+        raise must_be("plan", "recompute", f"none, selective or full with software={stack.software}", plan.recompute)
+    for name in ("tp", "cp", "ep"):
+        if getattr(plan, name) > 1:
+            mend = f"take recompute=selective or full, or {name}=1"
+            raise must_be("plan", name, f"1 with recompute={OPS}", getattr(plan, name), mend)
+    if plan.splits:
+        raise must_be("plan", "order", f"one of whole backwards with recompute={OPS}", plan.pipeline, "take order=1f1b")
+
+
+_WITHOUT_EXPERTS = {
+    "ep": "take ep=1",
+    "etp": "take etp=0, which is tp",
+    "capacity": "take capacity=0",
+    "imbalance": "take imbalance=0",
+}
+
+
+def _check_experts(plan: Plan, model: Model) -> None:
+    for name, mend in _WITHOUT_EXPERTS.items():
+        value = getattr(plan, name)
+        if not model.experts and value > (1 if name == "ep" else 0):
+            raise must_be("plan", name, f"left out, as {model.name} has no experts", value, mend)
+    if model.experts and model.experts % plan.ep:
+        mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
+        raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
+    if plan.exchanges and plan.rank_seq % plan.tp:
+        what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts requires"
+        raise must_be(
+            "plan", "seq", what, plan.seq, f"take {multiples(plan.seq, plan.tp * plan.cp * (2 if plan.cp > 1 else 1))}"
+        )
+
+
+def check_executed(plan: Plan, model: Model) -> None:
+    """Check that real ranks can train by a plan.
+
+    Raises:
+        InputError: they cannot; the message names what they can.
+    """
+    if plan.dropout:
+        raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
+    if plan.imbalance:
+        raise must_be("plan", "imbalance", "0 with software=pytorch", plan.imbalance, "its routers choose the experts")
+    if not all(stage_layers(plan, model)):
+        mend = (
+            f"take layers={_even_layers_text(model.layers, plan.stages)}"
+            if plan.stages <= model.layers
+            else "take less pp or vp"
+        )
+        raise must_be("plan", "layers", "1 or more in each stage with software=pytorch", 0, mend)
+    if plan.pp > 1:
+        check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
+    if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
+        mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
+        raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)
+
+
+def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
+    """Return the number of layers of each stage, in the order of the model.
+
+    Raises:
+        InputError: the stages do not have all layers of the model, or its layers cannot be divided evenly.
+    """
+    layers = f"of the {model.layers} layers of {model.name}"
+    if plan.layers:
+        if sum(plan.layers) != model.layers:
+            mend = f"take layers={_even_layers_text(model.layers, plan.stages)}"
+            raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers), mend)
+        return plan.layers
+    if model.layers % plan.stages:
+        fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))
+        stages = f"pp={fits}" if fits else f"pp * vp = {nearest(plan.stages, divisors(model.layers))}"
+        each = f", or say what each stage has: layers={_even_layers_text(model.layers, plan.stages)}"
+        mend = f"take {stages}{each if plan.stages <= model.layers else ''}"
+        raise must_be("plan", "pp * vp", f"a divisor {layers}", plan.stages, mend)
+    return (model.layers // plan.stages,) * plan.stages
+
+
+def part_names(plan: Plan, model: Model, stage: int) -> tuple[str, ...]:
+    """Return the names of the parts of the model that a stage has, in the order of the model."""
+    sizes = stage_layers(plan, model)
+    first = sum(sizes[:stage])
+    kinds = model.kinds[first : first + sizes[stage]]
+    return (*([EMBEDDING] if stage == 0 else []), *kinds, *([HEAD] if stage == plan.stages - 1 else []))
+
+
+def even_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as possible; the ends get fewer, as they also have embedding and head."""
+    low, more = divmod(layers, stages)
+    first = (stages - more) // 2
+    return (*[low] * first, *[low + 1] * more, *[low] * (stages - more - first))
+
+
+def _even_layers_text(layers: int, stages: int) -> str:
+    return spell_layers(even_layers(layers, stages))
+
+
+def check_runs(plan: Plan, model: Model, stack: Stack) -> None:
+    """Check that the software of a stack can train by a plan.
+
+    Raises:
+        InputError: see `check_executed` and `check_megatron`.
+    """
+    if stack.software == "megatron":
+        check_megatron(plan, model, stack)
+    else:
+        check_executed(plan, model)
+
+
+def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
+    """Check that Megatron-LM can train by a plan, and that its requests are known.
+
+    Raises:
+        InputError: it cannot; the message names what it can.
+    """
+    for name, known in OF_MEGATRON.items():
+        if getattr(plan, name) not in known:
+            what = " or ".join(map(str, known))
+            word = "order" if name == "pipeline" else name
+            raise must_be("plan", word, f"{what} with software=megatron", getattr(plan, name))
+    if plan.sharding == "zero1" and plan.sharded < plan.dp:
+        raise must_be("plan", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
+    if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
+        raise must_be("plan", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")

@@ -1,0 +1,121 @@
+"""Batches of calls: equal calls that groups of one communicator make together, lowered as one schedule on all these groups.
+
+A call is one collective call or one message. M calls of K kinds, where a kind is the calls of equivalent groups; G groups of
+the trace.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.trace.matching.call_order import CallMembers, CallTable
+from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
+from emu.trace.trace import Group
+
+
+class BatchKey(NamedTuple):
+    """The properties that all calls of a batch share."""
+
+    communicator: int
+    served: AlgorithmOnDims | None  # the algorithm that serves the collective; None for messages
+    name: str  # the operation, or MESSAGE
+    n_ranks: int  # the ranks of each call
+    root: int
+    size_bytes: int
+    elements: int
+    blocks: bytes  # see `CallSpec.blocks`
+
+
+class CallBatch(NamedTuple):
+    """Equal calls of different ranks: no rank is in two of them, but a rank may send one message and receive another."""
+
+    what: BatchKey
+    ranks: I64  # [calls, members]
+    rows: I64  # [calls, members] the event of the member's role that is its request
+    requests: tuple[Request, ...]  # the different requests for collectives that no batch before has
+
+
+def communicators(groups: Sequence[Group]) -> list[int]:
+    """Return [G] the number of each group's communicator: groups of one axis that share no rank have one communicator."""
+    layers: defaultdict[str, list[tuple[int, set[int]]]] = defaultdict(list)
+    numbers: list[int] = []
+    for group in groups:
+        room = next((layer for layer in layers[group.axis] if layer[1].isdisjoint(group.ranks)), None)
+        if room is None:
+            room = (len({*numbers}), set())
+            layers[group.axis].append(room)
+        room[1].update(group.ranks)
+        numbers.append(room[0])
+    return numbers
+
+
+def batches_of(
+    calls: Sequence[MatchedCalls], groups: Sequence[Group], numbers: Sequence[int], choice: Choice, *, apart: bool
+) -> list[CallBatch]:
+    """Return the calls in batches, in the order in which ranks come to them: the first call of each group, then the second.
+
+    Args:
+        calls: [K] the calls of all ranks; at least one call of each kind.
+        groups: [G] the groups of the trace.
+        numbers: [G] the communicator of each group.
+        choice: The choice of algorithms for the collectives.
+        apart: True if each batch holds one call alone, as with optical switches: one group waits while they turn for another.
+    """
+    if not calls:
+        return []
+    keys: dict[BatchKey, int] = {}
+    table = CallTable.of(calls, [_key_numbers(met, groups, numbers, choice, keys) for met in calls])
+    number = np.arange(len(table.kind)) if apart else _batches(table, len(groups))
+    order = np.argsort(number, kind="stable")
+    table, number = table.take(order), number[order]
+    requests: defaultdict[int, list[Request]] = defaultdict(list)
+    for at, request in _requests(table, calls, groups):
+        requests[int(number[at])].append(request)
+    members, found = CallMembers.of(table, calls), list(keys)
+    spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
+    return [
+        CallBatch(found[table.what[low]], *members.between(low, high), tuple(requests[i]))
+        for i, (low, high) in enumerate(spans)
+    ]
+
+
+def _key_numbers(
+    met: MatchedCalls, groups: Sequence[Group], numbers: Sequence[int], choice: Choice, keys: dict[BatchKey, int]
+) -> I64:
+    """Return [groups of the kind, asks] the number of the batch key of each call; new keys are added to `keys`."""
+    of_groups = [(numbers[group], groups[group]) for group in met.groups.tolist()]
+    return np.array(
+        [[keys.setdefault(_batch_key(ask, *of, choice), len(keys)) for ask in met.asks] for of in of_groups], np.int64
+    )
+
+
+def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
+    if ask.name == MESSAGE:
+        return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
+    served = choice.served(ask.request(group))
+    return BatchKey(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
+
+
+def _batches(table: CallTable, n_groups: int) -> I64:
+    """Return [M] the number of the batch of each call; batches are numbered by when their first call comes."""
+    code = table.what * n_groups + table.number
+    order = np.argsort(code, kind="stable")
+    ordered, level = code[order], np.empty_like(code)
+    level[order] = np.arange(len(code)) - np.searchsorted(ordered, ordered)  # members of a collective have met as often
+    level = np.where(table.level < 0, level, table.level)
+    _, first, which = np.unique(table.what * len(code) + level, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[which])
+
+
+def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
+    """Yield the place of the first call, and the request, for each different request for a collective."""
+    together = np.flatnonzero(table.level < 0)
+    most = max(len(met.asks) for met in calls)
+    _, first = np.unique(table.number[together] * most + table.ask[together], return_index=True)  # a group is of one kind
+    for at in np.sort(together[first]).tolist():
+        yield at, calls[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

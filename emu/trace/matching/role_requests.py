@@ -1,0 +1,137 @@
+"""The requests of each role of a trace, as columns, and the calls that equivalent groups make with them.
+
+G equivalent groups, A requesters of each; I calls of each group, of P members; C requests of a role.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool
+from emu.collective.algorithm import Request
+from emu.errors import must_be
+from emu.trace.device.dtypes import timed_bytes
+from emu.trace.matching.equivalent_groups import Requester
+from emu.trace.trace import Events, Group, Kind, Trace
+
+MESSAGE = "message"
+
+
+class CallSpec(NamedTuple):
+    """The operation, the root and the sizes of a call."""
+
+    name: str  # the operation, or MESSAGE
+    root: int
+    size_bytes: int  # bytes in the dtype that is timed
+    elements: int
+    dtype: str  # the dtype that ran
+    blocks: bytes  # elements of each block, as `emu.trace.split_sizes` packs them; b"": `elements` are divided evenly
+
+    def request(self, group: Group) -> Request:
+        """Return the request of a group for this call, in the dtype that ran."""
+        return Request(self.name, group.ranks, self.root, self.elements, self.dtype, axis=group.axis)
+
+
+class MatchedCalls(NamedTuple):
+    """The collective calls of equivalent groups, or their messages from member 0 to member 1; they are equal in each group."""
+
+    groups: I64  # [G] indexes into the trace's groups
+    ranks: I64  # [G, A]
+    place: I64  # [I, P] the column of `ranks` of each member
+    rows: I64  # [I, P] the event of each member's role that is its request
+    ask: I64  # [I] index into `asks`
+    asks: tuple[CallSpec, ...]  # in the order in which a group first makes them
+
+
+class RequestColumns(NamedTuple):
+    """The requests of one role, as columns [C]."""
+
+    row: I64  # among the events of the role
+    kind: I64
+    group: I64  # the number that the role gives the group
+    instance: I64
+    root: I64
+    tag: I64
+    name: I64  # index into `RoleRequests.names`, as `dtype`
+    dtype: I64
+    size_bytes: I64  # bytes in the dtype that is timed
+    elements: I64
+    setup: I64  # 1 for a request of step 0
+    n_splits: I64
+
+    def take(self, which: I64 | Bool | slice) -> "RequestColumns":
+        """Return those requests that `which` selects."""
+        return RequestColumns(*(c[which] for c in self))
+
+
+class RoleRequests(NamedTuple):
+    """The requests of all roles, and the words and split sizes to which they refer."""
+
+    roles: list[RequestColumns]
+    names: list[str]
+    events: tuple[Events, ...]
+
+    def of(self, requester: Requester) -> RequestColumns:
+        """Return the requests of a requester on its group, ordered by instance."""
+        role = self.roles[requester.role]
+        own = role.take(np.isin(role.group, requester.numbers))
+        return own.take(np.argsort(own.instance, kind="stable"))
+
+    def splits(self, requester: Requester, row: int) -> I64:
+        """Return the split sizes of a request.
+
+        Args:
+            requester: The requester.
+            row: The request's row among the events of its role.
+        """
+        events = self.events[requester.role]
+        return events.split[events.split_start[row] : events.split_start[row + 1]]
+
+
+def role_requests(trace: Trace, dtype: str) -> RoleRequests:
+    """Return the requests of all roles of a trace.
+
+    Args:
+        trace: A trace of all ranks.
+        dtype: The dtype as which float32 is timed.
+
+    Raises:
+        InputError: an unknown dtype.
+    """
+    words = {w for e in trace.events for i in np.flatnonzero(_asks(e)).tolist() for w in (e.name[i], e.dtype[i])}
+    names = sorted(words)
+    number = {name: i for i, name in enumerate(names)}
+    return RoleRequests([_of_role(e, number, dtype) for e in trace.events], names, trace.events)
+
+
+def _asks(events: Events) -> Bool:
+    return np.asarray((events.kind == Kind.COLLECTIVE) | (events.kind == Kind.SEND) | (events.kind == Kind.RECV))
+
+
+def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
+    at = np.flatnonzero(_asks(events))
+    names, dtypes = (np.array([number[words[i]] for i in at.tolist()], np.int64) for words in (events.name, events.dtype))
+    columns = (events.kind, events.group, events.instance, events.root, events.tag)
+    kind, group, instance, root, tag = (c[at].astype(np.int64) for c in columns)
+    size, setup = timed_bytes(events, dtype)[at], (events.step[at] == 0).astype(np.int64)
+    n_splits = np.diff(events.split_start)[at]
+    return RequestColumns(at, kind, group, instance, root, tag, names, dtypes, size, events.count[at], setup, n_splits)
+
+
+def first_of(keys: I64) -> tuple[I64, I64]:
+    """Return the places where different columns of `keys` [any, I] first come, ascending, and [I] each column's index there."""
+    _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    by_first = np.argsort(first)
+    return first[by_first], np.argsort(by_first)[which.reshape(-1)]
+
+
+def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I64) -> None:
+    """Check that all members [P] of a call state the bytes and the elements that the first states.
+
+    Raises:
+        InputError: the sizes differ.
+    """
+    if (size_bytes != size_bytes[0]).any() or (elements != elements[0]).any():
+        sizes = tuple(zip(size_bytes.tolist(), elements.tolist(), strict=True))
+        named = f"bytes and count of {what} of ranks {ranks}"
+        raise must_be("trace", named, "equal on all members", sizes, "give uneven blocks by split sizes")
