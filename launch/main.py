@@ -23,7 +23,7 @@ from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.config import with_config
 from launch.cli.options.outputs import with_outputs
 from launch.keeper import keep
-from launch.show.progress import told
+from launch.show.progress import late_notice
 from launch.signals import STOPPED, Terminated, listen
 
 COMMANDS = {
@@ -57,7 +57,7 @@ class Commands(click.Group):
         """The command, or nothing."""
         if cmd_name not in COMMANDS:
             return None
-        with told(f"loading what `emu {cmd_name}` needs"), _uncollected():
+        with late_notice(f"loading what `emu {cmd_name}` needs"), _uncollected():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return with_config(with_outputs(command))

@@ -35,11 +35,11 @@ from launch.cli.options.common import (
 )
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import Where, cluster_options
-from launch.show.progress import told, tracked
-from launch.show.text.assumed import assumed_of_all
-from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
-from launch.show.text.compare import compare_lines
-from launch.show.text.spread import spread_told
+from launch.show.progress import late_notice, with_progress
+from launch.show.text.algorithm_table import compare_lines
+from launch.show.text.assumptions import merged_assumption_lines
+from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_text
+from launch.show.text.spread import spread_lines
 from launch.show.text.table import table
 
 _ALL = "all"
@@ -131,13 +131,13 @@ def bench_command(
         _compare(asked, png, as_json=as_json)
         return
     with _mover(asked, where, timing_only=timing_only) as mover:
-        rows = [row for each in asked for row in tracked(measure(each, mover), _label(each), len(sizes))]
+        rows = [row for each in asked for row in with_progress(measure(each, mover), _label(each), len(sizes))]
     if as_json:
         print_json(rows)
     else:
         print_text(_table(rows))
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.topologies")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.topology_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_topologies(rows, png)
     wrong = sum(row.wrong or 0 for row in rows)
@@ -158,7 +158,7 @@ def _mover(asked: list[Asked], where: Where, *, timing_only: bool) -> Iterator[M
     if timing_only:
         yield None
         return
-    with told("loading torch"):
+    with late_notice("loading torch"):
         moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
     for each in asked:
         moving.TensorMover().check(each)
@@ -175,7 +175,7 @@ def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
 
@@ -183,7 +183,7 @@ def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
 def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
     """All rows; as text they are shown as soon as they are known."""
     if as_json:
-        return list(tracked(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
+        return list(with_progress(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
     rows, shown = tee(compare(asked))
     for line in compare_lines(asked, shown):
         print_text(line)
@@ -236,7 +236,7 @@ def _table(rows: list[BenchRow]) -> str:
     ways = ", ".join(sorted({row.how for row in rows}))
     told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
     chaotic = [line for row in rows for line in _chaotic(row)]
-    assumed = assumed_of_all([(row.topology, row.assumptions) for row in rows])
+    assumed = merged_assumption_lines([(row.topology, row.assumptions) for row in rows])
     return "\n".join(
         [
             table(head, cells, units=units),
@@ -245,7 +245,7 @@ def _table(rows: list[BenchRow]) -> str:
             *_by_library(rows),
             *_passed(rows),
             *chaotic,
-            bounds_told(rows),
+            bounds_text(rows),
             "",
             *assumed,
         ]
@@ -273,4 +273,4 @@ def _passed(rows: list[BenchRow]) -> list[str]:
 
 
 def _chaotic(row: BenchRow) -> list[str]:
-    return spread_told(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)
+    return spread_lines(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)

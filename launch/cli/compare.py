@@ -9,7 +9,7 @@ from emu.trace.compare.compare import compare
 from emu.trace.read import load
 from launch.cli.options.common import json_option, print_json
 from launch.cli.options.outputs import print_text
-from launch.show.text.compared import compared_report
+from launch.show.text.trace_difference import trace_difference_report
 
 
 @click.command("compare")
@@ -28,5 +28,5 @@ def compare_command(first: Path, second: Path, as_json: bool) -> int:
     if as_json:
         print_json({"equal": compared.equal, **asdict(compared)})
     else:
-        print_text(compared_report(compared))
+        print_text(trace_difference_report(compared))
     return 0 if compared.equal else 1

@@ -29,8 +29,8 @@ from launch.cli.options.common import (
 from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
-from launch.show.progress import tracked
-from launch.show.text.cost import Paid, cost_report, told
+from launch.show.progress import with_progress
+from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
 
 if TYPE_CHECKING:
     from emu.study.training.estimate import Estimated
@@ -139,7 +139,7 @@ def cost_command(
     book, terms, job = find_book(prices), Terms(npu, years, kwh), _job(asked)
     built = [build_topology(word) for word in topologies]
     of = partial(cost, book=book, across=across, exchange=exchange)
-    paid = [_paid(of(topology), topology, terms, job) for topology in tracked(built, "counting parts", len(built))]
+    paid = [_paid(of(topology), topology, terms, job) for topology in with_progress(built, "counting parts", len(built))]
     notes = [f"prices are those of {book.source or book.name}; books are never mixed"]
     if years:
         notes.append(f"energy is that of all parts at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is left out")
@@ -148,14 +148,16 @@ def cost_command(
     if job is not None:
         notes += _owned_notes(npu, job)
     if as_json:
-        print_json({"prices": book.name, "source": book.source, "rows": [told(each) for each in paid], "assumptions": notes})
+        print_json(
+            {"prices": book.name, "source": book.source, "rows": [cost_as_json(each) for each in paid], "assumptions": notes}
+        )
     else:
         print_text(cost_report(paid, notes))
 
 
-def _paid(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> Paid:
+def _paid(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> NetworkCost:
     energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
-    return Paid(of, energy) if job is None else Paid(of, energy, owned(of, terms), job.on(topology))
+    return NetworkCost(of, energy) if job is None else NetworkCost(of, energy, owned(of, terms), job.on(topology))
 
 
 def _owned_notes(npu: Price, job: _Job) -> list[str]:

@@ -36,9 +36,9 @@ from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
-from launch.show.progress import bar
-from launch.show.text.estimate import estimate_report
-from launch.show.text.estimates import estimates_report
+from launch.show.progress import progress_bar
+from launch.show.text.estimate_report import estimate_report
+from launch.show.text.estimate_table import estimates_report
 
 
 @click.command("estimate")
@@ -105,11 +105,11 @@ def estimate_command(
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     check_beside(faults, {**looks.given, "--trace": trace})
     if faults:
-        with bar(f"estimating a step of {model}"):
+        with progress_bar(f"estimating a step of {model}"):
             told = [_disturbed(request, each, found, faults) for each in built]
         show_disturbed(told, png, as_json=as_json)
         return
-    with bar(f"estimating a step of {model}"):
+    with progress_bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
     results = [estimated for estimated, _ in shown]
     first = results[0]
@@ -123,7 +123,7 @@ def estimate_command(
         with may_fail():
             save(generate(find_model(model), laid, under), trace)
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.parts")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.step_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_parts(results, png)
 

@@ -23,8 +23,8 @@ from launch.cli.options.looks import html_option
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.data.faults import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
-from launch.show.progress import tracked
-from launch.show.text.faults import Kept, faults_report, told
+from launch.show.progress import with_progress
+from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
 
 _NPUS = 2880  # of InfiniteHBD 6.2, which 36, 64, 72 and 576 divide
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
@@ -127,31 +127,31 @@ def faults_command(
     for machine, group in cases:
         check_group(machine, group, asked["job"])
     rows = []
-    for machine, group in tracked(cases, f"counting groups, {len(cases)} times", len(cases)):
+    for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row = waste(machine, group, found[machine.npus].states)
         rows.append(_kept(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
     notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
     if as_json:
-        print_json({"rows": [told(kept) for kept in rows], "assumptions": notes})
+        print_json({"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes})
     else:
         print_text(faults_report(rows, notes))
     _draw(rows, notes, png, html)
 
 
-def _draw(rows: list[Kept], notes: list[str], png: Path | None, html: Path | None) -> None:
+def _draw(rows: list[MachineWaste], notes: list[str], png: Path | None, html: Path | None) -> None:
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.faults")
+        draw = importlib.import_module("launch.show.chart.waste_chart")
         with may_fail():
             draw.draw_faults([kept.waste for kept in rows], png)
     if html is not None:
-        page, faults = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "faults"))
+        page, waste = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "waste_page"))
         with may_fail():
-            page.write_page(faults.faults_page(rows, notes), html)
+            page.write_page(waste.faults_page(rows, notes), html)
 
 
-def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> Kept:
+def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> MachineWaste:
     """A row with what is asked for beside."""
-    return Kept(
+    return MachineWaste(
         row,
         _restarts(per_day, asked["checkpoint"], asked["restart"]),
         1.0 if asked["mfu"] is None else asked["mfu"],

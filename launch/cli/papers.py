@@ -18,9 +18,9 @@ from launch.papers.paper import Paper
 from launch.papers.sources import SOURCES, notes_of
 from launch.papers.targets import Row, Target, judged
 from launch.papers.together import Asked, answers
-from launch.show.progress import tracked
-from launch.show.text.paper import paper_report
-from launch.show.text.papers import page, score, scores, unmet
+from launch.show.progress import with_progress
+from launch.show.text.paper_page import paper_page, score, scores, unmet_rows
+from launch.show.text.paper_table import paper_report
 
 _PROCESSES = 4  # that work out rows, where there are cores for them
 _CACHE = click.option("--cache", type=OutputFolder(), help="Keep rows in this folder. [default: the user's cache]")
@@ -55,7 +55,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         told_rows = [{"paper": name, **row.told()} for name, each in rows.items() for row in each]
         print_json({"score": score(every), "rows": told_rows})
     else:
-        print_text("\n\n".join((scores(rows), unmet(every), score(every))))
+        print_text("\n\n".join((scores(rows), unmet_rows(every), score(every))))
     if docs is not None:
         with may_fail():
             _write(docs, papers, rows)
@@ -67,7 +67,7 @@ def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cac
     processes = min(_PROCESSES, os.cpu_count() or 1)
     found = answers({name: PAPERS[name] for name in papers}, asked, kept_in(cache), processes)
     rows: dict[str, list[Row]] = {name: [] for name in papers}
-    for (name, target), answer in zip(wanted, tracked(found, f"working out {len(asked)} rows", len(asked)), strict=True):
+    for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
         rows[name].append(judged(target, answer))
     return rows
 
@@ -76,7 +76,7 @@ def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequenc
     make_folder("--docs", folder)
     for name, paper in papers.items():
         title, source = SOURCES[name]
-        text = page(title, source, rows[name], paper.assumptions(), notes_of(name))
+        text = paper_page(title, source, rows[name], paper.assumptions(), notes_of(name))
         write_file("--docs", folder / f"{name}.md", text.encode())
 
 
@@ -120,6 +120,6 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
-    draw = importlib.import_module("launch.show.chart.paper")  # not above: it loads matplotlib
+    draw = importlib.import_module("launch.show.chart.paper_chart")  # not above: it loads matplotlib
     with may_fail():
         draw.draw_figure(paper.figures[figure](paper), png)

@@ -36,8 +36,8 @@ from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
 from launch.data.devices import find_device
-from launch.show.progress import bar, told
-from launch.show.text.plans import plans_report
+from launch.show.progress import late_notice, progress_bar
+from launch.show.text.plan_table import plans_report
 
 _PROCESSES = 2  # that time candidates, where there are cores for them
 
@@ -116,13 +116,13 @@ def plan_command(
     if html is not None:
         _write_page(planned, request, built, found, html)
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.plans")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.plan_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_plans(planned, png)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept) -> Planned:
-    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=bar)
+    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
 
 
 def _best(request: PlanRequest, kept: Kept, point: Point) -> PlanRow:
@@ -139,8 +139,8 @@ def _write_page(planned: Planned, request: PlanRequest, topologies: Sequence[Top
     plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
     asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
     [topology, *_] = [each for each in topologies if each.name == row.topology]
-    with told("timing the fastest plan once more, for the report"):
+    with late_notice("timing the fastest plan once more, for the report"):
         shown = estimate_moments(asked, topology, device)
-    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plans"))  # loads matplotlib
+    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plan_page"))  # loads matplotlib
     with may_fail():
         page.write_page(plans.plans_page(planned, shown), path)

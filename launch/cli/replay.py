@@ -8,7 +8,7 @@ from launch.cli.options.common import import_option, json_option, perturb_option
 from launch.cli.options.faulted import check_beside, fault_option, png_option, show_disturbed
 from launch.cli.options.looks import Looks, looks_options
 from launch.cli.steps import Recorded, recorded_options, show_steps
-from launch.show.progress import bar
+from launch.show.progress import progress_bar
 
 
 @click.command("replay")
@@ -33,10 +33,10 @@ def replay_command(
     """
     check_beside(faults, {**looks.given, "--perturb": perturb}, png)
     if faults:
-        with bar(f"timing {recorded.trace}"):
+        with progress_bar(f"timing {recorded.trace}"):
             results = recorded.disturbed(faults)
         show_disturbed(results, png, as_json=as_json)
         return
-    with bar(f"timing {recorded.trace}"):
+    with progress_bar(f"timing {recorded.trace}"):
         timed = recorded.timed(perturb)
     show_steps(f"Replay of {recorded.trace.name}", timed, looks, as_json=as_json)

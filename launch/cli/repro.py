@@ -12,8 +12,8 @@ from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
-from launch.show.progress import told, tracked
-from launch.show.text.measured import measured_report, nccl_report
+from launch.show.progress import late_notice, with_progress
+from launch.show.text.measured_report import measured_report, nccl_report
 
 _NOTES = (
     "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
@@ -48,13 +48,13 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
     name = path.name if data is None else str(data)
     runs = read_runs(path, name)
     asked = [ask(run, f"{name}, line {run.line}") for run in runs]
-    all_ready = tracked((each.ready() for each in asked), "estimating the runs", len(runs))
+    all_ready = with_progress((each.ready() for each in asked), "estimating the runs", len(runs))
     if fit_to is None:
         fitted = read_fitted()
         rows = [row_of(of, fitted) for of in all_ready]
     else:
         kept = [*all_ready]
-        with told("fitting the constants"):
+        with late_notice("fitting the constants"):
             fitted = fit(kept)
         rows = [row_of(of, fitted) for of in kept]
     sums = [*summaries(rows)]
@@ -80,7 +80,7 @@ def nccl_command(fits: bool, as_json: bool) -> None:
     emu repro nccl --fit
     """
     which = nccl.measured()
-    with told("timing the sizes"):
+    with late_notice("timing the sizes"):
         stack = nccl.fit(which) if fits else nccl.nccl()
         rows = nccl.rows(stack, which)
         unseen = nccl.halves(which) if fits else []

@@ -41,7 +41,7 @@ from launch.cli.options.outputs import OutputFile, may_fail
 from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted, show_steps
 from launch.clusters import FAKE, Where, script_cluster_options
-from launch.show.progress import bar
+from launch.show.progress import progress_bar
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -147,7 +147,7 @@ def run_command(
         show_disturbed(with_pace(disturbed, pace), png, as_json=as_json)
         return code
     check_words(recorded, algorithms, built)
-    with bar("timing the step"):
+    with progress_bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
     show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=kept_of(pace))

@@ -20,11 +20,11 @@ from launch.cli.options.common import import_option, json_option, print_json
 from launch.cli.options.looks import Looks, timeline_options
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.steps import Recorded, recorded_options
-from launch.show.spans import Lane, lanes
-from launch.show.text.describe import link_classes, table_topology
-from launch.show.text.rounds import MOST_RANKS, round_lines
+from launch.show.lanes import Lane, lanes
+from launch.show.text.round_lines import MOST_RANKS, round_lines
+from launch.show.text.route_table import find_node, routes_as_json, routes_table
 from launch.show.text.table import table
-from launch.show.text.ways import find_node, told_ways, ways_as_json
+from launch.show.text.topology_facts import link_classes, topology_rows
 
 _SHOWN_RANKS = 8
 
@@ -64,9 +64,9 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
             raise must_be("show topology", "--png", "left out where --route is given", str(png), "a route is told in words")
         ends = [find_node(built, word) for word in route]
         if as_json:
-            print_json(ways_as_json(built, *ends))
+            print_json(routes_as_json(built, *ends))
         else:
-            print_text(told_ways(built, *ends))
+            print_text(routes_table(built, *ends))
         return
     facts = summary(built)
     if as_json:
@@ -74,10 +74,10 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
         print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
     else:
-        print_text("\n".join(f"{label:<14}{value}" for label, value in table_topology(built, facts)))
+        print_text("\n".join(f"{label:<14}{value}" for label, value in topology_rows(built, facts)))
     if png is not None:
         with may_fail():
-            _drawing("draw").draw_topology(built, facts, png)
+            _drawing("topology_picture").draw_topology(built, facts, png)
 
 
 @show_command.command("collective")
@@ -121,7 +121,7 @@ def _collective(
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
     if png is not None:
         with may_fail():
-            _drawing("chart.rounds").draw_rounds(built, png, title)
+            _drawing("chart.round_chart").draw_rounds(built, png, title)
     if xml is not None:
         with may_fail():
             write_file("--xml", xml, text.encode())
@@ -147,7 +147,7 @@ def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool)
         step = timed.report
         title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
         with may_fail():
-            _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
+            _drawing("chart.timeline_chart").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
     if as_json:
         print_json([_times(lane) for lane in found])
     else:

@@ -32,7 +32,7 @@ from launch.cli.options.common import built_under, calls_of, print_json, served_
 from launch.cli.options.looks import Looks
 from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
-from launch.show.text.step import step_report
+from launch.show.text.step_report import step_report
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from launch.cli.options.common import print_json, stack_of
 from launch.cli.options.outputs import may_fail, print_text
 from launch.cli.options.sweep import Sweep, Words, at, points
 from launch.data.devices import find_device
-from launch.show.progress import tracked
-from launch.show.text.swept import Swept, Timed, swept_csv
+from launch.show.progress import with_progress
+from launch.show.text.sweep_table import SweepRow, SweepStep, sweep_csv
 
 _WHOLE = ("seq", "global-batch", "npus")  # numbers of tokens, sequences and NPUs
 
@@ -36,8 +36,8 @@ class Point(NamedTuple):
 
 
 def sweep_steps(
-    words: Words, topologies: Sequence[str], sweeps: Sequence[Sweep], timed: Callable[[Point], Timed], *, label: str = ""
-) -> list[Swept]:
+    words: Words, topologies: Sequence[str], sweeps: Sequence[Sweep], timed: Callable[[Point], SweepStep], *, label: str = ""
+) -> list[SweepRow]:
     """The step at every point on every topology; what fits neither model nor topology leaves its reason.
 
     Args:
@@ -55,13 +55,13 @@ def sweep_steps(
     for _, said in where:
         _check(said)
     rows = []
-    for point, said in tracked(where, label, len(where)) if label else where:
+    for point, said in with_progress(where, label, len(where)) if label else where:
         try:
             stack = stack_of(said["stack"])
             asked = Point(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
-            rows.append(Swept(said["topology"], point, "", timed(asked)))
+            rows.append(SweepRow(said["topology"], point, "", timed(asked)))
         except InputError as error:
-            rows.append(Swept(said["topology"], point, str(error), None))
+            rows.append(SweepRow(said["topology"], point, str(error), None))
     if all(row.step is None for row in rows):
         raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
     return rows
@@ -82,9 +82,9 @@ class Files:
     png: Path | None
 
 
-def show_swept(rows: Sequence[Swept], title: str, files: Files, *, as_json: bool) -> None:
+def show_swept(rows: Sequence[SweepRow], title: str, files: Files, *, as_json: bool) -> None:
     """Show the table in its file, or on stdout where it has none or cannot be written there; and the picture."""
-    table = swept_csv(rows)
+    table = sweep_csv(rows)
     if as_json:
         print_json(rows)
     elif files.csv is None:
@@ -92,7 +92,7 @@ def show_swept(rows: Sequence[Swept], title: str, files: Files, *, as_json: bool
     if files.csv is not None:
         _write_table(table, files.csv, as_json=as_json)
     if files.png is not None:
-        draw = importlib.import_module("launch.show.chart.swept")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.sweep_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_swept(rows, title, files.png)
 

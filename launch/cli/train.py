@@ -36,8 +36,8 @@ from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
 from launch.cli.steps import faulted
 from launch.clusters import Where, cluster_options
 from launch.data.devices import find_device
-from launch.show.progress import bar
-from launch.show.text.train import train_report
+from launch.show.progress import progress_bar
+from launch.show.text.train_report import train_report
 
 _AXES = {
     "tp": "tensor",
@@ -143,19 +143,19 @@ def train_command(
     built, found = built_under(calls_of(stack), topologies, device, dtype)
     known = known_faults(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
     pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
-    with bar(f"{steps} steps on {request.plan.world} ranks"):
+    with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), known.lost)
     if trace is not None:
         with may_fail():
             save(learned.trace, trace)
     if faults and not at_times(faults):
-        with bar("timing the steps"):
+        with progress_bar("timing the steps"):
             words = chosen_by(algorithms, calls_of(stack))
             told = faulted(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
         show_disturbed(with_pace(trained, pace), png, as_json=as_json)
         return
-    with bar("timing the step"):
+    with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
     results[0] = replace(results[0], paced=kept_of(pace))

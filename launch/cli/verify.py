@@ -17,9 +17,9 @@ from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_
 from launch.cli.options.common import import_option, imported, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import Where, cluster_options
-from launch.show.progress import tracked
-from launch.show.text.rounds import fault_line
-from launch.show.text.verified import verified_lines
+from launch.show.progress import with_progress
+from launch.show.text.proof_table import proof_lines
+from launch.show.text.round_lines import fault_line
 
 Failure = tuple[Verified, Algorithm, Shape]
 _TOLD = 3  # algorithms of which a failure is told in full
@@ -61,14 +61,14 @@ def verify_command(
     cases = shapes_of(chosen, ns, each=not ranks)
     if not cases:
         chosen[0].fit(ns[0])  # says which numbers of ranks work
-    rows = list(tracked(verify(cases), "verify", len(cases)))
+    rows = list(with_progress(verify(cases), "verify", len(cases)))
     moved = _moved(chosen, ns, where)
     failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
     failed.sort(key=lambda failure: failure[0].fault is None)  # what is wrong comes before what is only slow
     if as_json:
         print_json([asdict(row) | moved.get((row.operation, row.algorithm, row.ranks), {}) for row in rows])
     else:
-        print_text("\n".join(verified_lines(rows)))
+        print_text("\n".join(proof_lines(rows)))
         print_text("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
         if moved:
             print_text(f"\n{len(moved)} executed between processes: every element right, as in one process")
@@ -85,7 +85,7 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
     faults = ((*each, each[0].fault) for each in failed if png is not None)
     for row, found, shape, fault in faults:
         if fault is not None and fault.round >= 0:
-            draw = importlib.import_module("launch.show.chart.rounds")  # not above: it loads matplotlib
+            draw = importlib.import_module("launch.show.chart.round_chart")  # not above: it loads matplotlib
             title = f"{_what(row, shape)}\n{_reason(row, shape)}"
             with may_fail():
                 draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
@@ -145,7 +145,7 @@ def _moved(chosen: list[Algorithm], ns: tuple[int, ...], where: Where) -> dict[t
         return {}
     execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
     with where.opened() as ranks:
-        found = list(tracked(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
+        found = list(with_progress(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"
         raise RunError(f"verify: {what}: {bad.wrong} elements are wrong, {bad.differ} differ from one process's")

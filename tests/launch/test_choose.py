@@ -18,7 +18,7 @@ from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import BenchRequest, ask
 from emu.study.measure.row import BenchRow
 from emu.topology.catalogue import build_topology
-from launch.show.text.compare import compare_lines
+from launch.show.text.algorithm_table import compare_lines
 
 BOARD = "ub-mesh:board"
 TORUS = "torus:dims=4x2,bandwidth=50GB/s,latency=500ns"

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from launch.cli.options.sweep import Sweep, at, parse_sweeps, points
-from launch.show.chart.swept import swept
-from launch.show.text.swept import Swept
+from launch.show.chart.sweep_chart import sweep_figure
+from launch.show.text.sweep_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
@@ -147,8 +147,8 @@ def test_words_of_a_picture_of_a_sweep_lie_on_no_others(emu):
     for row in done.json:
         made = step()
         made.step_time_s = row["step"]["step_time_s"]
-        found.append(Swept(row["topology"], row["point"], "", made))
-    figure = swept(found, "A step")
+        found.append(SweepRow(row["topology"], row["point"], "", made))
+    figure = sweep_figure(found, "A step")
     assert outside(figure) == []
     assert on_one_another(figure) == []
     (axes,) = figure.axes

@@ -17,7 +17,7 @@ from emu.topology.live.fault import Fault
 from emu.topology.live.script import faults_of, read_faults
 from launch.cli.options.common import print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.show.text.live import disturbed_report
+from launch.show.text.job_report import job_report
 
 _HELP = (
     "Let a part fail or slow down while the job runs, such as `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from "
@@ -89,9 +89,9 @@ def show_disturbed(results: Sequence[Disturbed], png: Path | None, *, as_json: b
     if as_json:
         print_json(results)
     else:
-        print_text("\n\n".join(map(disturbed_report, results)))
+        print_text("\n\n".join(map(job_report, results)))
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.live")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.job_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_live(results, png)
     stopped = [result for result in results if result.stopped is not None]

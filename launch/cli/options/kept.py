@@ -18,7 +18,7 @@ from emu.trace.device.device import Device
 from launch.cli.options.common import calls_of, with_options
 from launch.cli.options.outputs import OutputFolder
 from launch.clusters import Where
-from launch.show.progress import bar
+from launch.show.progress import progress_bar
 
 _CHECKPOINT = "Keep what is trained in this folder (PyTorch's DCP), and begin with what is there; older steps go."
 
@@ -79,7 +79,7 @@ class Asked:
         assert self.folder is not None
         keeping = Keeping(self.folder, self.every, self.elastic, where.cluster == "ray")
         built, under = build_topology(topology), calls_of(stack)
-        with bar(f"{request.steps} steps on {request.plan.world} ranks"), where.opened(pace=pace) as cluster:
+        with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.opened(pace=pace) as cluster:
             return train_kept(request, keeping, built, device, faults, under, cluster.record)
 
 

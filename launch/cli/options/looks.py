@@ -11,8 +11,8 @@ import click
 
 from emu.study.training.step.step import Step, TimedTrace
 from launch.cli.options.outputs import OutputFile, may_fail
+from launch.show.lanes import MOST_RANKS, few_lanes, lanes
 from launch.show.perfetto import write_perfetto
-from launch.show.spans import MOST_RANKS, few_lanes, lanes
 
 _HTML = "Write a report to look at to this file: one HTML file that needs no network."
 _TIMELINE = f"Write a timeline to this file, for ui.perfetto.dev; of more than {MOST_RANKS} ranks one a role and stage."
@@ -35,7 +35,9 @@ class Looks:
         """Write the report of all topologies, and the timeline of the first."""
         self.write_timeline(shown[0][1])
         if self.html is not None:
-            page, step = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "step"))  # loads matplotlib
+            page, step = (
+                importlib.import_module(f"launch.show.html.{name}") for name in ("page", "step_page")
+            )  # loads matplotlib
             with may_fail():
                 page.write_page(step.step_page(title, subtitle, shown), self.html)
 
