@@ -1,4 +1,4 @@
-"""`emu repro`: what papers and vendors printed, worked out again; a sub-command for each."""
+"""The command `emu repro`: published figures computed again, with a sub-command for each source."""
 
 from pathlib import Path
 
@@ -16,29 +16,36 @@ from launch.show.progress import late_notice, with_progress
 from launch.show.text.measured_report import measured_report, nccl_report
 
 _NOTES = (
-    "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
-    "in_sample_s has the constants of the device, fitted on all its runs, each model counted as one; nothing is fitted a row "
-    "or a model",
-    f"the constants are least squares of log(ours / measured); `{COMMAND}` fits them anew",
-    "software is a named setting of the row's source: launch/papers/measured/settings.py says which",
-    "every step is composed (docs/training.md); memory is not asked for",
+    "ours_s does not use the row's own model: its constants are fitted on the runs of the device's other models",
+    "in_sample_s uses the constants of the device, which are fitted on all its runs, with equal weight for each model; no "
+    "constant belongs to a single row or model",
+    f"the fit minimizes the squares of log(ours / measured); `{COMMAND}` repeats it",
+    "software names the settings of the row's source, which launch/papers/measured/settings.py lists",
+    "every step is a composed step (docs/training.md); memory is not checked",
 )
 
 
 @click.group("repro")
 def repro_command() -> None:
-    """Work out again what papers and vendors printed."""
+    """Compute figures that papers and vendors published, and compare them with the printed values."""
 
 
 @repro_command.command("measured")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Runs of your own, with the columns of launch/data/measured/training.csv."
+    "--data",
+    type=click.Path(path_type=Path),
+    help="A CSV of your own runs, with the columns of launch/data/measured/training.csv.",
 )
-@click.option("--fit", "fit_to", type=OutputFile(), help="Fit the constants on these runs, write them, use them.")
+@click.option(
+    "--fit",
+    "fit_to",
+    type=OutputFile(),
+    help="Fit the device's constants on these runs, write them to this file, and use them.",
+)
 @import_option
 @json_option
 def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> None:
-    """Estimate training steps that were measured on real clusters.
+    """Estimate training steps that were measured on real clusters, and compare both.
 
     \b
     emu repro measured
@@ -73,7 +80,7 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
 @import_option
 @json_option
 def nccl_command(fits: bool, as_json: bool) -> None:
-    """Time an all_reduce on a node of 8 H100 as `emu bench --stack nccl` does, beside nccl-tests.
+    """Time an all_reduce on a node of 8 H100 as `emu bench --stack nccl` does, and compare it with nccl-tests.
 
     \b
     emu repro nccl

@@ -1,4 +1,4 @@
-"""`emu show`: what a topology is, what a timeline looks like."""
+"""The command `emu show`: a topology, a collective or a timeline as text or picture."""
 
 import importlib
 from dataclasses import asdict
@@ -17,9 +17,9 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.looks import Looks, timeline_options
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.cli.steps import Recorded, recorded_options
+from launch.cli.options.view_options import ViewOptions, timeline_options
+from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes
 from launch.show.text.round_lines import MOST_RANKS, round_lines
 from launch.show.text.route_table import find_node, routes_as_json, routes_table
@@ -44,14 +44,14 @@ def show_command() -> None:
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
 @click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
 @click.option(
-    "--route", nargs=2, metavar="NODE NODE", help="Show only the routes from one node to another, each a number or a name."
+    "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
 @import_option
 @json_option
 def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_json: bool) -> None:
-    """Counts, degree, diameter, bisection and assumptions of a topology.
+    """Show the counts, degree, diameter, bisection and assumptions of a topology.
 
-    `--png` draws it; with more than 400 nodes it draws groups of nodes instead.
+    `--png` draws it; a topology of more than 400 nodes is drawn as groups of nodes.
 
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
@@ -61,7 +61,7 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
     built = build_topology(name)
     if route is not None:
         if png is not None:
-            raise must_be("show topology", "--png", "left out where --route is given", str(png), "a route is told in words")
+            raise must_be("show topology", "--png", "left out where --route is given", str(png), "routes are shown as text")
         ends = [find_node(built, word) for word in route]
         if as_json:
             print_json(routes_as_json(built, *ends))
@@ -83,11 +83,13 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @show_command.command("collective")
 @click.argument("operation")
 @click.argument("algorithm")
-@click.option("--ranks", type=int, help="Number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one.")
-@click.option("--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
+@click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
+@click.option(
+    "--dims", metavar="4x4", help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
+)
+@click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
-@click.option("--xml", type=OutputFile(".xml"), help="Write it to this file as MSCCL XML, to run on GPUs.")
+@click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @import_option
 @json_option
 def _collective(
@@ -100,7 +102,9 @@ def _collective(
     xml: Path | None,
     as_json: bool,
 ) -> None:
-    """What each rank sends in each round: with `0>1 +3`, rank 0 sends slot 3 to rank 1, which adds it.
+    """Show what each rank sends in each round.
+
+    `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it.
 
     \b
     emu show collective all_reduce ring --ranks 4
@@ -109,7 +113,7 @@ def _collective(
     grid = parse_grid(dims, "--dims") if dims else ()
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
-    shape = grid or found.fit(n)  # a grid that it does not take is refused
+    shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     text = "" if xml is None else to_xml(built, find_operation(operation, n, root), algorithm)
@@ -133,8 +137,10 @@ def _collective(
 @click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
 @import_option
 @json_option
-def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool) -> None:
-    """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the step reported.
+def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_json: bool) -> None:
+    """Show when each rank computes and communicates, for a recorded trace on a topology.
+
+    `--png` draws the step that `emu replay` reports.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
@@ -143,7 +149,7 @@ def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool)
         raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
     (timed,) = recorded.timed()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
-    if png is not None:  # before anything is printed, as too many ranks are refused
+    if png is not None:  # before anything is printed, because it refuses too many ranks
         step = timed.report
         title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
         with may_fail():
@@ -157,17 +163,18 @@ def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool)
 
 
 def _drawing(module: str) -> ModuleType:
-    """A file of `launch.show` that draws; not imported above, because it loads matplotlib."""
+    """Return a module of `launch.show` that draws; the import is late because it loads matplotlib."""
     return importlib.import_module(f"launch.show.{module}")
 
 
 def _spans(lane: Lane) -> tuple[float, float, float]:
-    """How long in all, from when, to when; seconds."""
+    """Return the total time of a lane's spans, the begin of the first and the end of the last, in seconds."""
     first, last = (int(lane.start.min()), int(lane.end.max())) if len(lane.start) else (0, 0)
     return seconds(int((lane.end - lane.start).sum())), seconds(first), seconds(last)
 
 
 def _times(lane: Lane) -> dict[str, object]:
+    """Return a lane as JSON fields."""
     busy_s, from_s, to_s = _spans(lane)
     count = len(lane.start)
     return {"who": lane.owner, "what": lane.stream, "spans": count, "busy_s": busy_s, "from_s": from_s, "to_s": to_s}

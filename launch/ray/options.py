@@ -1,4 +1,4 @@
-"""What a person says of actors in Ray's own words: `--ray-options FILE.toml`."""
+"""The file of `--ray-options`: where Ray places actors, in Ray's own terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,29 +14,29 @@ _KEYS = ("strategy", "resources", "wait_s", "runtime_env")
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where actors are placed, and in which environment.
+    """The placement and the environment of actors.
 
-    Without a strategy or resources an actor takes no resources, and Ray spreads them over the nodes.
+    Without a strategy or resources an actor takes no resources, and Ray spreads actors over the nodes.
     """
 
-    strategy: str | None = None  # of a placement group with a bundle an actor
-    resources: Mapping[str, float] = field(default_factory=dict)  # of each actor
-    wait_s: float = 30.0  # for room for all of them
+    strategy: str | None = None  # strategy of a placement group with one bundle for each actor
+    resources: Mapping[str, float] = field(default_factory=dict)  # resources of each actor
+    wait_s: float = 30.0  # time to wait for room for all actors
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def placement(self) -> tuple[str, dict[str, float], float] | None:
-        """Strategy, resources and seconds to wait; None: wherever Ray likes."""
+        """Strategy, resources of each actor and seconds to wait for room; None: Ray spreads the actors."""
         if self.strategy is None and not self.resources:
             return None
         return self.strategy or "PACK", dict(self.resources) or {"CPU": 1.0}, self.wait_s
 
 
 def read_options(path: Path | None) -> RayOptions:
-    """The options of a file; those of no file are the defaults.
+    """Return the options in a file; without a file the defaults.
 
     Raises:
-        InputError: a file that cannot be read, an unknown key, or a value that is none.
+        InputError: the file cannot be read, or has an unknown key or an invalid value.
     """
     if path is None:
         return RayOptions()
@@ -55,4 +55,5 @@ def read_options(path: Path | None) -> RayOptions:
 
 
 def _is_amount(value: object) -> bool:
+    """Return whether a value is a number above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

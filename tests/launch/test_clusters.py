@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from launch.clusters import Where
+from launch.clusters import ClusterOptions
 
 
 def program(rank):
@@ -17,13 +17,13 @@ def program(rank):
 
 
 def test_local_ranks_run_one_job_after_another():
-    with Where().opened() as ranks:
+    with ClusterOptions().opened() as ranks:
         assert ranks.run(3, Choice(), program) == [3.0] * 3
         assert ranks.run(5, Choice(), program) == [10.0] * 5
 
 
 def test_recorded_local_ranks_give_their_trace():
-    results, trace = Where().record(3, Choice(), program)
+    results, trace = ClusterOptions().record(3, Choice(), program)
     assert results == [3.0] * 3
     assert trace.n_ranks == 3
     assert "all_reduce" in trace.events[0].name
@@ -43,7 +43,7 @@ def test_recorded_local_ranks_give_their_trace():
 )
 def test_what_names_no_cluster_is_refused_before_anything_starts(given, message):
     with pytest.raises(InputError, match=message):
-        Where(*given)
+        ClusterOptions(*given)
 
 
 def test_ray_is_loaded_only_where_it_is_asked_for():

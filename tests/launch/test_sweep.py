@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.cli.options.sweep import Sweep, at, parse_sweeps, points
+from launch.cli.options.sweep import Sweep, parse_sweeps, points, words_at
 from launch.show.chart.sweep_chart import sweep_figure
 from launch.show.text.sweep_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
@@ -123,7 +123,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
         "device": "h100",
         "seq": "1",
     }
-    changed = at(
+    changed = words_at(
         words, {"plan.layers": "4", "plan.sp": "off", "stack.alpha": "1us", "topology.n": "4", "device.x": "2", "seq": "3"}
     )
     assert changed["plan"] == "tp=8,dp=2,layers=4,sp=off"
@@ -132,7 +132,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
     assert changed["stack"].count("alpha") == 1
     assert changed["topology"] == "switch:n=4,bandwidth=50GB/s,latency=500ns"
     assert (changed["device"], changed["seq"]) == ("h100:x=2", "3")
-    assert at(words | {"device": "own.toml:x=1"}, {"device.x": "2"})["device"] == "own.toml:x=2"
+    assert words_at(words | {"device": "own.toml:x=1"}, {"device.x": "2"})["device"] == "own.toml:x=2"
 
 
 def test_the_last_sweep_changes_fastest():

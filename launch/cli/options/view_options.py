@@ -1,4 +1,4 @@
-"""Files that show a step to a person: `--html`, a report, and `--timeline`, for Perfetto."""
+"""The options `--html`, a report, and `--timeline`, a file for Perfetto."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from launch.cli.options.outputs import OutputFile, may_fail
 from launch.show.lanes import MOST_RANKS, few_lanes, lanes
 from launch.show.perfetto import write_perfetto
 
-_HTML = "Write a report to look at to this file: one HTML file that needs no network."
-_TIMELINE = f"Write a timeline to this file, for ui.perfetto.dev; of more than {MOST_RANKS} ranks one a role and stage."
+_HTML = "Write a report with charts and tables to this HTML file. It needs no network to be read."
+_TIMELINE = f"Write a timeline for ui.perfetto.dev to this file. Above {MOST_RANKS} ranks it shows one rank a role and stage."
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """What was asked for."""
+class ViewOptions:
+    """The values of `--html`, `--timeline` and `--every-rank`."""
 
     html: Path | None
     timeline: Path | None
@@ -28,7 +28,7 @@ class Looks:
 
     @property
     def given(self) -> dict[str, object]:
-        """By flag."""
+        """The values of the options that name files, by flag."""
         return {"--html": self.html, "--timeline": self.timeline}
 
     def write(self, title: str, subtitle: str, shown: Sequence[tuple[Step, TimedTrace]]) -> None:
@@ -42,29 +42,29 @@ class Looks:
                 page.write_page(step.step_page(title, subtitle, shown), self.html)
 
     def write_timeline(self, timed: TimedTrace) -> None:
-        """Write the timeline alone."""
+        """Write the timeline, if `--timeline` was given."""
         if self.timeline is not None:
             every = lanes(timed.trace, timed.replayed, timed.timeline, timed.topology)
             with may_fail():
                 write_perfetto(every if self.every_rank else few_lanes(timed), self.timeline)
 
 
-def looks_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--html` and those of `timeline_options`; the command takes all as one `Looks`."""
+def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--html`, `--timeline` and `--every-rank` to a command, which takes them as one `ViewOptions`."""
     return html_option(timeline_options(command))
 
 
 def html_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--html`."""
+    """Add `--html` to a command."""
     return click.option("--html", type=OutputFile(), help=_HTML)(command)
 
 
 def timeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--timeline` and `--every-rank`; the command takes them as one `Looks`."""
+    """Add `--timeline` and `--every-rank` to a command, which takes them as one `ViewOptions`."""
 
     @wraps(command)
     def called(*given: Any, timeline: Path | None, every_rank: bool, html: Path | None = None, **rest: Any) -> Any:
-        return command(*given, looks=Looks(html, timeline, every_rank), **rest)
+        return command(*given, looks=ViewOptions(html, timeline, every_rank), **rest)
 
-    every = click.option("--every-rank", is_flag=True, help="Write every rank and every link to the --timeline, however many.")
+    every = click.option("--every-rank", is_flag=True, help="Write every rank and every link to the --timeline.")
     return click.option("--timeline", type=OutputFile(), help=_TIMELINE)(every(called))

@@ -1,4 +1,4 @@
-"""`--checkpoint` and `--elastic` of `emu train`: what is trained is kept in a folder, and a job goes on from there."""
+"""The options `--checkpoint`, `--checkpoint-every` and `--elastic` of `emu train`: jobs that go on from a checkpoint."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import calls_of, with_options
 from launch.cli.options.outputs import OutputFolder
-from launch.clusters import Where
+from launch.clusters import ClusterOptions
 from launch.show.progress import progress_bar
 
-_CHECKPOINT = "Keep what is trained in this folder (PyTorch's DCP), and begin with what is there; older steps go."
+_CHECKPOINT = "Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked for."""
+class CheckpointOptions:
+    """The values of the options for checkpoints."""
 
     folder: Path | None
     every: int
@@ -33,31 +33,31 @@ class Asked:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The flag that makes a run one that is kept, if it is there."""
+        """The flag `--checkpoint`, if it was given."""
         return () if self.folder is None else ("--checkpoint",)
 
     def check(self, topologies: Sequence[str], *, paced: bool, lossy: bool) -> None:
-        """Refuse what makes no sense together.
+        """Refuse options that do not fit together.
 
         Args:
-            topologies: Of the job.
-            paced: Whether it meets its fabric by this host's clock.
+            topologies: The topologies of the job.
+            paced: Whether virtual time runs by the clock of this host.
             lossy: Whether there are faults.
 
         Raises:
-            InputError: naming the flag.
+            InputError: naming the option.
         """
         if self.folder is None and (self.elastic or self.every != 1):
             flag = "--elastic" if self.elastic else "--checkpoint-every"
-            raise InputError(f"{flag}: must have a folder for checkpoints beside it; add --checkpoint DIR")
+            raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
         if self.folder is not None and len(topologies) > 1:
-            raise InputError(f"--checkpoint: the job runs on one --topology, got {len(topologies)}; take one")
+            raise InputError(f"--checkpoint: must have one --topology, got {len(topologies)}; leave the others out")
         if self.folder is not None and paced and (lossy or self.elastic):
             flag = "--elastic" if self.elastic else "--fault"
-            raise InputError(f"--pace: a job that is kept must have no {flag} by this host's clock; leave --pace or {flag} out")
+            raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
 
     def beside(self, trace: Path | None) -> dict[str, object]:
-        """What is not told of such a run, by flag."""
+        """Return the options that a job with checkpoints cannot have, by flag."""
         return {"--trace": trace} if self.given else {}
 
     def trained(
@@ -66,11 +66,11 @@ class Asked:
         topology: str,
         device: Device,
         faults: Sequence[str],
-        where: Where,
+        where: ClusterOptions,
         stack: str,
         pace: Pace | None,
     ) -> Disturbed:
-        """Run it.
+        """Run the job, and return its steps.
 
         Raises:
             InputError: as `train_kept`.
@@ -84,15 +84,21 @@ class Asked:
 
 
 def keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--checkpoint`, `--checkpoint-every` and `--elastic`; the command takes them as one `Asked`."""
+    """Add the options for checkpoints to a command, which takes them as one `CheckpointOptions`."""
 
     @wraps(command)
     def called(*given: Any, checkpoint: Path | None, checkpoint_every: int, elastic: bool, **rest: Any) -> Any:
-        return command(*given, keeping=Asked(checkpoint, checkpoint_every, elastic), **rest)
+        return command(*given, keeping=CheckpointOptions(checkpoint, checkpoint_every, elastic), **rest)
 
     return with_options(
         called,
         click.option("--checkpoint", type=OutputFolder(), help=_CHECKPOINT),
-        click.option("--checkpoint-every", type=int, default=1, show_default=True, metavar="STEPS", help="Of --checkpoint."),
-        click.option("--elastic", is_flag=True, help="Go on from the last --checkpoint where a --fault takes a rank."),
+        click.option(
+            "--checkpoint-every", type=int, default=1, show_default=True, metavar="STEPS", help="Steps between checkpoints."
+        ),
+        click.option(
+            "--elastic",
+            is_flag=True,
+            help="After a --fault that ends a rank, go on from the last --checkpoint with fewer ranks.",
+        ),
     )

@@ -1,4 +1,4 @@
-"""`--sweep` of `emu estimate` and `emu plan`: the step at each point."""
+"""The steps of a sweep by `emu estimate` or `emu plan`."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import print_json, stack_of
 from launch.cli.options.outputs import may_fail, print_text
-from launch.cli.options.sweep import Sweep, Words, at, points
+from launch.cli.options.sweep import Sweep, Words, points, words_at
 from launch.data.devices import find_device
 from launch.show.progress import with_progress
 from launch.show.text.sweep_table import SweepRow, SweepStep, sweep_csv
 
-_WHOLE = ("seq", "global-batch", "npus")  # numbers of tokens, sequences and NPUs
+_WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 
 
-class Point(NamedTuple):
-    """What a command would have been given at one point."""
+class SweepPoint(NamedTuple):
+    """A point of a sweep: the options of the command, with the topology, the device and the stack that they give."""
 
     said: Words
     topology: Topology
@@ -31,26 +31,31 @@ class Point(NamedTuple):
     stack: Stack
 
     def whole(self, name: str) -> int:
-        """One of the numbers that are whole."""
+        """Return the value of an option that takes a whole number."""
         return int(self.said[name])
 
 
 def sweep_steps(
-    words: Words, topologies: Sequence[str], sweeps: Sequence[Sweep], timed: Callable[[Point], SweepStep], *, label: str = ""
+    words: Words,
+    topologies: Sequence[str],
+    sweeps: Sequence[Sweep],
+    timed: Callable[[SweepPoint], SweepStep],
+    *,
+    label: str = "",
 ) -> list[SweepRow]:
-    """The step at every point on every topology; what fits neither model nor topology leaves its reason.
+    """Return the step at every point on every topology, or the reason why there is none.
 
     Args:
-        words: What is given beside: model, plan, stack, device, seq, global-batch.
-        topologies: Where.
-        sweeps: What is changed.
-        timed: The step of a point.
-        label: Of a bar that each point advances; "": `timed` tells what it does itself.
+        words: The options that are not swept: model, plan, stack, device, seq, global-batch.
+        topologies: The topologies as they were written.
+        sweeps: The sweeps.
+        timed: The function that returns the step of a point.
+        label: The label of a progress bar of points; "": `timed` shows its own.
 
     Raises:
-        InputError: a value that is none, wherever; or no point has a step.
+        InputError: a value is invalid at any point, or no point has a step.
     """
-    where = [(point, at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
+    where = [(point, words_at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
     for _, said in where:
         _check(said)
@@ -58,7 +63,7 @@ def sweep_steps(
     for point, said in with_progress(where, label, len(where)) if label else where:
         try:
             stack = stack_of(said["stack"])
-            asked = Point(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
+            asked = SweepPoint(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
             rows.append(SweepRow(said["topology"], point, "", timed(asked)))
         except InputError as error:
             rows.append(SweepRow(said["topology"], point, str(error), None))
@@ -68,6 +73,11 @@ def sweep_steps(
 
 
 def _check(said: Words) -> None:
+    """Refuse values that are invalid whatever the topology is.
+
+    Raises:
+        InputError: the device is unknown, or a number is not whole.
+    """
     find_device(said["device"], stack_of(said["stack"]).precision.activation)
     for name in said.keys() & set(_WHOLE):
         if not said[name].isdecimal() or not int(said[name]):
@@ -75,15 +85,15 @@ def _check(said: Words) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Where the table and the picture of a sweep go."""
+class SweepFiles:
+    """The files of the table and the picture of a sweep."""
 
     csv: Path | None
     png: Path | None
 
 
-def show_swept(rows: Sequence[SweepRow], title: str, files: Files, *, as_json: bool) -> None:
-    """Show the table in its file, or on stdout where it has none or cannot be written there; and the picture."""
+def show_sweep(rows: Sequence[SweepRow], title: str, files: SweepFiles, *, as_json: bool) -> None:
+    """Write the table to its file, or print it where it has none; draw the picture if it was asked for."""
     table = sweep_csv(rows)
     if as_json:
         print_json(rows)
@@ -98,7 +108,7 @@ def show_swept(rows: Sequence[SweepRow], title: str, files: Files, *, as_json: b
 
 
 def _write_table(table: str, path: Path, *, as_json: bool) -> None:
-    """Write the table, or print it where the file cannot be written and no JSON has it."""
+    """Write the table to a file; print it where that fails and JSON was not asked for."""
     with may_fail():
         try:
             write_file("--csv", path, table.encode())
@@ -108,23 +118,23 @@ def _write_table(table: str, path: Path, *, as_json: bool) -> None:
             raise
 
 
-def check_swept(where: str, of_one: Mapping[str, object]) -> None:
-    """Refuse options that are of one step, and not of many.
+def check_sweep_options(where: str, of_one: Mapping[str, object]) -> None:
+    """Refuse options that show one step where there is a sweep.
 
     Args:
-        where: The command.
-        of_one: What they were given; None or nothing: not given.
+        where: The name of the command.
+        of_one: The values of these options, by flag.
 
     Raises:
-        InputError: one was given.
+        InputError: one of them was given.
     """
     for name, given in of_one.items():
         if given:
-            raise must_be(where, name, "left out where there is a --sweep", _told(given), "it is of one step")
+            raise must_be(where, name, "left out where there is a --sweep", _value_text(given), "it is of one step")
 
 
-def check_not_swept(where: str, csv: Path | None) -> None:
-    """Refuse the file of a table that there is none of.
+def check_no_csv(where: str, csv: Path | None) -> None:
+    """Refuse `--csv` where there is no sweep.
 
     Raises:
         InputError: it was given.
@@ -133,5 +143,6 @@ def check_not_swept(where: str, csv: Path | None) -> None:
         raise must_be(where, "--csv", "left out where there is no --sweep", str(csv))
 
 
-def _told(given: object) -> str:
+def _value_text(given: object) -> str:
+    """Return the value of an option as text."""
     return ", ".join(given) if isinstance(given, tuple) else str(given)

@@ -1,4 +1,4 @@
-"""A recorded trace that a command is to time, and what `emu run` and `emu replay` print: a report for each topology."""
+"""The steps of a recorded trace: the options that choose the trace, and the reports that `emu run` and `emu replay` print."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,48 +28,51 @@ from emu.trace.device.dtypes import usual_dtype
 from emu.trace.read import load
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
-from launch.cli.options.common import built_under, calls_of, print_json, served_by, timing_options, topology_option
-from launch.cli.options.looks import Looks
+from launch.cli.options.common import build_with_stack, calls_of, print_json, recorded_choice, timing_options, topology_option
 from launch.cli.options.outputs import print_text
+from launch.cli.options.view_options import ViewOptions
 from launch.data.devices import find_device
 from launch.show.text.step_report import step_report
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A trace in a file, on what it is timed, and how."""
+class RecordedTrace:
+    """A trace in a file, with the options that say how it is timed."""
 
     trace: Path
     topologies: tuple[str, ...]
     device: str
-    dtype: str | None  # None: as the command that made the trace times it
+    dtype: str | None  # None: the dtype that the command of the trace uses
     algorithms: tuple[str, ...]
     stack: str
 
     def timed(self, perturb: int = 0) -> list[TimedTrace]:
-        """The trace, timed on each topology.
+        """Return the trace timed on each topology.
+
+        Args:
+            perturb: The number of further runs with perturbed starts.
 
         Raises:
-            InputError: the file cannot be read, or a topology, a device or an algorithm is none.
+            InputError: the file cannot be read, or a topology, the device or an algorithm is unknown.
         """
         recorded = load(self.trace)
         dtype = self.dtype or usual_dtype(recorded)
-        built, device = built_under(calls_of(self.stack), self.topologies, self.device, dtype)
-        words = served_by(self.algorithms, calls_of(self.stack))
+        built, device = build_with_stack(calls_of(self.stack), self.topologies, self.device, dtype)
+        words = recorded_choice(self.algorithms, calls_of(self.stack))
         return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
 
     def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
-        """The steps of the trace on each topology, while parts fail; a trace of one step goes on with steps like it.
+        """Return the steps of the trace on each topology while parts fail; a trace of one step is repeated.
 
         Raises:
-            InputError: as `timed`; or a fault of what is not there.
+            InputError: as `timed`; or a fault names a part that does not exist.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
-        words, dtype = served_by(self.algorithms, stack), self.dtype or usual_dtype(recorded)
-        return faulted(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
+        words, dtype = recorded_choice(self.algorithms, stack), self.dtype or usual_dtype(recorded)
+        return time_with_faults(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
 
 
-def faulted(
+def time_with_faults(
     recorded: Trace,
     topologies: Sequence[str],
     faults: Sequence[str],
@@ -80,20 +83,20 @@ def faulted(
     *,
     clock: bool = False,
 ) -> list[Disturbed]:
-    """The steps of a trace on each topology, while parts fail.
+    """Return the steps of a trace on each topology while parts fail.
 
     Args:
-        recorded: What ran.
-        topologies: As they are typed.
-        faults: As `read_faults` has them.
-        words: What serves its collectives.
-        stack: What the software takes.
-        device: What computes.
-        dtype: What float32 is timed as.
-        clock: Whether faults may be at times since the steps began.
+        recorded: The trace.
+        topologies: The topologies as they were written.
+        faults: The faults as `read_faults` returns them.
+        words: The words that choose algorithms.
+        stack: The times that the software adds to messages and requests.
+        device: The name of the device.
+        dtype: The dtype as which float32 is timed.
+        clock: Whether a fault may be at a time instead of a step.
 
     Raises:
-        InputError: a topology, a device, an algorithm or a fault is none.
+        InputError: a topology, the device, an algorithm or a fault is unknown.
     """
     found = device_under(stack, find_device(device, dtype))
     steps, ranks = count_steps(recorded), recorded.n_ranks
@@ -116,14 +119,18 @@ def faulted(
 
 
 def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
-    """Refuse faults at times that the steps of a job do not reach."""
+    """Refuse faults at times after the end of the job.
+
+    Raises:
+        InputError: a fault is too late.
+    """
     for each in told:
         if each.stopped is None:
             check_met(said_in(faults), sum(step.time_s for step in each.steps))
 
 
 def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
-    """TRACE, `--topology` and how a trace is timed; the command takes them as one `Recorded`."""
+    """Add TRACE, `--topology` and the timing options to a command, which takes them as one `RecordedTrace`."""
 
     @wraps(command)
     def called(
@@ -135,20 +142,22 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
         stack: str,
         **rest: Any,
     ) -> None:
-        command(Recorded(trace, topologies, device, dtype, algorithms, stack), **rest)
+        command(RecordedTrace(trace, topologies, device, dtype, algorithms, stack), **rest)
 
     return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
 
 
-def show_steps(title: str, timed: Sequence[TimedTrace], looks: Looks, *, as_json: bool, paced: Paced | None = None) -> None:
-    """Print each, and write what shows them.
+def show_steps(
+    title: str, timed: Sequence[TimedTrace], looks: ViewOptions, *, as_json: bool, paced: Paced | None = None
+) -> None:
+    """Print the step on each topology, and write the report and the timeline.
 
     Args:
-        title: What was timed.
-        timed: On each topology.
-        looks: Where the report and the timeline go.
+        title: The title of the report.
+        timed: The timed trace on each topology.
+        looks: The files of the report and the timeline.
         as_json: Whether to print JSON.
-        paced: How far this host kept up with the first topology, if the run was paced.
+        paced: How well this host kept up with the first topology; None: the run was not paced.
     """
     steps = [with_costliest(each.step(), each) for each in timed]
     steps[0] = replace(steps[0], paced=paced)
