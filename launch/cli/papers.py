@@ -13,11 +13,11 @@ from emu.files import make_folder, write_file
 from emu.study.planning.search.kept import Kept
 from launch.cli.options.common import cache_folder, import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
 from launch.papers.paper import Paper
+from launch.papers.row_processes import RowRequest, answers
 from launch.papers.sources import SOURCES, notes_of
-from launch.papers.targets import Row, Target, judged
-from launch.papers.together import Asked, answers
+from launch.papers.targets import PaperRow, Target, judge
 from launch.show.progress import with_progress
 from launch.show.text.paper_page import paper_page, score, scores, unmet_rows
 from launch.show.text.paper_table import paper_report
@@ -61,18 +61,18 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
             _write(docs, papers, rows)
 
 
-def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[Row]]:
+def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[PaperRow]]:
     """Return the rows of each paper, computed in several processes below a progress bar."""
-    asked = [Asked(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
+    asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
     processes = min(_PROCESSES, os.cpu_count() or 1)
     found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
-    rows: dict[str, list[Row]] = {name: [] for name in papers}
+    rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
     for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(judged(target, answer))
+        rows[name].append(judge(target, answer))
     return rows
 
 
-def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[Row]]) -> None:
+def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]]) -> None:
     """Write the page of each paper."""
     make_folder("--docs", folder)
     for name, paper in papers.items():

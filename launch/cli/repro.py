@@ -86,17 +86,17 @@ def nccl_command(fits: bool, as_json: bool) -> None:
     emu repro nccl
     emu repro nccl --fit
     """
-    which = nccl.measured()
+    which = nccl.measured_times()
     with late_notice("timing the sizes"):
-        stack = nccl.fit(which) if fits else nccl.nccl()
+        stack = nccl.fit(which) if fits else nccl.nccl_stack()
         rows = nccl.rows(stack, which)
-        unseen = nccl.halves(which) if fits else []
-    found = nccl.Found(
+        unseen = nccl.cross_validated_rows(which) if fits else []
+    found = nccl.NcclComparison(
         rows=tuple(rows),
         median_error=nccl.median_error(rows),
         median_error_of_unseen=nccl.median_error(unseen) if unseen else None,
         topology=nccl.NODE,
-        stack=nccl.told(stack),
+        stack=nccl.stack_words(stack),
         fitted_by=nccl.COMMAND,
     )
     if as_json:

@@ -1,4 +1,4 @@
-"""A figure of a paper, drawn again in the paper's axes."""
+"""A figure of a paper as data: titles of axes, Emu's curves and printed values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Curve(NamedTuple):
-    """One of a figure's lines, or one of its groups of bars."""
+    """A line of a figure, or its bars of one colour."""
 
     name: str
     x: Sequence[float]
@@ -16,7 +16,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What stands in it."""
+    """A figure with the axes of the paper."""
 
     title: str
     x: str

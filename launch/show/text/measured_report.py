@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
 from launch.papers.measured.report import Row, Summary
-from launch.papers.nccl.report import Found
+from launch.papers.nccl.report import NcclComparison
 from launch.show.text.table import table
 
 _ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")
@@ -44,7 +44,7 @@ def _constants(fitted: Mapping[str, Fitted]) -> Iterable[str]:
         yield f"{device}: {values}; fitted on {', '.join(of.models)}"
 
 
-def nccl_report(found: Found) -> str:
+def nccl_report(found: NcclComparison) -> str:
     """Return the table of times by size beside measured ones, and the median errors."""
     cells = [
         (format_size(row.size_bytes), format_time(row.measured_s), format_time(row.ours_s), f"{row.ratio:.3f}", row.algorithm)

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from launch.papers.paper import told_of
-from launch.papers.targets import LISTED, MET, MISSED, OPEN, Row
+from launch.papers.paper import place_text
+from launch.papers.targets import LISTED, MET, MISSED, OPEN, PaperRow
 from launch.show.text.table import table
 
 KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}
@@ -13,7 +13,7 @@ VERDICTS = (MET, MISSED, OPEN, LISTED)
 _HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
 
 
-def score(rows: Iterable[Row]) -> str:
+def score(rows: Iterable[PaperRow]) -> str:
     """Return in one line how many rows of each class are met."""
     met, of = Counter[str](), Counter[str]()
     for row in rows:
@@ -23,7 +23,7 @@ def score(rows: Iterable[Row]) -> str:
     return f"{', '.join(parts)} rows are met; {of['H']} rows of hardware are listed"
 
 
-def scores(by: Mapping[str, Sequence[Row]]) -> str:
+def scores(by: Mapping[str, Sequence[PaperRow]]) -> str:
     """Return a table with a line for each paper and class."""
     lines = []
     for name, rows in by.items():
@@ -34,7 +34,7 @@ def scores(by: Mapping[str, Sequence[Row]]) -> str:
     return table(("paper", "class", "rows", *VERDICTS), lines)
 
 
-def unmet_rows(rows: Iterable[Row]) -> str:
+def unmet_rows(rows: Iterable[PaperRow]) -> str:
     """Return a line for each row that is missed or open, with its reason."""
     return "\n".join(
         f"- {row.target.id}: {row.verdict}, printed {row.target.value} {row.target.unit}".rstrip()
@@ -45,7 +45,7 @@ def unmet_rows(rows: Iterable[Row]) -> str:
     )
 
 
-def paper_page(name: str, source: str, rows: Sequence[Row], assumptions: Sequence[str], notes: str) -> str:
+def paper_page(name: str, source: str, rows: Sequence[PaperRow], assumptions: Sequence[str], notes: str) -> str:
     """Return the page of a paper as Markdown.
 
     Args:
@@ -81,10 +81,10 @@ def paper_page(name: str, source: str, rows: Sequence[Row], assumptions: Sequenc
     )
 
 
-def table_line(row: Row) -> str:
+def table_line(row: PaperRow) -> str:
     """Return a row as a line of the page's table."""
     of = row.target
-    cells = (of.id, told_of(of.table), of.what, of.value, six_digits(row.ours), of.unit, KINDS[of.kind], row.verdict)
+    cells = (of.id, place_text(of.table), of.what, of.value, six_digits(row.ours), of.unit, KINDS[of.kind], row.verdict)
     return f"| {' | '.join(map(_plain, cells))} |"
 
 

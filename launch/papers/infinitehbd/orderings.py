@@ -1,4 +1,4 @@
-"""How the systems that the InfiniteHBD paper compares stand to one another under faults: figures 13 to 16, table 1."""
+"""Orderings of the systems that the InfiniteHBD paper compares under faults: figures 13 to 16, table 1."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -11,7 +11,7 @@ from emu.study.faults.draw import independent
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.faults import production_log
-from launch.papers.infinitehbd.faulty import (
+from launch.papers.infinitehbd.fault_waste import (
     BEST,
     FEWER,
     IDEAL,
@@ -26,7 +26,7 @@ from launch.papers.infinitehbd.faulty import (
     on_trace,
     trace,
 )
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 
 _NEAR = 0.001  # "equal": a tenth of a point
@@ -34,42 +34,47 @@ _ELEVEN = (0.085, 0.125)  # "around 11 %"
 
 
 def _by_tp(system: str) -> dict[int, float]:
+    """Return the mean waste of a system for each TP that it can hold."""
     return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
 
 
-def _told(systems: Iterable[str]) -> tuple[str, ...]:
-    """Waste in per cent by TP of each system, on the trace."""
+def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
+    """Return the waste of each system on the trace in words, in per cent by TP."""
     return tuple(f"{s}: {', '.join(f'TP-{tp} {100 * w:.2f} %' for tp, w in _by_tp(s).items())}" for s in systems)
 
 
 def _lowest(paper: Any, target: Target) -> Answer:
+    """Answer whether InfiniteHBD wastes least, and as little as an ideal switch."""
     of, best, ideal = {s: _by_tp(s) for s in SYSTEMS if s != IDEAL}, _by_tp(BEST), _by_tp(IDEAL)
     lowest = all(best[tp] <= other[tp] + 1e-12 for other in of.values() for tp in other)
     equal = all(abs(best[tp] - ideal[tp]) <= _NEAR for tp in TPS)
-    return Answer("lowest" if lowest and equal else "not lowest", _told(SYSTEMS), holds=lowest and equal)
+    return Answer("lowest" if lowest and equal else "not lowest", _waste_texts(SYSTEMS), holds=lowest and equal)
 
 
 def _alike(paper: Any, target: Target) -> Answer:
+    """Answer how far the wastes of K=2 and K=3 are apart."""
     apart = max(abs(_by_tp(FEWER)[tp] - _by_tp(BEST)[tp]) for tp in TPS)
-    return Answer(f"within {100 * apart:.2f} points", _told((FEWER, BEST)), holds=apart <= _NEAR)
+    return Answer(f"within {100 * apart:.2f} points", _waste_texts((FEWER, BEST)), holds=apart <= _NEAR)
 
 
 def _eleven(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL racks waste around 11 %."""
     found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
     low, high = _ELEVEN
     told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
     around = f"taken for around 11 %: {100 * low:g} to {100 * high:g}"
-    return Answer(told, (*_told(RACKS), around), holds=all(low <= w <= high for w in found.values()))
+    return Answer(told, (*_waste_texts(RACKS), around), holds=all(low <= w <= high for w in found.values()))
 
 
 def _between(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL-576 wastes more than InfiniteHBD and less than NVL-72."""
     low, middle, high = (_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
     between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
-    return Answer("between" if between else "not between", _told((BEST, "NVL-576", "NVL-72")), holds=between)
+    return Answer("between" if between else "not between", _waste_texts((BEST, "NVL-576", "NVL-72")), holds=between)
 
 
 def _cubes(paper: Any, target: Target) -> Answer:
-    """Few faults and a small TP waste less than NVL-36 does and little; at TP-64 no system wastes more."""
+    """Answer whether TPUv4 wastes little with few faults and a small TP, and most at TP-64."""
     few, worst = at_rate("TPUv4", 8, 0.01).mean, {s: at_rate(s, 64, 0.03).mean for s in SYSTEMS if holds(s, 64)}
     at_64 = ", ".join(f"{system} {100 * share:.1f} %" for system, share in worst.items())
     good = few < at_rate("NVL-36", 8, 0.01).mean and few < 0.02
@@ -79,19 +84,22 @@ def _cubes(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
+    """Answer whether the waste of SiP-Ring grows with TP."""
     found = [*_by_tp("SiP-Ring").values()]
     return Answer(
-        f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %", _told(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found))
+        f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %",
+        _waste_texts(("SiP-Ring",)),
+        holds=all(a < b for a, b in pairwise(found)),
     )
 
 
 def largest(system: str, tp: int) -> int:
-    """GPUs that a job finds at any time of the trace (figure 15)."""
+    """Return the GPUs of the largest job that fits at any time of the trace (figure 15)."""
     return on_trace(system, tp).largest_job(1.0)
 
 
 def _scale(paper: Any, target: Target) -> Answer:
-    """InfiniteHBD and NVL-576 hold the largest jobs at every TP; of SiP-Ring they shrink with TP."""
+    """Answer whether InfiniteHBD and NVL-576 hold the largest jobs at every TP, while those of SiP-Ring shrink with TP."""
     real = [s for s in SYSTEMS if s != IDEAL]
     lead = ("InfiniteHBD (K=2)", BEST, "NVL-576")
     first = all(
@@ -104,15 +112,15 @@ def _scale(paper: Any, target: Target) -> Answer:
 
 
 def waiting(system: str, tp: int, job: int) -> float:
-    """The share of the time in which a job waits, where all repairs take the mean (figure 16)."""
+    """Return the share of the time in which a job waits, if all repairs take the mean time (figure 16)."""
     if system in RACKS:
-        return _kept_back(system, tp, job)
+        return _waiting_with_reserve(system, tp, job)
     of = on_trace(system, tp, 0, production_log().mean_repair_days)
     return of.waiting(job)
 
 
-def _kept_back(system: str, tp: int, job: int) -> float:
-    """The same where 1/9 of a rack is kept for repairs whatever TP is, as 6.2 says of NVL-36 and NVL-72."""
+def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
+    """Return the share of the time in which a job waits, where 1/9 of each rack is a reserve at any TP (6.2)."""
     of, size = trace(0, production_log().mean_repair_days), int(system.removeprefix("NVL-"))
     left = size - np.repeat(of.faulty, NODE, axis=1).reshape(len(of.share), -1, size).sum(axis=2)
     room = np.minimum(left, size * 8 // 9) // tp * tp
@@ -123,7 +131,7 @@ _JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # of all GPUs
 
 
 def _waits(paper: Any, target: Target) -> Answer:
-    """Which systems wait longest at each TP; racks keep 1/9 back."""
+    """Answer whether the systems of the paper wait longest at each TP."""
     told, fine = [], True
     for tp, scale in _JOBS.items():
         job = int(scale * NPUS) // tp * tp
@@ -143,7 +151,7 @@ _SELDOM = 0.001  # of nodes, so that faults are alone
 
 
 def _explosion(paper: Any, target: Target) -> Answer:
-    """GPUs that leave groups of 64 for each node that fails; a ring of 576 stands for an HBD centred on GPUs."""
+    """Answer how many GPUs a failed node takes out of groups of 64; rings of 576 stand for an HBD around GPUs."""
     drawn, found = independent(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
         of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
@@ -155,7 +163,7 @@ def _explosion(paper: Any, target: Target) -> Answer:
     )
 
 
-WAYS: Mapping[str, Way] = MappingProxyType(
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "s-1": _lowest,
         "s-2": _alike,

@@ -1,4 +1,4 @@
-"""What faults leave of the systems that the InfiniteHBD paper compares: 6.2, appendices A, C and E."""
+"""The waste that faults cause on the systems that the InfiniteHBD paper compares: 6.2, appendices A, C and E."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -14,7 +14,7 @@ from emu.study.faults.source import Logged
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.faults import GPUS, SOURCE, production_log
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.plan import Plan, Rates
@@ -41,48 +41,56 @@ _DRAWS = 200
 
 
 def holds(system: str, tp: int) -> bool:
-    """Whether a unit of the system holds such a group at all."""
+    """Return whether a unit of the system can hold a group of this size."""
     return not (system == "NVL-36" and tp > 36)
 
 
 @cache
 def word_of(system: str, tp: int) -> str:
-    """The topology: rings of SiP-Ring have the size of TP (6.1)."""
+    """Return the topology of a system; the rings of SiP-Ring have the size of TP (6.1)."""
     return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
 
 
 @cache
 def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> Waste:
-    """Of 2,880 GPUs over the public trace; all repairs take as long where that is given."""
+    """Return the waste of 2,880 GPUs over the production trace.
+
+    Args:
+        system: The name of the system.
+        tp: The size of groups.
+        seed: The seed of the order of servers.
+        repair_days: The time of every repair; 0.0: as logged.
+    """
     return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
 
 
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> States:
-    """Of the nodes, in an order of the servers by the seed."""
+    """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
     log = production_log()
     return _logged(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
 
 
 def _logged(log: FaultLog, seed: int) -> Logged:
+    """Return a log as a source of faults, with servers in an order by the seed."""
     return Logged(NODE, seed, log, SOURCE, GPUS)
 
 
 @cache
 def at_rate(system: str, tp: int, rate: float) -> Waste:
-    """Where each node is faulty with the same probability."""
+    """Return the waste where each node is faulty with the same probability."""
     drawn = independent(rate, NPUS // NODE, _DRAWS, 0)
     return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
 
 
 @cache
 def servers() -> States:
-    """Of the trace as it is."""
+    """Return the states of the servers over the production trace."""
     return states(production_log())
 
 
 def faulty_quantile(quantile: float) -> float:
-    """The share of faulty servers that is not exceeded for such a share of the time."""
+    """Return the share of faulty servers that is not exceeded for this share of the time."""
     found = servers()
     rate = found.faulty.mean(axis=1)
     order = np.argsort(rate, kind="stable")
@@ -91,11 +99,12 @@ def faulty_quantile(quantile: float) -> float:
 
 @cache
 def mean_on_trace(system: str, tp: int) -> F64:
-    """[8] the mean waste by each order of the servers."""
+    """Return [8] the mean waste for each order of the servers."""
     return np.array([on_trace(system, tp, seed).mean for seed in range(_ORDERS)])
 
 
 def _mean(paper: Any, target: Target) -> Answer:
+    """Answer the mean waste of a system over the trace."""
     system, tp = target.given["of"], target.number("tp")
     found = 100 * mean_on_trace(system, tp)
     drawn = f"the mean of {_ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
@@ -105,7 +114,7 @@ def _mean(paper: Any, target: Target) -> Answer:
 
 
 def _alone(paper: Any, target: Target) -> Answer:
-    """Waste of units with so many faulty GPUs each."""
+    """Answer the waste of units that have the same number of faulty GPUs."""
     word, units, faults = target.given["of"], target.number("units"), target.number("faults")
     topology = build_topology(word)
     faulty = np.zeros((1, units * topology.n_npus), np.bool_)
@@ -116,6 +125,7 @@ def _alone(paper: Any, target: Target) -> Answer:
 
 
 def _ninth(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL racks waste 1/9 of their GPUs without faults."""
     whole = {(system, tp): at_rate(system, tp, 0.0).mean for system in RACKS for tp in TPS[1:] if holds(system, tp)}
     told = ", ".join(f"{system} TP-{tp} {100 * share:.2f} %" for (system, tp), share in whole.items())
     same = all(abs(share - 1 / 9) < 1e-12 for share in whole.values())
@@ -123,43 +133,55 @@ def _ninth(paper: Any, target: Target) -> Answer:
 
 
 def _divided(paper: Any, target: Target) -> Answer:
+    """Answer the ratio of two waste ratios that the paper prints."""
     return Answer(float(target.given["one"]) / float(target.given["other"]), ("of the two waste ratios that the paper prints",))
 
 
 def _faulty_mean(paper: Any, target: Target) -> Answer:
+    """Answer the mean share of faulty servers of the trace."""
     return Answer(100 * servers().mean_faulty, (SOURCE,))
 
 
 def _faulty_most(paper: Any, target: Target) -> Answer:
+    """Answer the share of faulty servers that is not exceeded for 99 % of the time."""
     return Answer(100 * faulty_quantile(0.99), (SOURCE, "7.22 % are 26 of 360 servers, those that 2,880 GPUs take"))
 
 
 def _multiple(paper: Any, target: Target) -> float:
+    """Return the largest multiple of a unit's GPUs within a number of GPUs."""
     unit = build_topology(target.given["of"]).n_npus
     return float(target.number("gpus") // unit * unit)
 
 
 def of_gpus(rate: float, gpus: int, of: int) -> float:
-    """The rate of a node of so many GPUs from that of one of others, as if GPUs failed by themselves (appendix A)."""
+    """Return the fault rate of a node from that of another node, if GPUs fail independently (appendix A).
+
+    Args:
+        rate: The fault rate of the other node.
+        gpus: The GPUs of the node.
+        of: The GPUs of the other node.
+    """
     return float(1 - (1 - rate) ** (gpus / of))
 
 
 def _rate_of(paper: Any, target: Target) -> float:
+    """Return the fault rate of a node in per cent, from that of a larger one."""
     return 100 * of_gpus(float(target.given["rate"]) / 100, target.number("gpus"), target.number("of"))
 
 
 def _given(paper: Any, target: Target) -> float:
-    """Of a faulty server, a node: Bayes."""
+    """Return the probability in per cent that a node of a faulty server is faulty (Bayes)."""
     return 100 * float(target.given["node"]) / float(target.given["server"])
 
 
 def _bound(paper: Any, target: Target) -> float:
-    """Equation 1: 2 (Nt - R) Ps^K."""
+    """Return the bound of equation 1 in per cent: 2 (Nt - R) Ps^K."""
     rate, k, r = float(target.given["rate"]) / 100, target.number("k"), target.number("r")
     return 100 * 2 * (target.number("tp") - r) * rate**k
 
 
 def _simulated(paper: Any, target: Target) -> Answer:
+    """Answer the waste of K=2 where each node is faulty with the same probability."""
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
     rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean
@@ -170,7 +192,7 @@ _LINES = 2000
 
 
 def _breakpoints(paper: Any, target: Target) -> Answer:
-    """Breaks of a line of 720 nodes for each node that works, against 2 (Ps^K + Ps^2K)."""
+    """Answer whether the breaks of a line of 720 nodes, for each working node, stay below 2 (Ps^K + Ps^2K)."""
     rate, k = float(target.given["rate"]) / 100, target.number("k")
     line = Plan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, Rates(), closed=False)
     sound = np.random.default_rng(0).random((_LINES, line.nodes)) >= rate
@@ -180,7 +202,7 @@ def _breakpoints(paper: Any, target: Target) -> Answer:
     return Answer(found, (told, f"{_LINES} lines of {line.nodes} nodes"), holds=found <= bound)
 
 
-WAYS: Mapping[str, Way] = MappingProxyType(
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "tr-mean": _faulty_mean,
         "tr-p99": _faulty_most,

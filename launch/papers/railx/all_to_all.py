@@ -1,6 +1,6 @@
-"""Figure 14 of the RailX paper (6.3): what gets through of an all_to_all, and how long packets take.
+"""Figure 14 of the RailX paper (6.3): the throughput of an all_to_all, and the latency of packets.
 
-A port of a chip carries one flit a cycle.
+A port of a chip carries one flit in a cycle.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,67 +11,76 @@ from typing import NamedTuple
 import numpy as np
 
 from launch.papers.railx.counts import HYPERX
-from launch.papers.railx.packets import latency, saturated
+from launch.papers.railx.packets import latency, saturated_throughput
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 
 
 @cache
 def all_to_all(word: str, ports_a_link: int = 1) -> float:
-    """Flits a cycle and chip, where each port of the slowest link carries one a cycle."""
-    topology = built(word)
+    """Return the flits of a chip in a cycle during an all_to_all.
+
+    Args:
+        word: The topology.
+        ports_a_link: The ports of the slowest link.
+    """
+    topology = build_once(word)
     n, item = topology.n_npus, 2**20
     found = collective_s(word, "all_to_all", "at-once", n, n * item)
     return float((n - 1) * item / found / topology.links.bandwidth_Bps.min() * ports_a_link)
 
 
-class Drawn(NamedTuple):
-    """A fabric of some 1.3K chips of 8 ports each."""
+class ChipFabric(NamedTuple):
+    """A fabric of about 1,300 chips with 8 ports each."""
 
     name: str
     word: str
     ports_a_link: int = 1
 
     def through(self) -> float:
-        """Flits a cycle and chip of an all_to_all of large messages."""
+        """Return the flits of a chip in a cycle during an all_to_all of large messages."""
         return all_to_all(self.word, self.ports_a_link)
 
     def loads(self) -> list[float]:
-        """Flits a cycle and chip: what may be offered without end."""
+        """Return the loads that the fabric can carry without end, in flits of a chip in a cycle."""
         most = 0.95 * self.through()
         return [load for load in (0.05, *np.arange(1, 9) / 10) if load <= most]
 
     def latency(self, load: float) -> float:
-        """Cycles of a packet."""
+        """Return the mean latency of a packet in cycles."""
         return latency(self.word, load, self.ports_a_link)
 
 
-BY_K = {k: Drawn(f"RailX, k={k}", f"{HYPERX},k={k}") for k in (1, 2, 4)}
+BY_K = {k: ChipFabric(f"RailX, k={k}", f"{HYPERX},k={k}") for k in (1, 2, 4)}
 OTHERS = (
-    Drawn("HammingMesh", "hammingmesh:boards=9x9,side=4,planes=2"),
-    Drawn("2D torus", "torus:dims=36x36,bandwidth=200GB/s,latency=300ns", ports_a_link=2),
+    ChipFabric("HammingMesh", "hammingmesh:boards=9x9,side=4,planes=2"),
+    ChipFabric("2D torus", "torus:dims=36x36,bandwidth=200GB/s,latency=300ns", ports_a_link=2),
 )
 
 
 def _saturated() -> Answer:
-    """Of random packets, as the paper has it."""
+    """Answer the throughput of random packets."""
     word = f"{HYPERX},k=4"
     words = (
         "packets of 4 flits to chips drawn at random, one under way from each of a chip's 8 ports; links share max-min fairly: "
         "no buffers, virtual channels or routers are modelled"
     )
-    others = f"with 4 under way {saturated(word, 4):.2f}; an all_to_all of 1 MiB a pair, at once, {all_to_all(word):.2f}"
-    return Answer(saturated(word), (words, others, "the bound by equation 3 is 1.125"))
+    others = (
+        f"with 4 under way {saturated_throughput(word, 4):.2f}; an all_to_all of 1 MiB a pair, at once, {all_to_all(word):.2f}"
+    )
+    return Answer(saturated_throughput(word), (words, others, "the bound by equation 3 is 1.125"))
 
 
 def _of_k() -> Answer:
+    """Answer how the throughput grows with the bandwidth k of links inside nodes."""
     by = {k: drawn.through() for k, drawn in BY_K.items()}
     words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
     return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])
 
 
 def _best() -> Answer:
+    """Answer whether RailX has more throughput and less latency than the other fabrics."""
     ours, load = BY_K[4], 0.3
     through = {each: each.through() for each in (ours, *OTHERS)}
     cycles = {each: each.latency(load) for each in (ours, *OTHERS)}
@@ -81,6 +90,6 @@ def _best() -> Answer:
     return Answer(f"{through[ours]:.2f}, {cycles[ours]:.0f} cycles", (told,), holds=holds)
 
 
-EXCHANGED: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = MappingProxyType(
     {"rx-f14-thr": _saturated, "rx-f14-k1": _of_k, "rx-f14-best": _best}
 )

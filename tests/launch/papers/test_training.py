@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.papers.ub_mesh.steps import CLOS, LONG, RACKS, SHORT, UB, A, B, Fabric
-from launch.papers.ub_mesh.trained import TRAINED, lanes, mean_relative
+from launch.papers.ub_mesh.setting import CLOS, LONG, RACKS, SHORT, UB, A, B, Fabric
+from launch.papers.ub_mesh.training import TRAINING, lanes, mean_relative
 
 MODELS = ("LLAMA-70B", "GPT3-175B", "Dense-1T", "GPT4-2T", "MoE-10T")
 # Milliseconds on the Clos; on a rack so many per cent more, by model, and a tenth of that more for each longer sequence.
@@ -53,7 +53,7 @@ class Figure20:
 
 
 def told(steps, row):
-    return TRAINED[row](SimpleNamespace(steps=steps()), None)
+    return TRAINING[row](SimpleNamespace(steps=steps()), None)
 
 
 def percent(rack, model, seqs):

@@ -1,4 +1,4 @@
-"""What one counts on a built topology: nodes of a kind, cables, rates."""
+"""Counts on built topologies: nodes of a kind, cables and bandwidths."""
 
 from functools import cache
 
@@ -12,23 +12,23 @@ GBPS = 1e9 / 8  # bytes per second
 
 
 @cache
-def built(word: str) -> Topology:
-    """Each is built once."""
+def build_once(word: str) -> Topology:
+    """Return a built topology; each is built once."""
     return build_topology(word)
 
 
 def of_tier(topology: Topology, word: str) -> Bool:
-    """[L] whether a link is of the tier that is called so."""
+    """Return [L] whether a link is of the tier with this name."""
     return np.asarray(topology.links.dimension == topology.tiers.index(word))
 
 
 def above(topology: Topology, tier: str) -> I64:
-    """The switches that the links of a tier lead up to; those of higher tiers have higher numbers."""
+    """Return the switches at the upper end of a tier's links; upper nodes have higher numbers."""
     links, of = topology.links, of_tier(topology, tier)
     return np.unique(np.maximum(links.src[of], links.dst[of])).astype(np.int64)
 
 
 def out_of(topology: Topology, node: int, to: I64) -> tuple[float, int]:
-    """Bytes per second, and links, from a node to some others."""
+    """Return the bytes per second, and the number of links, from a node to some others."""
     chosen = (topology.links.src == node) & np.isin(topology.links.dst, to)
     return float(topology.links.bandwidth_Bps[chosen].sum()), int(chosen.sum())

@@ -6,9 +6,9 @@ import os
 import pytest
 
 from emu.study.planning.search.kept import Kept
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
+from launch.papers.row_processes import RowRequest, answers
 from launch.papers.targets import Answer
-from launch.papers.together import Asked, answers
 
 QUICK = (("ub-mesh", "1"), ("railx", "3"), ("hpn", "2"))
 
@@ -23,7 +23,9 @@ def kept():
 def asked_of(kept, places):
     """The rows of places."""
     papers = {name: PAPERS[name](kept) for name, _ in places}
-    return [Asked(name, place, papers[name].targets.index(row)) for name, place in places for row in papers[name].of(place)]
+    return [
+        RowRequest(name, place, papers[name].targets.index(row)) for name, place in places for row in papers[name].of(place)
+    ]
 
 
 def test_two_processes_say_what_one_says(kept):

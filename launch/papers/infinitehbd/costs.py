@@ -1,4 +1,4 @@
-"""Tables 6 and 8 of the InfiniteHBD paper from what is built at its prices, and what networks and lost GPUs cost together."""
+"""Tables 6 and 8 of the InfiniteHBD paper: parts and prices of built topologies, and the cost of networks with lost GPUs."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,8 +10,8 @@ import numpy as np
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from launch.data.prices import find_book
-from launch.papers.infinitehbd.faulty import BEST, FEWER, SYSTEMS, at_rate
-from launch.papers.paper import Way
+from launch.papers.infinitehbd.fault_waste import BEST, FEWER, SYSTEMS, at_rate
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 
 BOOK = "infinitehbd"
@@ -40,23 +40,26 @@ _SAME = (
 
 
 @cache
-def bought(name: str) -> Cost:
-    """A network of Table 6, or HPN of Table 8."""
+def network_cost(name: str) -> Cost:
+    """Return the cost of a network of table 6, or of HPN in table 8."""
     return cost(build_topology(NETWORKS[name]), find_book(BOOK))
 
 
 def _value(name: str, what: str) -> float:
-    of = bought(name)
+    """Return a cost or a power for each GPU; for each GPU and GB/s where `what` ends in `gb`."""
+    of = network_cost(name)
     each = of.watts_per_npu if what.startswith("watts") else of.dollars_per_npu
     return each / of.injection_GBps if what.endswith("gb") else each
 
 
 def _row(paper: Any, target: Target) -> Answer:
+    """Answer a row of table 6."""
     name = target.given["of"]
     return Answer(_value(name, target.given["what"]), (f"{NETWORKS[name]} at the prices of Table 8",))
 
 
 def _counts(paper: Any, target: Target) -> Answer:
+    """Answer how many parts of some kinds a network has."""
     bill = build_topology(NETWORKS[target.given["of"]]).bill
     counts = [sum(bill[part] for part in parts.split("+")) for parts in target.given["parts"].split("/")]
     told = (f"{NETWORKS[target.given['of']]}: {target.given['parts']}",)
@@ -64,19 +67,25 @@ def _counts(paper: Any, target: Target) -> Answer:
 
 
 def _quotient(paper: Any, target: Target) -> Answer:
-    """Of two networks' costs of a GB/s, rounded as Table 6 prints them."""
+    """Answer the ratio of two networks' costs for each GB/s, both rounded as table 6 prints them."""
     one, other = (round(_value(target.given[name], "costgb"), 2) for name in ("one", "other"))
     scale = 100 if target.unit == "%" else 1
     return Answer(scale * one / other, (f"{one} / {other} $ a GPU and GB/s, rounded as in Table 6",))
 
 
 def normalised(system: str) -> float:
-    """Dollars of the network a GPU, were it to have InfiniteHBD's bandwidth."""
-    return _value(PRICED[system], "costgb") * bought("InfHBD-K2").injection_GBps
+    """Return the dollars of a network for each GPU, scaled to the bandwidth of InfiniteHBD."""
+    return _value(PRICED[system], "costgb") * network_cost("InfHBD-K2").injection_GBps
 
 
 def aggregate(system: str, rate: float, gpu_dollars: float = GPU_DOLLARS) -> float:
-    """Dollars a GPU of the network, and of the GPUs that are faulty or wasted, in the mean (6.5)."""
+    """Return the dollars for each GPU of the network, and of GPUs that are faulty or wasted on average (6.5).
+
+    Args:
+        system: The name of the system.
+        rate: The share of nodes that are faulty.
+        gpu_dollars: The price of a GPU.
+    """
     return normalised(system) + gpu_dollars * (1 - at_rate(system, TP, rate).availability)
 
 
@@ -84,7 +93,7 @@ _CROSSING = np.linspace(0.09, 0.15, 7)
 
 
 def _cross(paper: Any, target: Target) -> Answer:
-    """Where the lines of K=2 and K=3 meet, between the rates that are drawn."""
+    """Answer at which rate of faults the costs of K=2 and K=3 are equal."""
     ahead = np.array([aggregate(FEWER, rate) - aggregate(BEST, rate) for rate in _CROSSING.tolist()])
     return Answer(100 * float(np.interp(0.0, ahead, _CROSSING)), (_UNPRINTED,))
 
@@ -93,6 +102,7 @@ _RATES = (0.0, 0.01, 0.03, 0.05, 0.10, 0.15)
 
 
 def _best(paper: Any, target: Target) -> Answer:
+    """Answer whether InfiniteHBD has the lowest aggregate cost at all rates of faults."""
     told, fine = [], True
     for rate in _RATES:
         found = {system: aggregate(system, rate) for system in PRICED}
@@ -103,7 +113,7 @@ def _best(paper: Any, target: Target) -> Answer:
     return Answer("lowest" if fine else "not lowest", notes, holds=fine)
 
 
-WAYS: Mapping[str, Way] = MappingProxyType(
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "t6-": _row,
         "t8-hpn-cost": _row,

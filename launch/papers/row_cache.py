@@ -1,4 +1,4 @@
-"""What rows came to, kept between commands: a row is worked out once, until the code or what is given of it changes."""
+"""The cache of rows: a row is computed once, until the code or its inputs change."""
 
 from pathlib import Path
 
@@ -12,12 +12,17 @@ _FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # the ro
 
 
 def name_of(what: str, *asked: object) -> str:
-    """Return the name under which what was worked out for a paper is kept, by all the code and data that it follows from."""
+    """Return the name of a result in the cache; it depends on all code and data that the result follows from.
+
+    Args:
+        what: The kind of result.
+        *asked: The inputs of the result.
+    """
     return f"{what} {digest((code_digest(*_FOLDERS), *asked))}"
 
 
 def answer_of(paper: Paper, target: Target, kept: Kept) -> Answer:
-    """What Emu says of a row, which is read where it is kept."""
+    """Return Emu's answer to a row, read from the cache if it is there."""
     name = name_of("row", target)
     found = kept.read(name)
     if found is not None:

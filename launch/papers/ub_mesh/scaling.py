@@ -1,13 +1,13 @@
-"""Figure 22 of the UB-Mesh paper: the performance of an NPU as the cluster grows, over that at the smallest size (6.5)."""
+"""Figure 22 of the UB-Mesh paper: the performance of an NPU as the cluster grows, relative to the smallest size (6.5)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from emu.model.plan.plan import Plan
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer
-from launch.papers.ub_mesh.steps import Fabric, Steps, model_of, plan_of, split, stages
+from launch.papers.ub_mesh.setting import Fabric, UBMeshSteps, model_of, plan_of, split_plan, stages
 
 SEQ = 2**18  # tokens
 BASES: Mapping[str, int] = MappingProxyType({"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024})  # NPUs
@@ -20,7 +20,7 @@ _HOW = (
 
 
 def machine(npus: int) -> str:
-    """The part of a SuperPod with so many NPUs, or so many SuperPods."""
+    """Return the part of a SuperPod, or the several SuperPods, with this number of NPUs."""
     racks = npus // _RACK
     pods, in_pod = max(1, racks // _POD), min(racks, _POD)
     row = min(_ROW, in_pod)
@@ -29,24 +29,24 @@ def machine(npus: int) -> str:
 
 
 def plan_at(name: str, npus: int) -> Plan:
-    """Of a model on so many NPUs."""
-    return split(model_of(name), stages(name, npus), SEQ, npus, plan_of(name, SEQ, BASES[name]).cp)
+    """Return the plan of a model on this number of NPUs."""
+    return split_plan(model_of(name), stages(name, npus), SEQ, npus, plan_of(name, SEQ, BASES[name]).cp)
 
 
-def linearity(steps: Steps, name: str, times: int) -> float:
-    """Per cent (equation 2)."""
+def linearity(steps: UBMeshSteps, name: str, times: int) -> float:
+    """Return the performance of an NPU in per cent of that at the smallest size (equation 2)."""
     base = BASES[name]
     return 100 * _per_npu(steps, name, base * times) / _per_npu(steps, name, base)
 
 
-def _per_npu(steps: Steps, name: str, npus: int) -> float:
-    """Tokens per second."""
+def _per_npu(steps: UBMeshSteps, name: str, npus: int) -> float:
+    """Return the tokens per second of an NPU."""
     plan = plan_at(name, npus)
     return plan.global_batch * SEQ / steps.by(name, plan, Fabric(machine(npus))).step_time_s / npus
 
 
 def _above(paper: Any, _: object) -> Answer:
-    """Sizes are looked at in order, up to the first that is not above 100 %."""
+    """Answer whether linearity is above 100 % at all sizes; the first size that is not ends the search."""
     found = {}
     for name, times in ((name, times) for times in (2, 4, 8, 16, 32) for name in BASES):
         found[f"{name} at {times}x"] = linearity(paper.steps, name, times)
@@ -56,4 +56,4 @@ def _above(paper: Any, _: object) -> Answer:
     return Answer(f"{least:.2f} of {worst}", (_HOW, "up to the first size that is not above 100 %"), holds=least > 100)
 
 
-SCALED: Mapping[str, Way] = MappingProxyType({"ub-lin1": _above})
+SCALING: Mapping[str, AnswerFunction] = MappingProxyType({"ub-lin1": _above})

@@ -1,6 +1,6 @@
-"""Rows of the HPN paper that are training steps on it and on DCN+: what `emu estimate` says of both (9.1).
+"""Rows of the HPN paper that are training steps on HPN and on DCN+, as `emu estimate` computes them (9.1).
 
-The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of 2 bytes (table 3), and that Megatron's gradients are reduced by eight
+The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of 2 bytes (table 3), and that Megatron reduces gradients by eight
 AllReduces of a host at once with TP=8 (9.2). Batches are those of the models' own papers.
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 from emu.model.plan.plan import Plan
 from emu.model.plan.spell import spell
 from emu.study.planning.search.row import PlanRow
-from launch.papers.hpn.timed import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gained
-from launch.papers.paper import Way
-from launch.papers.steps import Steps as Estimated
+from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gain_percent
+from launch.papers.paper import AnswerFunction
+from launch.papers.step_estimates import PaperSteps
 from launch.papers.targets import Answer
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 
 _DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
 _ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")
@@ -25,7 +25,7 @@ _SEQ = 2048
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A step of 9.1."""
+    """A training step of section 9.1."""
 
     model: str
     plan: Plan
@@ -34,6 +34,7 @@ class _Job:
 
 
 def _plan(dp: int, batch: int, pp: int = 1, microbatch: int = 4) -> Plan:
+    """Return a plan with TP=8 and sequence parallelism."""
     return Plan(tp=8, sp=True, pp=pp, dp=dp, global_batch=batch, seq=_SEQ, microbatch=microbatch)
 
 
@@ -51,28 +52,29 @@ _JOBS: Mapping[str, _Job] = MappingProxyType(
 )
 
 
-class Steps(Estimated):
-    """Those of 9.1."""
+class HpnSteps(PaperSteps):
+    """The estimated steps of section 9.1."""
 
     computes, software, algorithms = _DEVICE, _STACK, _ALGORITHMS
 
     def of(self, model: str, plan: Plan, word: str) -> PlanRow:
-        """One step.
+        """Return one step.
 
         Raises:
             InputError: as `estimate`.
         """
-        return self.estimated(model, plan, word, lambda: built(word))
+        return self.estimated(model, plan, word, lambda: build_once(word))
 
 
 def _trained(paper: Any, target: Any) -> Answer:
+    """Answer what a step gains on HPN over DCN+."""
     job = _JOBS[target.id]
     times = [paper.steps.of(job.model, job.plan, word).step_time_s for word in job.words]
     told = f"{job.model} by {spell(job.plan)}, {job.plan.global_batch} sequences of {_SEQ} tokens: {job.batch}"
     how = f"--device {_DEVICE} --stack {_STACK} --algorithm {' --algorithm '.join(_ALGORITHMS)}"
     seconds = f"{times[0]:.3f} s on DCN+, {times[1]:.3f} s on HPN"
     where = f"the {job.plan.world // 8} hosts are taken segment by segment, in order"
-    return Answer(gained(*times), (seconds, told, how, FLOWS, where))
+    return Answer(gain_percent(*times), (seconds, told, how, FLOWS, where))
 
 
-TRAINED: Mapping[str, Way] = MappingProxyType(dict.fromkeys(_JOBS, _trained))
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(dict.fromkeys(_JOBS, _trained))

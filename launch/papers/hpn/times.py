@@ -1,4 +1,4 @@
-"""Rows of the HPN paper that are times: what an HPN gains over DCN+ and over a Clos, by collectives that are run on both."""
+"""Rows of the HPN paper that are times: what HPN gains over DCN+ and over a Clos, by collectives on both."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -12,8 +12,8 @@ from emu.errors import InputError
 from emu.topology.faults import without
 from launch.papers.hpn.counts import CORE, DCN, POD, of_kind
 from launch.papers.targets import Answer
-from launch.papers.timing import time_s, time_together_s
-from launch.papers.wiring import built
+from launch.papers.timing import concurrent_time_s, time_s
+from launch.papers.topology_counts import build_once
 
 _GPUS = 8
 CONNECTIONS = 4  # of a pair: with fewer or more, ports of 3:1 (6.1) cannot be
@@ -26,56 +26,66 @@ _HIERARCHICAL = f"hierarchical-direct-ring@{CONNECTIONS}"
 
 
 def _hosts(word: str, hosts: int) -> I64:
-    """[hosts, GPUs] where a job is."""
-    return np.asarray(built(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
+    """Return [hosts, GPUs] the NPUs of a job."""
+    return np.asarray(build_once(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
 
 
-def gained(slow: float, fast: float) -> float:
-    """Per cent."""
+def gain_percent(slow: float, fast: float) -> float:
+    """Return by how many per cent the second time is shorter, as a gain in speed."""
     return 100 * (slow / fast - 1)
 
 
 def _all_reduce() -> Answer:
+    """Answer what an all_reduce of 448 GPUs gains on HPN over DCN+."""
     times = [
-        time_together_s(_HIERARCHICAL, "all_reduce", (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE, built(word))
+        concurrent_time_s(_HIERARCHICAL, "all_reduce", (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE, build_once(word))
         for word in (DCN_JOB, HPN_JOB)
     ]
     how = (
         "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"
     )
-    return Answer(gained(*times), (FLOWS, _IN_ORDER, how))
+    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, how))
 
 
 def _multi() -> Answer:
+    """Answer what eight rings at once, one for each rail, gain on HPN over DCN+."""
     times = [
-        time_together_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, built(word))
+        concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, build_once(word))
         for word in (DCN_JOB, HPN_JOB)
     ]
-    return Answer(gained(*times), (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
+    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
-    """A round of as many rings as a host has GPUs, each of which leaves hosts by a rail of its own."""
+    """Answer what a round of eight rings gains on HPN over DCN+, where each ring leaves hosts by another rail."""
     times = []
     for word in (DCN_JOB, HPN_JOB):
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
         rings = np.repeat(np.stack([_hosts(word, 56)[:, order].ravel() for order in turned]), CONNECTIONS, axis=0)
         times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
-    gain = gained(*times)
+    gain = gain_percent(*times)
     how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
     return Answer(gain, (FLOWS, _IN_ORDER, how), holds=abs(gain) < 10)
 
 
 def _round_s(word: str, src: I64, dst: I64) -> float:
-    """Seconds of one message of 4 MiB from each of [groups, n] to its place in the other, a channel a group."""
+    """Return the seconds of one round in which each NPU sends 4 MiB.
+
+    Args:
+        word: The topology.
+        src: [groups, n] senders.
+        dst: [groups, n] receivers.
+    """
     count = src.size
     channel = np.broadcast_to(np.arange(len(src))[:, None], src.shape).ravel()
-    schedule = Schedule.build(built(word).n_npus, count, [Sends(src.ravel(), dst.ravel(), np.arange(count), channel=channel)])
-    return time_s(schedule, 2**22, built(word))
+    schedule = Schedule.build(
+        build_once(word).n_npus, count, [Sends(src.ravel(), dst.ravel(), np.arange(count), channel=channel)]
+    )
+    return time_s(schedule, 2**22, build_once(word))
 
 
 def _four_tasks() -> Answer:
-    """The best of some placements, as it is told."""
+    """Answer what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
     gains = []
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(64)
@@ -83,15 +93,15 @@ def _four_tasks() -> Answer:
         for paths in ("hashed", "disjoint"):
             word = f"{POD}:dims=2x32x8,{NVLINK},paths={paths}"
             rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
-            times.append(time_together_s(f"ring@{CONNECTIONS}", "all_reduce", 16, rails, _SIZE, built(word)))
-        gains.append(gained(*times))
+            times.append(concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 16, rails, _SIZE, build_once(word)))
+        gains.append(gain_percent(*times))
     where = "four tasks of 16 hosts drawn at random over two segments, each on its eight rails; the best of three draws"
     return Answer(max(gains), (FLOWS, where))
 
 
 @cache
 def _dual_plane() -> dict[int, float]:
-    """By GPUs, per cent."""
+    """Return the gain of two planes in per cent, by the number of GPUs."""
     found = {}
     for gpus in (32, 64, 128, 256):
         hosts = gpus // _GPUS
@@ -100,17 +110,19 @@ def _dual_plane() -> dict[int, float]:
         for kind in ("clos", "pod"):
             word = f"hpn:{kind}:dims=2x{hosts // 2}x8,{NVLINK}"
             groups = _hosts(word, hosts)[order].reshape(1, -1)
-            times.append(time_together_s(_HIERARCHICAL, "all_reduce", (hosts, _GPUS), groups, 2**32, built(word)))
-        found[gpus] = gained(*times)
+            times.append(concurrent_time_s(_HIERARCHICAL, "all_reduce", (hosts, _GPUS), groups, 2**32, build_once(word)))
+        found[gpus] = gain_percent(*times)
     return found
 
 
 def dual_plane() -> Mapping[int, float]:
-    """Per cent that an all_reduce of 4 GiB gains, by GPUs (figure 19)."""
+    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (figure 19)."""
     return _dual_plane()
 
 
 def _of_dual_plane(choose: Callable[..., float]) -> Callable[[], Answer]:
+    """Return the function that answers with the least or the largest gain of two planes."""
+
     def way() -> Answer:
         gains = dual_plane()
         words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
@@ -120,16 +132,16 @@ def _of_dual_plane(choose: Callable[..., float]) -> Callable[[], Answer]:
 
 
 def _across() -> Answer:
-    """Each GPU of a segment sends to the GPU of its place in the next."""
+    """Answer what traffic from each GPU of a segment to its partner in the next one gains from two planes."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     times = [_round_s(f"hpn:{kind}:dims=2x128x8", src, src + 1024) for kind in ("clos", "pod")]
-    return Answer(gained(*times), (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
+    return Answer(gain_percent(*times), (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
 
 
 def _imbalance() -> Answer:
-    """Flows on the fuller port of a NIC over those on the other, of connections to 1,024 NICs of another segment."""
+    """Answer how many times the flows of a NIC's other port its fuller port carries, without two planes."""
     word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * CONNECTIONS)
-    topology, pair = built(word), np.repeat(np.arange(1024), CONNECTIONS)
+    topology, pair = build_once(word), np.repeat(np.arange(1024), CONNECTIONS)
     routes = topology.routes(pair, pair + 1024, keys)
     last = routes.link[routes.start[1:] - 1].astype(np.int64)
     of_one = np.bincount(pair, topology.links.src[last] == _first_tor(word, pair, last))
@@ -138,29 +150,35 @@ def _imbalance() -> Answer:
 
 
 def _first_tor(word: str, pair: I64, last: I64) -> I64:
-    """Of the two that lead to each NIC the one with the lower number."""
-    links = built(word).links
-    into = np.isin(links.src, of_kind(built(word), "ToR")) & (links.dst < built(word).n_npus)
-    lowest = np.full(built(word).n_npus, built(word).n_nodes)
+    """Return [flows] the ToR with the lower number of the two that lead to each NIC.
+
+    Args:
+        word: The topology.
+        pair: [flows] the sender of each flow.
+        last: [flows] the last link of each flow.
+    """
+    links = build_once(word).links
+    into = np.isin(links.src, of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
+    lowest = np.full(build_once(word).n_npus, build_once(word).n_nodes)
     np.minimum.at(lowest, links.dst[into], links.src[into])
     return np.asarray(lowest[pair + 1024])
 
 
 def _cross_segment() -> Answer:
-    """Share of pairs of hosts, in the mean over all orders, of which each is in a segment of its own."""
+    """Answer by how much HPN reduces the share of pairs of hosts that are in different segments."""
     shares = []
     for word, size in ((DCN, 128), (POD, 1024)):
-        of = np.bincount(np.asarray(built(word).place(289 * _GPUS)) // size) / (289 * _GPUS)
+        of = np.bincount(np.asarray(build_once(word).place(289 * _GPUS)) // size) / (289 * _GPUS)
         shares.append(1 - float((of**2).sum()))
     where = "289 hosts fill 19 segments of DCN+ or 3 of HPN, and those that talk to each other are drawn at random"
     return Answer(100 * (1 - shares[1] / shares[0]), (where,))
 
 
 def _stages() -> Answer:
-    """The most that a cable above a ToR carries, over the mean of all that could."""
+    """Answer how uneven the cables into ToRs are loaded, as the largest load over the mean."""
     over = []
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
-        topology, rng = built(word), np.random.default_rng(0)
+        topology, rng = build_once(word), np.random.default_rng(0)
         routes = topology.routes(rng.integers(*src, 20000), rng.integers(*dst, 20000), rng.integers(0, 8, 20000))
         into = np.isin(topology.links.dst[routes.link], of_kind(topology, "ToR"))
         into &= np.isin(topology.links.src[routes.link], of_kind(topology, "Agg"))
@@ -173,7 +191,7 @@ def _stages() -> Answer:
 
 
 def _core() -> Answer:
-    """All GPUs of a pod send an activation to the other pod at once, beside what a stage computes for a microbatch."""
+    """Answer whether activations of all GPUs through the Core take less time than the computation of a microbatch."""
     pod = 15360
     src = np.arange(pod)[None, :]
     sent_s = _round_s(CORE, src, src + pod) * 6 / 4  # of 6 MiB (table 3)
@@ -186,8 +204,17 @@ def _core() -> Answer:
 
 
 def _single(what: str) -> Callable[[], Answer]:
+    """Return the function that answers whether a message still has a route after the link of a NIC has failed.
+
+    Args:
+        what: A note for the answer.
+    """
+
     def way() -> Answer:
-        dual, single = built("hpn:segment:dims=4x8"), built("servers:nodes=4,gpus=8,nvlink=200GB/s,nic=50GB/s,network=switch")
+        dual, single = (
+            build_once("hpn:segment:dims=4x8"),
+            build_once("servers:nodes=4,gpus=8,nvlink=200GB/s,nic=50GB/s,network=switch"),
+        )
         routed = []
         for topology in (dual, single):
             gone = np.flatnonzero((topology.links.src == 0) & (topology.links.dst >= topology.n_npus))[-1:]
@@ -202,7 +229,7 @@ def _single(what: str) -> Callable[[], Answer]:
     return way
 
 
-TIMED: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
     {
         "hpn-ar": _all_reduce,
         "hpn-mar": _multi,

@@ -1,4 +1,4 @@
-"""Figure 21 of the UB-Mesh paper: what others cost, over what UB-Mesh costs, at public prices."""
+"""Figure 21 of the UB-Mesh paper: the price of other systems as a multiple of UB-Mesh's, at public prices."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -8,9 +8,9 @@ from typing import Any
 
 from emu.study.cost.book import PriceBook, read_book
 from emu.study.cost.cost import cost
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
-from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, built
+from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, build_once
 
 _BOOK = Path(__file__).with_name("prices.toml")
 _RACKS, _NPUS, _HRS_LANES, _X4 = 128, 64, 512, 4
@@ -19,17 +19,18 @@ _CABLE = "link leaf to spine x4"
 
 @cache
 def _book() -> PriceBook:
+    """Return the price book of the paper's folder."""
     return read_book(_BOOK, _BOOK.name)
 
 
 def _network(word: str) -> float:
-    """Dollars of all that is built but NPUs."""
-    return cost(built(word), _book()).dollars
+    """Return the dollars of a topology without its NPUs."""
+    return cost(build_once(word), _book()).dollars
 
 
 def _of_racks(word: str, lanes: int) -> float:
-    """Dollars of 128 racks whose HRS have so many lanes an NPU out of them, into spines that nothing oversubscribes."""
-    parts, out = _book().of(built(word)).parts, _RACKS * _NPUS * lanes
+    """Return the dollars of 128 racks with this number of lanes out of a rack for each NPU, and of spines for all these lanes."""
+    parts, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
     return _RACKS * _network(word) + out // _HRS_LANES * parts["HRS"].dollars + out // _X4 * parts[_CABLE].dollars
 
 
@@ -47,12 +48,17 @@ NETWORK_SHARE = 0.67  # of the Clos (6.4)
 
 
 def ratios(share: float) -> dict[str, float]:
-    """Of each to UB-Mesh, where such a share of the Clos is its network, and the rest costs as much in every system."""
+    """Return the price of each system as a multiple of UB-Mesh's.
+
+    Args:
+        share: The share of the Clos's price that is its network; the rest costs the same in every system.
+    """
     rest = _network(CLOS) * (1 - share) / share
     return {name: (network() + rest) / (_network(SUPERPOD) + rest) for name, network in COMPARED.items()}
 
 
 def _ratio(_: Any, target: Target) -> Answer:
+    """Answer the price of a system as a multiple of UB-Mesh's."""
     found = ratios(NETWORK_SHARE)
     name = [*found][int(target.id.rpartition("-")[2]) - 1]
     told = f"{name}; {', '.join(f'{each} {ratio:.2f}' for each, ratio in found.items())}"
@@ -62,4 +68,4 @@ def _ratio(_: Any, target: Target) -> Answer:
     return Answer(found[name], (told, words, rest, cables, "the third has no name in the text: racks of 1D-FM-B, by x32"))
 
 
-PRICED: Mapping[str, Way] = MappingProxyType({f"ub-capex-{place}": _ratio for place in range(1, len(COMPARED) + 1)})
+COSTS: Mapping[str, AnswerFunction] = MappingProxyType({f"ub-capex-{place}": _ratio for place in range(1, len(COMPARED) + 1)})

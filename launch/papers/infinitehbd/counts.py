@@ -1,4 +1,4 @@
-"""What the InfiniteHBD paper says of its ring, of its parts, and of all-to-all on it: 2.3, 4, 5.1, 7 and appendix G."""
+"""Rows of the InfiniteHBD paper about its ring, its parts and all-to-all on it: 2.3, 4, 5.1, 7 and appendix G."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from emu.model.model import MODELS
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.papers.infinitehbd.setting import MOE
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.plan import Plan, Rates
@@ -24,13 +24,13 @@ _CASES = 900
 
 
 def _fibre_ends(topology: Topology) -> I64:
-    """[2, links] the nodes at both ends of the fibres that are lit."""
+    """Return [2, links] the nodes at both ends of the fibres that are lit."""
     lit = topology.links.dimension == _FIBRE
     return np.stack((topology.links.src[lit], topology.links.dst[lit])).astype(np.int64) // topology.dims[-1]
 
 
-def joined(k: int) -> set[int]:
-    """The nodes that fibres lead to from node 8 of 20: each lights where all nodes between are faulty."""
+def fibre_neighbours(k: int) -> set[int]:
+    """Return the nodes to which fibres lead from node 8 of 20; each fibre is lit if all nodes between are faulty."""
     found: set[int] = set()
     for gap in range(k):
         for first in (9, 8 - gap):
@@ -41,13 +41,14 @@ def joined(k: int) -> set[int]:
 
 
 def _degree(paper: Any, target: Target) -> Answer:
-    of = {k: len(joined(k)) for k in (2, 3, 4)}
+    """Answer to how many nodes a node has fibres, for K of 2, 3 and 4."""
+    of = {k: len(fibre_neighbours(k)) for k in (2, 3, 4)}
     told = ", ".join(f"K={k}: {links}" for k, links in of.items())
     return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
 
 
-def _passed(k: int, left: int, right: int) -> bool:
-    """Whether one ring takes all nodes that work where a node's neighbours that work are so far away."""
+def _is_passed(k: int, left: int, right: int) -> bool:
+    """Return whether one ring takes all working nodes, with the nearest working nodes this far left and right of a node."""
     faulty = [8 - away for away in range(1, left)] + [8 + away for away in range(1, right)]
     shown = "+".join(map(str, sorted(faulty))) or "none"
     try:
@@ -58,12 +59,13 @@ def _passed(k: int, left: int, right: int) -> bool:
 
 
 def _blocked(paper: Any, target: Target) -> float:
+    """Return the number of such pairs of distances for which no ring takes all working nodes."""
     away = range(1, target.number("k") + 1)
-    return float(sum(not _passed(target.number("k"), left, right) for left in away for right in away))
+    return float(sum(not _is_passed(target.number("k"), left, right) for left in away for right in away))
 
 
 def _breaks(paper: Any, target: Target) -> Answer:
-    """A line ends where K faults in a row are, and nowhere else."""
+    """Answer whether a line ends exactly where K nodes in a row are faulty."""
     random, right = np.random.default_rng(0), 0
     for case in range(_CASES):
         k = 2 + case % 3
@@ -76,19 +78,19 @@ def _breaks(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Nodes in a row make one ring of all their GPUs, whatever fibres join them."""
+    """Answer whether any nodes in a row make one ring of all their GPUs."""
     random, found = np.random.default_rng(0), []
     for gpus in (4, 8):
         for m in range(1, 9):
             faulty = "+".join(map(str, np.flatnonzero(random.random(40) < 0.3))) or "none"
             size = m * gpus
             built = build_topology(f"infinitehbd:dims=1x40x1x{gpus},k=3,tp={size},faulty={faulty},job={size}")
-            found.append(_round(built) == size)
+            found.append(_ring_length(built) == size)
     return Answer(f"{sum(found)} of {len(found)} rings", ("4 and 8 GPUs a node, 1 to 8 nodes",), holds=all(found))
 
 
-def _round(built: Topology) -> int:
-    """GPUs on the way from the first of a job round its ring and back."""
+def _ring_length(built: Topology) -> int:
+    """Return the number of GPUs on the ring of a job's first GPU."""
     links = built.links
     ring = links.dimension < _DCN
     beside: dict[int, list[int]] = {}
@@ -103,14 +105,14 @@ def _round(built: Topology) -> int:
 
 
 def _joint(paper: Any, target: Target) -> float:
-    """The node, numbered from 1, that a fibre of one leads to which is not its neighbour in its sub-line."""
+    """Return the number, from 1, of the node to which a fibre leads between two sub-lines."""
     nodes, tor, node = (target.number(name) for name in ("nodes", "tor", "node"))
     src, dst = _fibre_ends(build_topology(f"infinitehbd:dims=1x{nodes // tor}x{tor}x4,tp={4 * nodes}"))
     return float(min(set((dst[src == node - 1] + 1).tolist()) - {node + tor}))
 
 
 def _partners(paper: Any, target: Target) -> float:
-    """GPUs, or nodes, below which all partners of GPU 0 are reached without the DCN."""
+    """Return the number of GPUs, or nodes, up to which all partners of GPU 0 are reached without the DCN."""
     built = build_topology(target.given["of"])
     bits = 1 << np.arange(built.n_npus.bit_length() - 1)
     routes = built.routes(np.zeros_like(bits), bits, np.zeros_like(bits))
@@ -119,32 +121,35 @@ def _partners(paper: Any, target: Target) -> float:
 
 
 def _pairs(paper: Any, target: Target) -> Answer:
+    """Answer which ranks exchange messages in each round of Binary Exchange."""
     full = schedule("all_to_all", "binary-exchange", target.number("p"))
     ends = [np.unique(np.sort((full.src[rows], full.dst[rows]), axis=0), axis=1).T.tolist() for rows in full.rounds()]
     return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
 
 
-def _instance(ours: float, printed: float, target: Target) -> Answer:
-    """Beside the paper's formula at the numbers given."""
+def _compare_with_formula(ours: float, printed: float, target: Target) -> Answer:
+    """Answer with Emu's value beside the paper's formula at the row's numbers."""
     at = ", ".join(f"{name}={value}" for name, value in target.given.items())
     return Answer(ours, (f"the printed formula is {printed:.10g} at {at}",), holds=math.isclose(ours, printed, rel_tol=1e-9))
 
 
-def _exchanged(p: int) -> list[int]:
-    """Messages of rank 0 in each round of Binary Exchange."""
+def _messages_of_rank_0(p: int) -> list[int]:
+    """Return the number of messages of rank 0 in each round of Binary Exchange."""
     full = schedule("all_to_all", "binary-exchange", p)
     return [int((full.src[rows] == 0).sum()) for rows in full.rounds()]
 
 
 def _exchange_time(paper: Any, target: Target) -> Answer:
+    """Answer the time of Binary Exchange."""
     p, m, ts, tw = (float(target.given[name]) for name in ("p", "m", "ts", "tw"))
     printed = ts * math.log2(p) + tw * m * p * math.log2(p) / 2
-    return _instance(sum(ts + tw * m * sent for sent in _exchanged(int(p))), printed, target)
+    return _compare_with_formula(sum(ts + tw * m * sent for sent in _messages_of_rank_0(int(p))), printed, target)
 
 
 def _exchange_bytes(paper: Any, target: Target) -> Answer:
+    """Answer the bytes of Binary Exchange in a round."""
     p, m = target.number("p"), target.number("m")
-    return _instance(float(m * max(_exchanged(p))), p * m / 2, target)
+    return _compare_with_formula(float(m * max(_messages_of_rank_0(p))), p * m / 2, target)
 
 
 _GROUPS = (16, 32, 64, 128)
@@ -152,9 +157,9 @@ _CLOSE, _LOGGED = 0.05, 1.4  # of p^2; p log2 p has 1.25 from 16 to 128
 
 
 def _slopes(paper: Any, target: Target) -> Answer:
-    """Items over the busiest link of a ring, and out of a port of Binary Exchange."""
+    """Answer how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
     ring = [_most(schedule("all_to_all", "ring", p)) / 2 for p in _GROUPS]  # two parts an item
-    exchange = [float(sum(_exchanged(p))) for p in _GROUPS]
+    exchange = [float(sum(_messages_of_rank_0(p))) for p in _GROUPS]
     slopes = [float(np.polyfit(np.log(_GROUPS), np.log(items), 1)[0]) for items in (ring, exchange)]
     sizes = ", ".join(map(str, _GROUPS))
     both = zip(("ring", "Binary Exchange"), (ring, exchange), strict=True)
@@ -164,60 +169,70 @@ def _slopes(paper: Any, target: Target) -> Answer:
 
 
 def _most(full: Any) -> int:
+    """Return the largest number of slots that a rank sends on channel 0."""
     return int(np.bincount(full.src[full.channel == 0]).max())
 
 
 def _by_tp(target: Target) -> tuple[float, float]:
-    """Elements that a GPU of a group sends for a layer by TP, an all_reduce of its tokens; and the formula."""
+    """Return the elements that a GPU sends for a layer with tensor parallelism, and the paper's formula for them."""
     b, s, h, n = (target.number(name) for name in ("b", "s", "h", "n"))
     ring = schedule("all_reduce", "ring", n)
     return int((ring.src == 0).sum()) * b * s * h / n, 2 * b * s * h * (n - 1) / n
 
 
 def _by_ep(target: Target) -> tuple[float, float]:
-    """The same by EP: there and back, a copy of each of its tokens for each of k experts."""
+    """Return the elements that a GPU sends for a layer with expert parallelism, and the paper's formula for them.
+
+    Each token goes to k experts and back.
+    """
     b, s, h, n, k = (target.number(name) for name in ("b", "s", "h", "n", "k"))
     each = schedule("all_to_all", "at-once", n)
     return 2 * int((each.src == 0).sum()) * (b * s / n) * k * h / n, 2 * b * s * h * (n - 1) / n * k / n
 
 
 def _tp_load(paper: Any, target: Target) -> Answer:
-    return _instance(*_by_tp(target), target)
+    """Answer the elements that a GPU sends with tensor parallelism."""
+    return _compare_with_formula(*_by_tp(target), target)
 
 
 def _ep_load(paper: Any, target: Target) -> Answer:
-    return _instance(*_by_ep(target), target)
+    """Answer the elements that a GPU sends with expert parallelism."""
+    return _compare_with_formula(*_by_ep(target), target)
 
 
 def _ratio(paper: Any, target: Target) -> Answer:
-    return _instance(_by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n"), target)
+    """Answer the ratio of the elements of expert and of tensor parallelism."""
+    return _compare_with_formula(_by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n"), target)
 
 
 def _rate(paper: Any, target: Target) -> float:
-    """Tb/s out of a GPU, without the DCN's."""
+    """Return the bandwidth out of a GPU in Tb/s, without that of the DCN."""
     links = build_topology("infinitehbd").links
     return float(links.bandwidth_Bps[(links.src == 0) & (links.dimension < _DCN)].sum()) * 8 / 1e12
 
 
 def _product(paper: Any, target: Target) -> float:
+    """Return the product of the row's numbers."""
     return math.prod(map(float, target.given["of"].split("x")))
 
 
 def _sum(paper: Any, target: Target) -> Answer:
-    """Below the limit that is printed."""
+    """Answer the sum of the row's numbers, and whether it is below the printed limit."""
     found = sum(map(float, target.given["of"].split("+")))
     return Answer(found, (target.given["of"],), holds=found < float(target.value))
 
 
 def _chips(paper: Any, target: Target) -> float:
+    """Return the number of chips of a topology."""
     return float(build_topology(target.given["of"]).n_npus)
 
 
 def _parameters(paper: Any, target: Target) -> float:
+    """Return the parameters of the paper's mixture of experts, in 1e12."""
     return MODELS.find(MOE.model).parameters() / 1e12
 
 
-WAYS: Mapping[str, Way] = MappingProxyType(
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "topo-deg": _degree,
         "topo-k3": _blocked,

@@ -1,7 +1,7 @@
-"""With which models, plans, device and fabrics the UB-Mesh paper's steps are estimated: what `emu estimate` is asked.
+"""The models, plans, device and topologies of the UB-Mesh paper's steps, as `emu estimate` takes them.
 
-The paper prints sizes of models (table 5), that TP and SP have the domains of the highest bandwidth (5.2), and the traffic of
-one plan (table 1). From that follow the plans here.
+The paper prints sizes of models (table 5), that TP and SP have the domains of the highest bandwidth (5.2), and the traffic
+of one plan (table 1). The plans here follow from them.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from emu.study.planning.search.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
-from launch.papers.steps import Steps as Estimated
-from launch.papers.ub_mesh.wiring import built
+from launch.papers.step_estimates import PaperSteps
+from launch.papers.ub_mesh.wiring import build_once
 
 HERE = Path(__file__).parent
 NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
@@ -65,16 +65,17 @@ NOTES = (
 
 
 def plan_of(name: str, seq: int, npus: int = NPUS) -> Plan:
-    """Of a model and a sequence."""
+    """Return the plan of a model for a length of sequences."""
     return _plan(model_of(name), stages(name, npus), seq, npus)
 
 
 def _plan(model: Model, pp: int, seq: int, npus: int) -> Plan:
-    return split(model, pp, seq, npus, min(max(1, seq // _TOKENS), npus // (_BOARD * pp)))
+    """Return a plan with this number of stages; context parallelism gives each rank 8,192 tokens where NPUs suffice."""
+    return split_plan(model, pp, seq, npus, min(max(1, seq // _TOKENS), npus // (_BOARD * pp)))
 
 
-def split(model: Model, pp: int, seq: int, npus: int, cp: int) -> Plan:
-    """A plan of so many stages whose sequences so many ranks share."""
+def split_plan(model: Model, pp: int, seq: int, npus: int, cp: int) -> Plan:
+    """Return a plan with this number of stages and of ranks that share a sequence."""
     dp = npus // (_BOARD * pp * cp)
     return Plan(
         tp=_BOARD,
@@ -94,10 +95,10 @@ def split(model: Model, pp: int, seq: int, npus: int, cp: int) -> Plan:
 
 @cache
 def stages(name: str, npus: int) -> int:
-    """As few as hold what an NPU keeps whatever is recomputed.
+    """Return the least number of stages with which an NPU can hold weights, gradients and states of the optimizer.
 
     Raises:
-        InputError: no number does.
+        InputError: no number of stages is enough.
     """
     model, most = model_of(name), find_device(_DEVICE, "bfloat16").memory_bytes
     for pp in map(int, 2 ** np.arange(10)):
@@ -109,19 +110,20 @@ def stages(name: str, npus: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A topology, and how many times as wide the links are that lead out of its racks."""
+    """A topology, and the factor by which the links out of its racks are wider."""
 
     word: str
     wider: float = 1.0
 
     def built(self) -> Topology:
-        """The topology."""
+        """Return the built topology."""
         return _wider(self.word, self.wider)
 
 
 @cache
 def _wider(word: str, times: float) -> Topology:
-    topology, inside = built(word), ("X", "Y")
+    """Return a topology with wider links out of its racks."""
+    topology, inside = build_once(word), ("X", "Y")
     if times == 1:
         return topology
     within = np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if name.startswith(inside)])
@@ -129,13 +131,13 @@ def _wider(word: str, times: float) -> Topology:
     return replace(topology, links=replace(topology.links, bandwidth_Bps=rates))
 
 
-class Steps(Estimated):
-    """Those of the models of table 5."""
+class UBMeshSteps(PaperSteps):
+    """The estimated steps of the models in table 5."""
 
     computes, software = _DEVICE, _STACK
 
     def of(self, name: str, seq: int, fabric: Fabric) -> PlanRow:
-        """One step of all NPUs of a SuperPod.
+        """Return one step on all NPUs of a SuperPod.
 
         Raises:
             InputError: as `estimate`.
@@ -143,7 +145,7 @@ class Steps(Estimated):
         return self.by(name, plan_of(name, seq), fabric)
 
     def by(self, name: str, plan: Plan, fabric: Fabric) -> PlanRow:
-        """One step by a plan.
+        """Return one step with a plan.
 
         Raises:
             InputError: as `estimate`.
@@ -153,6 +155,6 @@ class Steps(Estimated):
 
 @cache
 def model_of(name: str) -> Model:
-    """A model of table 5, of any number of tokens."""
+    """Return a model of table 5, without a limit on tokens."""
     path = HERE / MODELS[name]
     return replace(find_model(str(path) if path.suffix == ".toml" else MODELS[name]), max_seq=_LONGEST)

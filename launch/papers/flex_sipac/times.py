@@ -1,4 +1,4 @@
-"""Rows of the Flex-SiPAC paper on its collectives and wavelengths: proved, timed on what is built, or tried."""
+"""Rows of the Flex-SiPAC paper about its collectives and wavelengths: proofs, times and trials on built topologies."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Part, Shape
-from launch.papers.flex_sipac.counts import flex, parts, tpuv4
-from launch.papers.formulas import Case, follows
+from launch.papers.flex_sipac.counts import component_sizes, flex, tpuv4
+from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 from topologies.sipac.assignment import distance, heuristic, program, scaled
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.levels import Levels, Neighbours, neighbours
@@ -28,21 +28,23 @@ _US = 1e-6
 
 
 def _sipco(r: int, levels: int) -> Schedule:
+    """Return the schedule of the all_reduce SiPCO on SiPAC(r, L)."""
     return algorithm("all_reduce", "sipco").schedule((r,) * levels)
 
 
 def rows_of(r: int, n: int) -> Part:
-    """The job of the first rows of SiPAC(r, 2)."""
+    """Return the shape of a job on the first n rows of SiPAC(r, 2)."""
     return Part((r, r), tuple(range(n * r)))
 
 
 def _on_sipac(r: int, levels: int, latency: str = "2us", size: int = _SIZE) -> float:
-    """Seconds, where a link has two wavelengths."""
+    """Return the time in seconds of an all_reduce on a SiPAC whose links have two wavelengths."""
     word = f"sipac:r={r},L={levels},w={2 * levels * (r - 1)},latency={latency}"
     return collective_s(word, "all_reduce", "sipco", (r,) * levels, size)
 
 
 def _steps() -> Answer:
+    """Answer how many latencies an all_reduce takes, from the times with two latencies."""
     found: dict[int, set[float]] = {}
     for r, levels in _SYSTEMS:
         slope = (_on_sipac(r, levels, "5us") - _on_sipac(r, levels)) / 3e-6
@@ -53,6 +55,7 @@ def _steps() -> Answer:
 
 
 def _correct() -> Answer:
+    """Answer whether SiPCO is correct on several systems, by proof."""
     proofs = [prove(_sipco(r, levels), operation("all_reduce", r**levels)) for r, levels in _SYSTEMS]
     return Answer(
         "verified", (f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}",), holds=all(each.uniform for each in proofs)
@@ -60,24 +63,29 @@ def _correct() -> Answer:
 
 
 def _chunk() -> Answer:
+    """Answer how many bytes a link carries in a step, from the times of two sizes."""
     cases = []
     for r, levels in _SYSTEMS:
         more = _on_sipac(r, levels, size=2 * _SIZE) - _on_sipac(r, levels)
-        cases.append(Case(f"bytes a link and step, r={r}, L={levels}", more * _LINK / (levels + 1), _SIZE / (r * levels)))
-    return follows(cases)
+        cases.append(
+            FormulaCase(f"bytes a link and step, r={r}, L={levels}", more * _LINK / (levels + 1), _SIZE / (r * levels))
+        )
+    return check_formula(cases)
 
 
 def _bound() -> Answer:
+    """Answer how the time of Flex-SiPCO on a part of a system compares with the formula."""
     cases = []
     for r, n in _JOBS:
         word = f"flex-sipac:r={r},L=2,w={2 * (r - 1 + n - 1)},jobs={r * n},latency=2us"
         found = collective_s(word, "all_reduce", "flex-sipco", rows_of(r, n), _SIZE)
         port = _LINK * (r - 1)
-        cases.append(Case(f"s, a job of {r * n}, r={r}", found, 3 * (2 * _US + (r - 1) * 2 * _SIZE / (2 * r) / port)))
-    return follows(cases, 1e-6, "the 2 is reached by chunks in transit: a job on a part of a system")
+        cases.append(FormulaCase(f"s, a job of {r * n}, r={r}", found, 3 * (2 * _US + (r - 1) * 2 * _SIZE / (2 * r) / port)))
+    return check_formula(cases, 1e-6, "the 2 is reached by chunks in transit: a job on a part of a system")
 
 
 def _load() -> Answer:
+    """Answer how many messages a link carries at most in one round of Flex-SiPCO."""
     most = set()
     for r, n in _JOBS:
         plan = algorithm("all_reduce", "flex-sipco").schedule(rows_of(r, n)).expand()
@@ -89,6 +97,7 @@ def _load() -> Answer:
 
 
 def _single() -> Answer:
+    """Answer whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
     every = [
         algorithm("all_reduce", "flex-sipco").schedule(Part((r,) * levels, tuple(range(r**levels)))).digest()
         == _sipco(r, levels).digest()
@@ -98,20 +107,23 @@ def _single() -> Answer:
 
 
 def _least() -> Answer:
+    """Answer how many bytes SiPCO sends, as a multiple of the least possible."""
     cases = []
     for r, levels in (*_SYSTEMS, (8, 2), (16, 2)):
         plan, n = _sipco(r, levels).expand(), r**levels
         ratio = float(np.bincount(plan.src).max()) / (r * levels) / (2 * (1 - 1 / n))
-        cases.append(Case(f"r={r}, L={levels}", ratio, (levels + 1) * (r - 1) * r ** (levels - 1) / (2 * (n - 1))))
-    return follows(cases)
+        cases.append(FormulaCase(f"r={r}, L={levels}", ratio, (levels + 1) * (r - 1) * r ** (levels - 1) / (2 * (n - 1))))
+    return check_formula(cases)
 
 
 def _skew() -> Answer:
-    sizes = parts(built("flex-sipac:r=4,L=2,jobs=8+4+4"))
-    return follows([Case("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
+    """Answer how much the sizes of three jobs differ."""
+    sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
+    return check_formula([FormulaCase("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
 
 
 def _optimum() -> Answer:
+    """Answer whether rounding of wavelengths is as near to the traffic as an integer program, on 40 random cases."""
     rng, near, equal = np.random.default_rng(0), neighbours(Levels("flex-sipac", 2, 2, 3)), 0
     dark = np.zeros(len(near.src), int)
     for _ in range(40):
@@ -124,6 +136,7 @@ def _optimum() -> Answer:
 
 
 def _colours() -> Answer:
+    """Answer whether wavelengths are coloured with as many colours as the largest degree needs, on random demands."""
     rng, exact = np.random.default_rng(0), True
     for r in range(2, 9):
         demand = rng.integers(0, 12, (r, r))
@@ -138,7 +151,8 @@ def _colours() -> Answer:
 
 
 def _doubled() -> Answer:
-    rates = [built(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
+    """Answer how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
+    rates = [build_once(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
     ratio = float(rates[0] / rates[1])
     return Answer(f"{ratio:g} times", ("of a link within two jobs of two",), holds=ratio == 2)
 
@@ -149,7 +163,12 @@ _WORDS = "300 ns a link and 64 CUs unless told; 240 GB/s of each CU; jobs of two
 
 
 def times(size: int, job: int) -> dict[str, float]:
-    """Seconds of an all_reduce among the first CUs, of the larger of two jobs on 64."""
+    """Return the seconds of an all_reduce on several systems, by the name of the system and its algorithm.
+
+    Args:
+        size: The bytes of the all_reduce.
+        job: The number of ranks, which are the first CUs; the other CUs of 64 are another job.
+    """
     word = f"flex-sipac:r=8,L=2,jobs={job}+{64 - job}" if job < 64 else "sipac:r=8,L=2"
     npus = np.arange(job)
 
@@ -165,6 +184,15 @@ def times(size: int, job: int) -> dict[str, float]:
 
 
 def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Callable[[], Answer]:
+    """Return the function that answers whether an ordering of systems holds.
+
+    Args:
+        size: The bytes of the all_reduce.
+        jobs: The sizes of jobs that are tried.
+        holds: The function that checks the times of one job.
+        says: The ordering in words.
+    """
+
     def way() -> Answer:
         found = {job: times(size, job) for job in jobs}
         words = [
@@ -178,10 +206,12 @@ def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float
 
 
 def _best(each: dict[str, float]) -> bool:
+    """Return whether Flex-SiPAC with Flex-SiPCO is the fastest."""
     return min(each.values()) == each["Flex-SiPAC, Flex-SiPCO"]
 
 
 def _gain() -> Answer:
+    """Answer how much less time an all_reduce takes on Flex-SiPAC than on DGX-H100, in per cent."""
     flexible = collective_s("sipac:r=8,L=3,w=63", "all_reduce", "sipco", (8, 8, 8), 2**20)
     dgx = collective_s("dgx-h100:superpod:bandwidth=240GB/s", "all_reduce", "direct", 256, 2**20)
     gain = 100 * (1 - flexible / dgx)
@@ -193,7 +223,8 @@ def _gain() -> Answer:
 
 
 def _order() -> Answer:
-    sizes = [built("sip-ocs:n=64").n_npus, 8 * 64, tpuv4(64), flex(64, 2)]
+    """Answer how the systems with switches of radix 64 rank by size."""
+    sizes = [build_once("sip-ocs:n=64").n_npus, 8 * 64, tpuv4(64), flex(64, 2)]
     words = (
         "DGX-H100 is 8 GPUs a port (figure 9): not built; three levels of radix 64 have more links than are built, 64**3 CUs"
     )
@@ -202,7 +233,7 @@ def _order() -> Answer:
     )
 
 
-TIMED: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
     {
         "fs-steps": _steps,
         "fs-correct": _correct,

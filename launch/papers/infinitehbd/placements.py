@@ -1,4 +1,4 @@
-"""How much traffic leaves the ToRs by the paper's placement, and by others: 6.4 and appendix D."""
+"""The traffic between ToRs with the placement of the InfiniteHBD paper and with others: 6.4 and appendix D."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import I64
-from launch.papers.paper import Way
+from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import cross_tor, groups, orchestrate, search
 from topologies.infinitehbd.plan import Plan, Rates
@@ -27,52 +27,65 @@ _BASELINES = "random: any nodes; greedy: Algorithm 2, the first groups of the li
 
 @cache
 def plan(size: int = SIZE) -> Plan:
-    """Of a cluster of so many GPUs."""
+    """Return the wiring of a cluster with this number of GPUs."""
     return Plan("infinitehbd", (size // (GPUS * TOR * TORS), TORS, TOR, GPUS), K, TP, Rates())
 
 
-def optimised(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """The paper's placement (Algorithm 5)."""
+def optimised_placement(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+    """Return [groups, nodes] the placement of the paper (Algorithm 5)."""
     return orchestrate(of, faulty, job)
 
 
-def greedy(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """As many groups as there is room for, and of them the first."""
+def greedy_placement(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+    """Return [groups, nodes] the first groups that find room, without regard to ToRs."""
     return orchestrate(of, faulty, 0)[: job // of.tp]
 
 
-def anyhow(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Nodes that work, at random, whether fibres join them or not."""
+def random_placement(of: Plan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+    """Return [groups, nodes] working nodes at random, whether fibres join them or not."""
     sound = np.setdiff1d(np.arange(of.nodes), faulty)
     return random.permutation(sound)[: job // of.gpus].reshape(-1, of.m)
 
 
-Placed = Callable[[Plan, I64, int, np.random.Generator], I64]
-WAYS_TO_PLACE: Mapping[str, Placed] = MappingProxyType({"Optimized": optimised, "Greedy": greedy, "Random": anyhow})
+PlacementFunction = Callable[[Plan, I64, int, np.random.Generator], I64]
+PLACEMENTS: Mapping[str, PlacementFunction] = MappingProxyType(
+    {"Optimized": optimised_placement, "Greedy": greedy_placement, "Random": random_placement}
+)
 
 
 @cache
 def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int = SIZE) -> float:
-    """Per cent of all traffic that leaves a ToR, in the mean over draws of faulty nodes that leave room for the job."""
+    """Return the share of all traffic that leaves a ToR, in per cent, as a mean over random faults that leave room for the job.
+
+    Args:
+        way: The placement, a key of `PLACEMENTS`.
+        job: The share of GPUs that the job takes.
+        faults: The share of nodes that are faulty.
+        draws: The number of random faults.
+        size: The number of GPUs.
+    """
     of, random, found = plan(size), np.random.default_rng(0), []
     wanted = int(job * size) // of.tp * of.tp
     for _ in range(draws):
         faulty = random.choice(of.nodes, round(faults * of.nodes), replace=False)
         if len(groups(of, ~np.isin(np.arange(of.nodes), faulty), 0)) * of.tp >= wanted:
-            found.append(cross_tor(of, WAYS_TO_PLACE[way](of, faulty, wanted, random)))
+            found.append(cross_tor(of, PLACEMENTS[way](of, faulty, wanted, random)))
     return 100 * SHARE * float(np.mean(found)) if found else float("nan")
 
 
 def _beside(job: float, faults: float) -> str:
+    """Return the traffic of the other placements in words."""
     found = ", ".join(f"{way.lower()} {crossing(way, job, faults):.2f} %" for way in ("Greedy", "Random"))
     return f"beside it: {found} ({_BASELINES})"
 
 
 def _at(target: Target) -> tuple[float, float]:
+    """Return the size of the job and the rate of faults of a row, as shares."""
     return float(target.given["job"]) / 100, float(target.given["faults"]) / 100
 
 
 def _best(paper: Any, target: Target) -> Answer:
+    """Answer the traffic that leaves ToRs with the paper's placement."""
     at = _at(target)
     return Answer(crossing("Optimized", *at, _DRAWS), (f"the mean of {_DRAWS} draws", _beside(*at), _SETTING))
 
@@ -81,6 +94,7 @@ _JOBS = (0.7, 0.75, 0.8, 0.85, 0.9)
 
 
 def _baseline(paper: Any, target: Target) -> Answer:
+    """Answer the traffic that leaves ToRs with random nodes, as a mean over sizes of jobs."""
     faults = float(target.given["faults"]) / 100
     found = [crossing("Random", job, faults) for job in _JOBS]
     told = f"random nodes, jobs of {100 * _JOBS[0]:g} to {100 * _JOBS[-1]:g} %: {min(found):.2f} to {max(found):.2f} %"
@@ -93,6 +107,7 @@ _NEAR_ZERO, _KNEE = 0.5, (0.065, 0.08)
 
 
 def _knee(paper: Any, target: Target) -> Answer:
+    """Answer up to which share of faulty nodes the paper's placement has hardly any traffic between ToRs."""
     job = float(target.given["job"]) / 100
     found = {rate: crossing("Optimized", job, rate) for rate in RATIOS}
     under = [rate for rate, percent in found.items() if percent < _NEAR_ZERO]
@@ -103,6 +118,7 @@ def _knee(paper: Any, target: Target) -> Answer:
 
 
 def _grows(paper: Any, target: Target) -> Answer:
+    """Answer whether the traffic of the greedy placement grows with faults."""
     job = float(target.given["job"]) / 100
     rates = RATIOS[::2]
     found = [crossing("Greedy", job, rate) for rate in rates]
@@ -118,6 +134,7 @@ _FLAT = 0.4  # points
 
 
 def _flat(paper: Any, target: Target) -> Answer:
+    """Answer whether the traffic is the same for all sizes of clusters."""
     job, faults = _at(target)
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
@@ -129,7 +146,7 @@ _CLUSTERS = tuple(2**power for power in range(14, 22))
 
 
 def _work(paper: Any, target: Target) -> Answer:
-    """Nodes that are looked at, probe by probe; each probe looks at all."""
+    """Answer how the number of nodes that Algorithm 5 looks at grows with the cluster."""
     looked = []
     for size in _CLUSTERS:
         of = plan(size)
@@ -140,6 +157,6 @@ def _work(paper: Any, target: Target) -> Answer:
     return Answer(exponent, (told, "the exponent of a fit; n log n has 1.0 to 1.2"), holds=1.0 <= exponent <= 1.2)
 
 
-WAYS: Mapping[str, Way] = MappingProxyType(
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {"o-172": _best, "o-base": _baseline, "o-7pct": _knee, "o-lin": _grows, "o-size": _flat, "o-time": _work}
 )

@@ -1,4 +1,4 @@
-"""Steps that rows of papers ask for: each is estimated once, and kept between commands."""
+"""Estimated steps that rows of papers need; each is computed once, and kept between commands."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,14 +15,14 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
-from launch.papers.kept import name_of
+from launch.papers.row_cache import name_of
 
 _EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of a paper is composed
 
 
 @dataclass(eq=False)
-class Steps:
-    """Estimates of a paper's steps, each made once, and kept between commands where there is a place for them."""
+class PaperSteps:
+    """The estimates of a paper's steps; a subclass names the device and the software."""
 
     kept: Kept = field(default_factory=lambda: Kept(None))
     computes: ClassVar[str]  # the device's name
@@ -31,24 +31,24 @@ class Steps:
 
     @cached_property
     def device(self) -> Device:
-        """What computes; its memory is not asked for, as what is recomputed follows no paper."""
+        """The device, without a limit of memory, because papers do not say what they recompute."""
         return replace(find_device(self.computes, "bfloat16"), memory_bytes=0)
 
     def estimated(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
-        """One step; arguments and errors are those of `step_of`."""
+        """Return one step; arguments and errors are those of `step_of`."""
         request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
         return step_of(self.kept, request, of, built, self.device)
 
 
 def step_of(kept: Kept, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
-    """One step.
+    """Return one step, from the cache if it is there.
 
     Args:
-        kept: What was estimated before, to which is added.
-        request: Which step.
-        of: What says all of the topology.
-        built: The topology, which is asked for only where the step is not kept.
-        device: What computes.
+        kept: The cache.
+        request: The step to estimate.
+        of: A text that identifies the topology.
+        built: The function that builds the topology; it is called only if the step is not in the cache.
+        device: The device.
 
     Raises:
         InputError: as `estimate`.
