@@ -13,7 +13,7 @@ from launch.papers.figure import Figure
 from launch.papers.sums import IS, evaluate_sum
 from launch.papers.targets import Answer, PaperRow, Target, judge
 
-AnswerFunction = Callable[[Any, Target], "Answer | float | str"]  # of a paper and a row
+AnswerFunction = Callable[[Any, Target], "Answer | float | str"]  # computes the answer of a paper to a row
 
 
 @dataclass(eq=False)
@@ -22,8 +22,8 @@ class Paper:
 
     targets: list[Target]
     answers: ClassVar[Mapping[str, AnswerFunction]] = MappingProxyType({})
-    figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # by number
-    notes: ClassVar[Sequence[str]] = ()  # what all rows assume, where it is the same for every run
+    figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # figures by number
+    notes: ClassVar[Sequence[str]] = ()  # assumptions of all rows
 
     @property
     def places(self) -> tuple[str, ...]:

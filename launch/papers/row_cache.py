@@ -8,7 +8,7 @@ from emu.study.planning.search.kept import Kept
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
 
-_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # the rows' code; devices, prices, models and logs
+_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # code of rows, and devices, prices, models and logs
 
 
 def name_of(what: str, *asked: object) -> str:
@@ -28,6 +28,6 @@ def answer_of(paper: Paper, target: Target, kept: Kept) -> Answer:
     if found is not None:
         return Answer(**{**found, "notes": tuple(found["notes"])})
     answer = paper.answer(target)
-    holds = None if answer.holds is None else bool(answer.holds)  # numpy's own is no JSON
+    holds = None if answer.holds is None else bool(answer.holds)  # JSON cannot hold numpy's bool
     kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
     return answer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-SOURCES: Mapping[str, tuple[str, str]] = MappingProxyType(  # by the name of the command: a title, and the paper
+SOURCES: Mapping[str, tuple[str, str]] = MappingProxyType(  # title and citation, by the name of the command
     {
         "infinitehbd": (
             "InfiniteHBD",

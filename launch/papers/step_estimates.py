@@ -17,7 +17,7 @@ from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.papers.row_cache import name_of
 
-_EVENTS = 2**17  # of all ranks, of which the whole graph is made: every step of a paper is composed
+_EVENTS = 2**17  # events of all ranks above which a step is composed, as every step of a paper is
 
 
 @dataclass(eq=False)
@@ -25,8 +25,8 @@ class PaperSteps:
     """The estimates of a paper's steps; a subclass names the device and the software."""
 
     kept: Kept = field(default_factory=lambda: Kept(None))
-    computes: ClassVar[str]  # the device's name
-    software: ClassVar[str]  # as `--stack` has it
+    computes: ClassVar[str]  # name of the device
+    software: ClassVar[str]  # stack, in the words of `--stack`
     algorithms: ClassVar[tuple[str, ...]] = ("auto",)
 
     @cached_property

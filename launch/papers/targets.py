@@ -22,13 +22,13 @@ class Target:
     id: str
     table: str
     what: str
-    given: Mapping[str, str]  # what it is computed from
-    assumed: str  # what the paper does not say
+    given: Mapping[str, str]  # inputs, by name
+    assumed: str  # assumptions that the paper does not print
     value: str  # as printed
     unit: str
-    kind: str  # E: exact, M: of a model, S: an ordering, H: of hardware or a job that no input describes
+    kind: str  # E: exact, M: model, S: ordering, H: hardware, or a job whose inputs are not printed
     tolerance: str
-    reading: str = ""  # why it does not follow from what the paper gives, and what would
+    reading: str = ""  # why the value does not follow from the paper, and what would follow
 
     def number(self, name: str) -> int:
         """Return one of the given numbers."""
@@ -44,10 +44,10 @@ class Target:
 class Answer:
     """Emu's answer to a row."""
 
-    ours: float | str | None  # None: nothing can be said
+    ours: float | str | None  # None: there is no answer
     notes: tuple[str, ...] = ()
-    off: float | None = None  # from what is printed, where that is no difference of two numbers
-    holds: bool | None = None  # whether an ordering does
+    off: float | None = None  # distance from the printed value, where it is no difference of two numbers
+    holds: bool | None = None  # whether the statement holds; None: judged by the numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from emu.topology.orbits import components
 from emu.topology.topology import Topology
 from launch.papers.topology_counts import GBPS, build_once
 
-_WIDE = "sipac:r=16,L=2,w=64,rate=128Gb/s"  # 32 wavelengths a port
+_WIDE = "sipac:r=16,L=2,w=64,rate=128Gb/s"  # it has 32 wavelengths a port
 _STATIC, _LARGE = "sipac:r=16,L=2", "sipac:r=8,L=3"
-_WAVELENGTHS, _RATE = 60, 32  # of a CU, and Gb/s of each (6.B)
-RADICES: Mapping[int, range] = MappingProxyType({2: range(4, 42, 2), 3: range(4, 12, 2)})  # by levels; those that are built
+_WAVELENGTHS, _RATE = 60, 32  # wavelengths of a CU, and Gb/s of a wavelength (6.B)
+RADICES: Mapping[int, range] = MappingProxyType(
+    {2: range(4, 42, 2), 3: range(4, 12, 2)}
+)  # radices that are built, by number of levels
 
 
 def component_sizes(topology: Topology, rows: Bool | slice = slice(None)) -> list[int]:
@@ -120,7 +122,7 @@ COUNTS: Mapping[str, Callable[[], float | str]] = MappingProxyType(
         "fs-frac": lambda: float(build_once(_LARGE).links.bandwidth_Bps.mean() / GBPS / _RATE),
         "fs-ilp-2x2": _two_jobs,
         "fs-scale-tpu": lambda: tpuv4(128),
-        "fs-scale-x2": lambda: _passes(2) - 2,  # after which
+        "fs-scale-x2": lambda: _passes(2) - 2,  # the last radix before it
         "fs-scale-x3": lambda: _passes(3),
         "fs-tpu-ocs": lambda: float(build_once("tpuv4:cubes=4x4x4").bill["OCS"]),
     }

@@ -20,8 +20,8 @@ from topologies.sipac.assignment import distance, heuristic, program, scaled
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.levels import Levels, Neighbours, neighbours
 
-_SYSTEMS = ((2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4))  # r and L
-_JOBS = ((3, 2), (4, 2), (4, 3), (8, 5))  # r, and rows of L = 2
+_SYSTEMS = ((2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4))  # values of r and L
+_JOBS = ((3, 2), (4, 2), (4, 3), (8, 5))  # values of r, and of rows with L = 2
 _SIZE = 1_728_000
 _LINK = 8e9  # bytes per second: two wavelengths of 32 Gb/s
 _US = 1e-6

@@ -13,9 +13,9 @@ from launch.papers.topology_counts import above, build_once, out_of
 PAPER, POD, SEGMENT, DCN, CORE = "hpn:pod:backup=8", "hpn:pod", "hpn:segment", "hpn:dcn-plus", "hpn"
 _EIGHT, _CLOS, _RAILS = "hpn:pod:dims=8x128x8", "hpn:clos", "hpn:rail-only"
 _BELOW = {"ToR": "NIC to ToR", "Agg": "ToR to Agg", "Core": "Agg to Core"}
-_HOSTS, _GPUS = 289, 8  # more than 288 hosts (9.1), each of so many
-_UNDER_ONE_TO_ONE, _UNDER_15 = 64, 120  # ports of an Agg to ToRs
-_BITS = 8 / 1e12  # Tb of a byte
+_HOSTS, _GPUS = 289, 8  # more than 288 hosts (9.1), and the GPUs of a host
+_UNDER_ONE_TO_ONE, _UNDER_15 = 64, 120  # ports of an Agg to ToRs without oversubscription, and with 15:1
+_BITS = 8 / 1e12  # terabits of a byte
 
 
 def of_kind(topology: Topology, kind: str) -> I64:

@@ -16,9 +16,9 @@ from launch.papers.timing import concurrent_time_s, time_s
 from launch.papers.topology_counts import build_once
 
 _GPUS = 8
-CONNECTIONS = 4  # of a pair: with fewer or more, ports of 3:1 (6.1) cannot be
+CONNECTIONS = 4  # connections of a pair; only 4 can fill ports 3:1 (6.1)
 _SIZE = 2**30
-NVLINK = "nvlink=200GB/s"  # one way, 400 both (9)
+NVLINK = "nvlink=200GB/s"  # one way; 400 in both directions (9)
 HPN_JOB, DCN_JOB = f"hpn:segment:{NVLINK}", f"{DCN}:dims=1x4x16x8,{NVLINK}"
 FLOWS = f"a pair has {CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
 _IN_ORDER = "the 56 hosts are taken segment by segment, in order"
@@ -194,7 +194,7 @@ def _core() -> Answer:
     """Answer whether activations of all GPUs through the Core take less time than the computation of a microbatch."""
     pod = 15360
     src = np.arange(pod)[None, :]
-    sent_s = _round_s(CORE, src, src + pod) * 6 / 4  # of 6 MiB (table 3)
+    sent_s = _round_s(CORE, src, src + pod) * 6 / 4  # 6 MiB in place of 4 MiB (table 3)
     computed_s = 6 * 175e9 / 64 * 2048 / (0.5 * 989e12)
     share = 100 * sent_s / computed_s
     words = f"{1000 * sent_s:.1f} ms for 6 MiB of every GPU through a Core of 15:1, and {1000 * computed_s:.0f} ms of computing"

@@ -29,8 +29,8 @@ class _Job:
 
     model: str
     plan: Plan
-    words: tuple[str, str]  # DCN+ and HPN
-    batch: str  # what the global batch follows from
+    words: tuple[str, str]  # topologies: DCN+ and HPN
+    batch: str  # source of the global batch
 
 
 def _plan(dp: int, batch: int, pp: int = 1, microbatch: int = 4) -> Plan:

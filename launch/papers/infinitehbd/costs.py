@@ -27,10 +27,10 @@ NETWORKS: Mapping[str, str] = MappingProxyType(
         "HPN": "hpn:pod:backup=8",
     }
 )
-PRICED: Mapping[str, str] = MappingProxyType(  # the systems of figure 17d that Table 8 has parts of
+PRICED: Mapping[str, str] = MappingProxyType(  # the systems of figure 17d whose parts table 8 has
     {FEWER: "InfHBD-K2", BEST: "InfHBD-K3", "NVL-36": "NVL-36", "NVL-72": "NVL-72", "NVL-576": "NVL-576", "TPUv4": "TPUv4"}
 )
-TP = 32  # of figure 17d (6.5)
+TP = 32  # the TP of figure 17d (6.5)
 GPU_DOLLARS = 29_500.0
 _UNPRINTED = f"the price of a GPU is not printed: {GPU_DOLLARS:,.0f} $ is that by which K=2 and K=3 cross where the paper says"
 _SAME = (

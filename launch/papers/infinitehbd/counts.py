@@ -19,7 +19,7 @@ from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.plan import Plan, Rates
 
-_FIBRE, _DCN = 2, 3  # tiers of what is built
+_FIBRE, _DCN = 2, 3  # tiers of the built topology
 _CASES = 900
 
 
@@ -153,12 +153,12 @@ def _exchange_bytes(paper: Any, target: Target) -> Answer:
 
 
 _GROUPS = (16, 32, 64, 128)
-_CLOSE, _LOGGED = 0.05, 1.4  # of p^2; p log2 p has 1.25 from 16 to 128
+_CLOSE, _LOGGED = 0.05, 1.4  # distance from slope 2; largest slope of p log2 p, which is 1.25 from 16 to 128
 
 
 def _slopes(paper: Any, target: Target) -> Answer:
     """Answer how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
-    ring = [_most(schedule("all_to_all", "ring", p)) / 2 for p in _GROUPS]  # two parts an item
+    ring = [_most(schedule("all_to_all", "ring", p)) / 2 for p in _GROUPS]  # an item has two parts
     exchange = [float(sum(_messages_of_rank_0(p))) for p in _GROUPS]
     slopes = [float(np.polyfit(np.log(_GROUPS), np.log(items), 1)[0]) for items in (ring, exchange)]
     sizes = ", ".join(map(str, _GROUPS))

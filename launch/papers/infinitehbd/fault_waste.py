@@ -19,7 +19,7 @@ from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.plan import Plan, Rates
 
-NPUS, NODE = 2880, 4  # of the cluster, GPUs of a node (6.1, 7)
+NPUS, NODE = 2880, 4  # GPUs of the cluster, and of a node (6.1, 7)
 TPS = (8, 16, 32, 64)
 SYSTEMS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,8 +35,8 @@ SYSTEMS: Mapping[str, str] = MappingProxyType(
 )
 IDEAL, BEST, FEWER = "Big-Switch", "InfiniteHBD (K=3)", "InfiniteHBD (K=2)"
 RACKS = ("NVL-36", "NVL-72")
-RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # of nodes, as figures 14 and 22 have
-_ORDERS = 8  # of the trace's servers: the paper does not print its own
+RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # shares of faulty nodes in figures 14 and 22
+_ORDERS = 8  # orders of the trace's servers; the paper does not print its own
 _DRAWS = 200
 
 

@@ -29,8 +29,8 @@ from launch.papers.infinitehbd.fault_waste import (
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 
-_NEAR = 0.001  # "equal": a tenth of a point
-_ELEVEN = (0.085, 0.125)  # "around 11 %"
+_NEAR = 0.001  # difference that counts as equal: a tenth of a point
+_ELEVEN = (0.085, 0.125)  # shares that count as "around 11 %"
 
 
 def _by_tp(system: str) -> dict[int, float]:
@@ -78,7 +78,7 @@ def _cubes(paper: Any, target: Target) -> Answer:
     few, worst = at_rate("TPUv4", 8, 0.01).mean, {s: at_rate(s, 64, 0.03).mean for s in SYSTEMS if holds(s, 64)}
     at_64 = ", ".join(f"{system} {100 * share:.1f} %" for system, share in worst.items())
     good = few < at_rate("NVL-36", 8, 0.01).mean and few < 0.02
-    most = worst["TPUv4"] >= max(worst.values()) - 0.01  # a ring of 64 is as much as a cube
+    most = worst["TPUv4"] >= max(worst.values()) - 0.01  # a ring of 64 GPUs loses as much as a cube
     told = (f"TP-8 at 1 % of faulty nodes: {100 * few:.2f} %", f"TP-64 at 3 %: {at_64}")
     return Answer("good, then worst" if good and most else "otherwise", told, holds=good and most)
 
@@ -127,7 +127,7 @@ def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
     return float(of.share @ (room.sum(axis=1) < job))
 
 
-_JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # of all GPUs
+_JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # size of the job as a share of all GPUs, by TP
 
 
 def _waits(paper: Any, target: Target) -> Answer:
@@ -147,7 +147,7 @@ def _waits(paper: Any, target: Target) -> Answer:
 
 _ABOVE = "a job of more than 8/9 of the GPUs never finds room on NVL-36 and NVL-72, at any TP"
 _RADIUS = MappingProxyType({"node": "infinitehbd:k=3", "cube": "tpuv4:cubes=5x3x3", "HBD": "sip-ring:size=576,rings=5"})
-_SELDOM = 0.001  # of nodes, so that faults are alone
+_SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
 
 
 def _explosion(paper: Any, target: Target) -> Answer:

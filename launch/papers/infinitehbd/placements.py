@@ -14,7 +14,7 @@ from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import cross_tor, groups, orchestrate, search
 from topologies.infinitehbd.plan import Plan, Rates
 
-SHARE = 0.10  # of all traffic that CP sends between nodes
+SHARE = 0.10  # share of all traffic that CP sends between nodes
 GPUS, TOR, TORS, K, TP = 8, 2, 128, 3, 32
 SIZE = 8192
 _DRAWS, _FEW = 200, 40
@@ -130,7 +130,7 @@ def _grows(paper: Any, target: Target) -> Answer:
 
 SIZES = (8192, 16384, 32768, 65536)
 _SMALL = 4096
-_FLAT = 0.4  # points
+_FLAT = 0.4  # percentage points
 
 
 def _flat(paper: Any, target: Target) -> Answer:

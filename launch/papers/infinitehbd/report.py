@@ -18,9 +18,9 @@ from launch.papers.targets import Answer, Target, read_targets
 
 _TARGETS = HERE / "targets.csv"
 _EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)
-_TP = 64  # of table 4's plans
-_PRACTICAL = 20  # % of imbalance of table 5 (6.3)
-_AT_ZERO, _AT_TEN = 0, 10  # % of imbalance, between which expert parallelism must begin to lose
+_TP = 64  # the TP of table 4's plans
+_PRACTICAL = 20  # imbalance of table 5 in % (6.3)
+_AT_ZERO, _AT_TEN = 0, 10  # imbalances in % between which expert parallelism becomes slower
 
 
 def _product(paper: Any, target: Target) -> Answer:

@@ -29,7 +29,7 @@ class BestPlan(NamedTuple):
 
     plan: Plan
     step: PlanRow
-    told: str  # how it was found
+    told: str  # how it was found, in words
 
 
 def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 0) -> BestPlan:

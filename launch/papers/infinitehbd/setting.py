@@ -23,8 +23,8 @@ from launch.data.stacks import STACKS
 from launch.papers.step_estimates import step_of
 
 HERE = Path(__file__).parent
-GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
-_HBD, _DCN = "800GB/s", "50GB/s"  # of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
+GPUS, _TORS, _NODES = 4, 128, 2  # GPUs of a node (6.1), ToRs of a domain, nodes of a ToR
+_HBD, _DCN = "800GB/s", "50GB/s"  # bandwidths of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
 
 NOTES = (
     "every step is estimated as `emu estimate` does (software=megatron), composed (docs/training.md)",

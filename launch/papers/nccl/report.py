@@ -45,10 +45,10 @@ class NcclComparison:
     """The comparison of all sizes."""
 
     rows: tuple[SizeRow, ...]
-    median_error: float  # of |ratio - 1|
-    median_error_of_unseen: float | None = field(default=None, metadata=LEFT_OUT)  # by fits on the other half of the sizes
+    median_error: float  # median of |ratio - 1|
+    median_error_of_unseen: float | None = field(default=None, metadata=LEFT_OUT)  # from fits on the other half of the sizes
     topology: str
-    stack: str  # as `--stack` takes it
+    stack: str  # stack in the words of `--stack`
     fitted_by: str
 
 

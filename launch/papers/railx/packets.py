@@ -18,9 +18,9 @@ from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 from launch.papers.topology_counts import build_once
 
-_FLITS, _PORTS, _ROUNDS = 4, 8, 16  # of a packet; of a chip (m=4, n=2); packets that each port sends
-_CYCLES = 10  # of the longest link (6.1.2)
-_OFFERED = 120  # cycles in which packets are offered; the middle half is looked at
+_FLITS, _PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port
+_CYCLES = 10  # cycles of the longest link's latency (6.1.2)
+_OFFERED = 120  # cycles in which packets are offered; only the middle half counts
 
 
 @cache
@@ -51,9 +51,11 @@ def latency(word: str, load: float, ports_a_link: int = 1) -> float:
     number = round(n * load / _FLITS * _OFFERED)
     at, src = rng.uniform(0, _OFFERED * _cycle_s(topology), number), rng.integers(n, size=number)
     dst = (src + rng.integers(1, n, number)) % n
-    packets = np.arange(number)  # each on a channel of its own: on one, those of a pair would be one message
+    packets = np.arange(number)  # a channel for each, because packets of one pair and channel are one message
     graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
-    ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)  # packets come first
+    ready = column(
+        np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64
+    )  # the first tasks are the packets
     took_s = (run(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
     middle = np.abs(at / _cycle_s(topology) - _OFFERED / 2) < _OFFERED / 4
     return float(took_s[middle].mean() / _cycle_s(topology))

@@ -17,7 +17,7 @@ from launch.papers.targets import Answer, Target, read_targets
 
 _TARGETS = Path(__file__).with_name("targets.csv")
 _BOOK, _REFERENCE = "railx", "2FT"
-_LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches of 64 ports, optical ones of 128
+_LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches have 64 ports, optical ones 128
     {
         "2FT": "fat-tree:radix=64,tiers=2,planes=36",
         "Tap13": "fat-tree:radix=64,taper=3,planes=36",
@@ -33,8 +33,8 @@ _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; sw
     }
 )
 _OPTICAL = "OCS"
-_WITHOUT_SWITCHES = "Tor"  # the same cables and modules join the faces of its cubes
-_SIDES = MappingProxyType({"Rx4": 4, "Rx7": 7})  # of their meshes, of 9 x 4 ports a chip
+_WITHOUT_SWITCHES = "Tor"  # its cubes are joined by the cables and modules of TorOCS
+_SIDES = MappingProxyType({"Rx4": 4, "Rx7": 7})  # sides of the meshes; a chip has 9 x 4 ports
 _THOUSANDS = MappingProxyType({"aot": ("optical transceiver", "optical module"), "pcc": ("DAC cable",)})
 
 

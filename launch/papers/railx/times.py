@@ -13,9 +13,9 @@ from launch.papers.railx.all_to_all import ALL_TO_ALL
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s
 
-_B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # of a port; between nodes and in a node (6.4)
+_B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # bandwidth of a port; latencies between nodes and in a node (6.4)
 _RATE = "bandwidth=100GB/s"
-_ALIKE = "k=4,latency=300ns"  # as equations 6 and 7 have it: a step of a ring of chips takes the longest hop
+_ALIKE = "k=4,latency=300ns"  # equal links, as in equations 6 and 7: a step takes the longest hop
 
 
 def _chips_of(m: int, nodes: int) -> I64:

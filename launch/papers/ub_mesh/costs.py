@@ -29,7 +29,7 @@ def _network(word: str) -> float:
 
 
 def _of_racks(word: str, lanes: int) -> float:
-    """Return the dollars of 128 racks with this number of lanes out of a rack for each NPU, and of spines for all these lanes."""
+    """Return the dollars of 128 racks and their spines, with this number of lanes out of a rack for each NPU."""
     parts, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
     return _RACKS * _network(word) + out // _HRS_LANES * parts["HRS"].dollars + out // _X4 * parts[_CABLE].dollars
 
@@ -44,7 +44,7 @@ COMPARED: Mapping[str, Callable[[], float]] = MappingProxyType(
 )
 
 
-NETWORK_SHARE = 0.67  # of the Clos (6.4)
+NETWORK_SHARE = 0.67  # share of the Clos's price (6.4)
 
 
 def ratios(share: float) -> dict[str, float]:

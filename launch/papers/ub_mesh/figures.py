@@ -19,7 +19,7 @@ def _racks(paper: Any) -> Sequence[Figure]:
     by_model = [Curve(rack, range(len(MODELS)), [relative(paper.steps, rack, model) for model in MODELS]) for rack in RACKS]
     by_seq = [Curve(rack, range(2), [mean_relative(paper.steps, rack, seqs) for seqs in (SHORT, LONG)]) for rack in RACKS]
     printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)
-    assert [*RACKS] == [UB, A, B, CLOS]  # the places of the marks
+    assert [*RACKS] == [UB, A, B, CLOS]  # the order in which printed values are listed
     return [
         Figure("UB-Mesh figure 17a: 8,192 NPUs, the mean of all sequences", "", _SHARE, by_model, words=[*MODELS], low=_LOWEST),
         Figure(

@@ -9,9 +9,9 @@ from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer
 from launch.papers.ub_mesh.setting import Fabric, UBMeshSteps, model_of, plan_of, split_plan, stages
 
-SEQ = 2**18  # tokens
+SEQ = 2**18  # tokens of a sequence
 BASES: Mapping[str, int] = MappingProxyType({"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024})  # NPUs
-DRAWN = (1, 2, 4, 8)  # times the base: as far as a SuperPod goes
+DRAWN = (1, 2, 4, 8)  # multiples of the smallest size, up to a SuperPod
 _RACK, _POD, _PODS, _ROW = 64, 16, 8, 4  # NPUs, racks of a pod, pods of a SuperPod, racks of a row
 _HOW = (
     f"13 sequences of {SEQ} tokens for each replica, so that the batch grows with it; a rank has as many tokens as at the "

@@ -28,12 +28,12 @@ from launch.papers.ub_mesh.wiring import build_once
 HERE = Path(__file__).parent
 NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
 _K, _M = 2**10, 2**20
-SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # of both ranges of figure 17 (b)
+SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # tokens of a sequence in both ranges of figure 17b
 _DEVICE, _STACK = "ascend-910b-like", "software=megatron"
-_LONGEST = 2**24  # tokens that any model takes: table 5 has no positions
+_LONGEST = 2**24  # tokens that any model takes; table 5 has no limit
 
 
-MODELS: Mapping[str, str] = MappingProxyType(  # of table 5
+MODELS: Mapping[str, str] = MappingProxyType(  # models of table 5
     {
         "LLAMA-70B": "llama2-70b",
         "GPT3-175B": "gpt3-175b.toml",
@@ -43,7 +43,7 @@ MODELS: Mapping[str, str] = MappingProxyType(  # of table 5
     }
 )
 UB, A, B, CLOS = "2D-FM", "1D-FM-A", "1D-FM-B", "Clos"
-RACKS: Mapping[str, str] = MappingProxyType(  # of figure 17: all are joined by a 2D full mesh, as in UB-Mesh (6.2)
+RACKS: Mapping[str, str] = MappingProxyType(  # racks of figure 17; all are joined by a 2D full mesh, as in UB-Mesh (6.2)
     {
         UB: "ub-mesh:superpod",
         A: "ub-mesh:superpod-1d-fm-a",

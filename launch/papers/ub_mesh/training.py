@@ -15,8 +15,8 @@ _LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
 _STRATEGIES: Mapping[str, Fabric] = MappingProxyType(
     {"shortest": Fabric(RACKS[UB]), **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")}}
 )
-_BETWEEN = Fabric("ub-mesh:superpod-clos")  # the same racks on HRS alone (figure 18)
-_LANES = 16  # of an NPU out of its rack
+_BETWEEN = Fabric("ub-mesh:superpod-clos")  # racks that are joined by HRS alone (figure 18)
+_LANES = 16  # lanes of an NPU out of its rack
 _SAME = 1e-9
 SENSITIVE = (_GPT4, _GPT3)  # the models of figure 19
 

@@ -9,7 +9,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 
 RACK, POD, SUPERPOD, CLOS = "ub-mesh:rack-full", "ub-mesh:pod", "ub-mesh:superpod", "ub-mesh:clos"
-_LANE = 14e9  # bytes per second: 112 Gb/s, as the topologies have it unless they are asked for another
+_LANE = 14e9  # bytes per second of a lane: 112 Gb/s, the topologies' default
 
 
 @cache
