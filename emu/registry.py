@@ -50,7 +50,7 @@ class Registry(Generic[T]):
         if _FILED is not None and _FILED is not _OF_CATALOGUE:
             load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
         if name in self._filed:
-            raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
+            raise InputError(f"{self.kind} {name!r} is defined twice; give one of them another name")
         self._filed[name] = thing
         if _FILED is not None:
             _FILED.append(thing)
@@ -73,9 +73,13 @@ class Registry(Generic[T]):
         return iter(sorted(self._filed.items()))
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that nothing has, with the nearest."""
-    return InputError(f"registry: no {kind} is called {name!r}; {nearest(name, known)}")
+class UnknownNameError(InputError):
+    """A name that nothing has; its line says the kind of thing and the nearest names, and no place."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error for a name that nothing has, with the nearest names."""
+    return UnknownNameError(f"no {kind} is called {name!r}; {nearest(name, known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

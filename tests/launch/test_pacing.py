@@ -48,7 +48,7 @@ def test_a_run_without_a_pace_says_nothing_of_one(emu, script: str) -> None:
             ("--pace-compute", "off"),
             "--pace-compute: the run must be paced where this is given, got 'no --pace'; add --pace 1000",
         ),
-        (("--pace", "1", "--pace-compute", "of"), "registry: no --pace-compute is called 'of'; did you mean off"),
+        (("--pace", "1", "--pace-compute", "of"), "run: --pace-compute must be on or off, got 'of'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[str, ...], said: str) -> None:

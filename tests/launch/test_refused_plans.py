@@ -149,9 +149,9 @@ def test_a_plan_that_cannot_be_is_refused_with_the_nearest_that_can(trained, mod
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ("xp=2", "registry: no axis or setting of a plan is called 'xp'; did you mean vp or tp or sp?"),
-        ("pp=2,order=1fb1", "registry: no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
-        ("dp=2,sharding=fsdb", "registry: no sharding of a plan is called 'fsdb'; did you mean fsdp?"),
+        ("xp=2", "no axis or setting of a plan is called 'xp'; did you mean vp or tp or sp?"),
+        ("pp=2,order=1fb1", "no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
+        ("dp=2,sharding=fsdb", "no sharding of a plan is called 'fsdb'; did you mean fsdp?"),
         ("dp=two", "plan: dp must be a whole number, got 'two'; e.g. dp=4"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.registry import unknown
+from emu.registry import UnknownNameError, unknown
 from emu.units import parse_bandwidth, parse_time
 
 _ROUTES = ("shortest", "by-dimension")
@@ -82,6 +82,8 @@ def located(where: str) -> Iterator[None]:
     """
     try:
         yield
+    except UnknownNameError as error:
+        raise InputError(f"{where}: {error}") from None
     except InputError as error:
         raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
 
@@ -172,8 +174,7 @@ def read_word(value: object, name: str, known: Collection[str], where: str) -> s
     if not isinstance(value, str):
         raise must_be(where, name, f"one of {', '.join(known)}", value)
     if value not in known:
-        with located(where):
-            raise unknown(name, value, known)
+        raise InputError(f"{where}: {unknown(name, value, known)}")
     return value
 
 

@@ -68,7 +68,7 @@ def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float
         raise must_be(where, key, "a table of FLOP/s by dtype, such as { bfloat16 = 989e12 }", value)
     for dtype in value:
         if dtype not in _FLOATS:
-            raise InputError(f"{where}: {key}: {str(unknown('dtype', dtype, _FLOATS)).partition(': ')[2]}")
+            raise InputError(f"{where}: {key}: {unknown('dtype', dtype, _FLOATS)}")
     return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
 
 

@@ -11,7 +11,6 @@ from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.errors import must_be
 from emu.model.stack.stack import Stack
-from emu.registry import unknown
 from emu.study.live.disturbed import Disturbed
 from emu.study.training.composed.calls import topology_under
 from emu.topology.live.fault import Fault
@@ -38,7 +37,7 @@ class PaceOptions:
         if self.compute is None:
             return
         if self.compute not in _COMPUTES:
-            raise unknown("--pace-compute", self.compute, _COMPUTES)
+            raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
         if self.factor is None:
             raise must_be("--pace-compute", "the run", "paced where this is given", "no --pace", "add --pace 1000")
 
