@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from emu.errors import InputError
+from emu.errors import BareError, InputError
 from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
@@ -73,13 +73,9 @@ class Registry(Generic[T]):
         return iter(sorted(self._filed.items()))
 
 
-class UnknownNameError(InputError):
-    """A name that nothing has; its line says the kind of thing and the nearest names, and no place."""
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Return the error for a name that nothing has, with the nearest names."""
-    return UnknownNameError(f"no {kind} is called {name!r}; {nearest(name, known)}")
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that nothing has, with the nearest."""
+    return BareError(f"no {kind} is called {name!r}; {nearest(name, known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -51,11 +51,11 @@ class ClusterOptions:
         }
         for flag, value in given.items():
             if value is not None and self.cluster != "ray":
-                raise must_be(flag, "the cluster", "ray where this is given", self.cluster, f"add {_ALONE}")
+                raise must_be(flag, "--cluster", "ray with this option", self.cluster, f"add {_ALONE}")
         if not self.patience_s > 0:
             raise must_be("run", "--patience", "a number of seconds above 0", self.patience_s)
         if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
-            raise must_be("--ranks-per-actor", "the ranks", "1 or more", self.ranks_per_actor)
+            raise must_be("run", "--ranks-per-actor", "1 or more", self.ranks_per_actor)
 
     @contextmanager
     def opened(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":

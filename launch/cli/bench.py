@@ -20,6 +20,7 @@ from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
 from emu.study.measure.row import BenchRow
 from emu.study.training.composed.calls import topology_under
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options.common import (
     SizeType,
@@ -138,7 +139,10 @@ def bench_command(
     counts = send_overhead, grid, counted, perturb, by, under.launch_s
     request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
     _check(name, where, png, len(topologies))
-    asked = [ask(topology_under(under, build_topology(word)), request) for word in topologies]
+    built = [build_topology(word) for word in topologies]
+    for each in built:
+        _check_axes(each, counted)
+    asked = [ask(topology_under(under, each), request) for each in built]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)
         return
@@ -228,8 +232,20 @@ def _axes(text: str) -> tuple[int, ...]:
         InputError: the text is no list of numbers.
     """
     if not re.fullmatch(r"\d{1,2}(,\d{1,2})*", text):
-        raise must_be("bench", "--axes", "numbers of dims joined by commas, such as 0,2,1,3", text)
+        raise must_be("bench", "--axes", "numbers of dimensions joined by commas, such as 0,2,1,3", text)
     return tuple(map(int, text.split(",")))
+
+
+def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
+    """Refuse an order of dimensions that the topology does not have.
+
+    Raises:
+        InputError: `--axes` does not name each dimension once.
+    """
+    dims = topology.dims or (topology.n_npus,)
+    if axes and sorted(axes) != list(range(len(dims))):
+        what = f"each of 0..{len(dims) - 1} once, the dimensions {'x'.join(map(str, dims))} of {topology.name}"
+        raise must_be("bench", "--axes", what, ",".join(map(str, axes)))
 
 
 def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ def _job(asked: dict[str, Any]) -> _Job | None:
         return None
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]
-        raise InputError(f"cost: a step needs --model, --plan, --global-batch and --seq; {', '.join(flags)} missing")
+        raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
     return _Job(**{name: asked[name] for name in (*needed, "device", "stack")})
 
 

@@ -165,7 +165,7 @@ def _check_fake(pacing: PaceOptions, faults: Sequence[str]) -> None:
         InputError: one of them was given.
     """
     if pacing.factor is not None:
-        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs that could meet a clock")
+        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs there")
     if faults:
         raise must_be("run", "--cluster", "local or ray where --fault is given", FAKE, "save a --trace, and replay that")
 

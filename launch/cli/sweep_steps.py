@@ -130,7 +130,7 @@ def check_sweep_options(where: str, of_one: Mapping[str, object]) -> None:
     """
     for name, given in of_one.items():
         if given:
-            raise must_be(where, name, "left out where there is a --sweep", _value_text(given), "it is of one step")
+            raise must_be(where, name, "left out where there is a --sweep", _value_text(given), "it shows a single step")
 
 
 def check_no_csv(where: str, csv: Path | None) -> None:

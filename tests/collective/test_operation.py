@@ -141,7 +141,7 @@ def test_slots_that_do_not_cut_the_blocks_are_refused(n_slots, shares):
         ("gather", 0, 0, "gather: ranks must be 1 or more, got 0"),
         ("gather", 4, 4, r"gather: root must be a rank of 0\.\.3, got 4"),
         ("gather", 4, -1, r"gather: root must be a rank of 0\.\.3, got -1"),
-        ("all_reduce", 4, 1, "all_reduce: root must be 0, it has none, got 1"),
+        ("all_reduce", 4, 1, "all_reduce: root must be 0, because the operation has no root, got 1"),
     ],
 )
 def test_what_is_no_operation_is_refused(name, n, root, says):

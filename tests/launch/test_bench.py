@@ -175,7 +175,7 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
             ["reduce_scatter", "--size", "1MiB", "-d", "float8_e5m2"],
             "reduce_scatter: dtype must be one that can be reduced, got 'float8_e5m2'; it can be moved",
         ),
-        (["all_reduce", "--size", "1MiB", "-r", "3"], "root must be 0, it has none, got 3"),
+        (["all_reduce", "--size", "1MiB", "-r", "3"], "root must be 0, because the operation has no root, got 3"),
         (["broadcast", "--size", "1MiB", "-r", "8"], "root must be a rank of 0..7, got 8"),
         (["all_reduce", "--size", "1MiB", "--ranks", "9"], "9 ranks do not fit switch:n=8"),
         (["all_reduce", "--size", "1MiB", "--ranks", "0"], "ranks must be 1 or more, got 0"),
@@ -307,4 +307,4 @@ def test_a_chaotic_time_has_a_spread_and_others_have_none(emu) -> None:
 def test_a_single_perturbed_run_is_refused_before_anything_moves(emu) -> None:
     done = emu("bench", "all_reduce", "--topology", SWITCH, "--size", "1MiB", "--perturb", "1")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "emu: perturb: runs must be 2 or more, or none, got 1\n"
+    assert done.err == "emu: perturb: the number of runs must be 0, or 2 or more, got 1\n"

@@ -35,10 +35,10 @@ def test_recorded_local_ranks_give_their_trace():
         (("rya",), r"no cluster is called 'rya'; did you mean ray\?"),
         (
             ("local", "1.2.3.4:6379"),
-            "--ray-address: the cluster must be ray where this is given, got 'local'; add --cluster ray",
+            "--ray-address: --cluster must be ray with this option, got 'local'; add --cluster ray",
         ),
-        (("local", None, 2), "--ranks-per-actor: the cluster must be ray where this is given, got 'local'"),
-        (("ray", None, 0), "--ranks-per-actor: the ranks must be 1 or more, got 0"),
+        (("local", None, 2), "--ranks-per-actor: --cluster must be ray with this option, got 'local'"),
+        (("ray", None, 0), "run: --ranks-per-actor must be 1 or more, got 0"),
     ],
 )
 def test_what_names_no_cluster_is_refused_before_anything_starts(given, message):

@@ -26,7 +26,7 @@ PLANS = [
         "pp * vp must be a divisor of the 8 layers of llama-tiny, got 6; "
         "take pp * vp = 4 or 8, or say what each stage has: layers=1x2,2x2,1x2",
     ),
-    ("llama-tiny", "pp=2,layers=4,5", (), "layers must be in all the 8 of llama-tiny, got 9; take layers=4x2"),
+    ("llama-tiny", "pp=2,layers=4,5", (), "layers must be 8 in all, as llama-tiny has, got 9; take layers=4x2"),
     ("gpt-moe-tiny", "dp=8,ep=8", (), "ep must be a divisor of the 4 experts of gpt-moe-tiny, got 8; take ep=4"),
     # Nor the world.
     (

@@ -149,7 +149,7 @@ class Beyond:
                 else:
                     met.slowed(words[1])
         except _GONE:
-            met.stop(RunError("cluster: whoever started the ranks is gone"))
+            met.stop(RunError("cluster: the process that started the ranks is gone"))
             return
         if words[0] == "stop":
             met.stop(words[1])

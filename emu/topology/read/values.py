@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be
-from emu.registry import UnknownNameError, unknown
+from emu.errors import InputError, must_be, without_place
+from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
 _ROUTES = ("shortest", "by-dimension")
@@ -82,10 +82,8 @@ def located(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except UnknownNameError as error:
-        raise InputError(f"{where}: {error}") from None
     except InputError as error:
-        raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
+        raise InputError(f"{where}: {without_place(error)}") from None
 
 
 def read_rate(value: object, where: str) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, must_be, without_place
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
@@ -105,7 +105,7 @@ def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> C
         try:
             return field, parse(value, key)
         except InputError as error:
-            raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
+            raise InputError(f"{where}: {without_place(error)}") from None
 
     return read
 

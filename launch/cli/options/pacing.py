@@ -9,7 +9,7 @@ import click
 
 from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed
 from emu.study.training.composed.calls import topology_under
@@ -39,7 +39,7 @@ class PaceOptions:
         if self.compute not in _COMPUTES:
             raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
         if self.factor is None:
-            raise must_be("--pace-compute", "the run", "paced where this is given", "no --pace", "add --pace 1000")
+            raise InputError("run: --pace-compute needs --pace; add --pace 1000")
 
     def on(self, topology: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
         """Return the fabric and its clock; None where no pace was given.

@@ -48,7 +48,7 @@ def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 
     bounds = _least_s(steps, training, plans)
     bounded = sorted(zip(bounds, range(len(plans)), plans, strict=True), key=lambda each: each[:2])
     if not bounded:
-        raise InputError(f"repro: no plan of the bounds has {gpus} GPUs and room for the model's states")
+        raise InputError(f"repro: no plan within the limits of table 2 has {gpus} GPUs and fits their memory")
     found: dict[Plan, PlanRow] = {}
     for bound, _, plan in bounded:
         if found and bound >= min(step.step_time_s for step in found.values()):

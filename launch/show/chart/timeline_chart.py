@@ -36,7 +36,11 @@ def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Fig
     ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))
     if not 0 < len(ranks) <= MOST_RANKS:
         raise must_be(
-            "timeline", "what is drawn", f"1 to {MOST_RANKS} ranks", len(ranks), "write --timeline and open it in Perfetto"
+            "show timeline",
+            "the picture",
+            f"of 1 to {MOST_RANKS} ranks",
+            len(ranks),
+            "write --timeline and open it in Perfetto",
         )
     streams = list(dict.fromkeys(["compute", *(lane.stream for lane in of_ranks)]))
     figure, axes = new_page(12, 1.6 + 0.36 * len(ranks), title)

@@ -18,10 +18,11 @@ def find_node(topology: Topology, word: str) -> int:
     Raises:
         InputError: no node has this name.
     """
-    if word.isascii() and word.isdigit():
+    is_number = word.isascii() and word.isdigit()
+    if is_number and int(word) < topology.n_nodes:
         return int(word)
-    if topology.names is None:
-        raise must_be(topology.name, "a node", f"a number of 0..{topology.n_nodes - 1}", word)
+    if is_number or topology.names is None:
+        raise must_be("show topology", "--route", f"numbers of 0..{topology.n_nodes - 1}, the nodes of {topology.name}", word)
     named = {topology.call(node): node for node in range(topology.n_nodes)}
     if word not in named:
         raise unknown("node", word, named)

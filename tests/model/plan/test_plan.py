@@ -75,7 +75,7 @@ def test_every_setting_but_the_batch_has_a_word():
         ("order=1fb1,pp=2", "no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
         ("order=1f1b", "plan: order must be left out where pp=1, got '1f1b'"),
         ("layers=8,x", "plan: layers must be layers of each stage, got 'x'; e.g. layers=7,8x14,7: 7, fourteen times 8, and 7"),
-        ("layers=4,4", "plan: layers must be a number for each of the 1 stages, got 2"),
+        ("layers=4,4", "plan: the number of layers= entries must be 1, one for each stage, got 2"),
         ("layers=4,0,2,2,pp=4", "plan: layers must be 1 or more in each stage between the first and the last, got 0"),
         ("vp=2", "plan: vp must be 1 where pp=1, got 2"),
         (
@@ -147,7 +147,7 @@ def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits
         "layers=4,5x2,4"
     ):
         check_fits(Plan(pp=4), eighteen)
-    with refused("plan: layers must be in all the 18 of llama-tiny, got 16; take layers=4,5x2,4"):
+    with refused("plan: layers must be 18 in all, as llama-tiny has, got 16; take layers=4,5x2,4"):
         check_fits(Plan(pp=4, layers=(4, 4, 4, 4)), eighteen)
     assert stage_layers(parse_plan("pp=4,layers=4,5x2,4"), eighteen) == (4, 5, 5, 4)
     assert stage_layers(Plan(pp=3), eighteen) == (6, 6, 6)

@@ -50,7 +50,7 @@ def test_computation_is_above_and_axes_share_the_room_below():
 
 def test_what_cannot_be_seen_is_refused():
     with pytest.raises(
-        InputError, match="what is drawn must be 1 to 32 ranks, got 33; write --timeline and open it in Perfetto"
+        InputError, match="the picture must be of 1 to 32 ranks, got 33; write --timeline and open it in Perfetto"
     ):
         _figure(33)
     with pytest.raises(InputError, match="got 0"):

@@ -72,9 +72,9 @@ def test_the_ways_are_json(route):
     ("words", "message"),
     [
         (["gpu.0", "gpu.4"], "no node is called 'gpu.4'; did you mean gpu"),
-        (["0", "9"], "own.toml: nodes must be 0..5, got 9..9"),
+        (["0", "9"], "show topology: --route must be numbers of 0..5, the nodes of own.toml, got '9'"),
         (["1", "1"], "own.toml: no route from node 1 to node 1"),
-        (["0", "1", "--png", "x.png"], "show topology: --png must be left out where --route is given, got 'x.png'; a route"),
+        (["0", "1", "--png", "x.png"], "show topology: --png must be left out where --route is given, got 'x.png'; routes"),
     ],
 )
 def test_what_is_no_pair_of_nodes_is_refused(route, words, message):
@@ -84,5 +84,5 @@ def test_what_is_no_pair_of_nodes_is_refused(route, words, message):
 
 
 def test_a_topology_without_names_takes_numbers(route):
-    with pytest.raises(InputError, match=r"^ub-mesh:board: a node must be a number of 0\.\.7, got 'gpu.0'$"):
+    with pytest.raises(InputError, match=r"--route must be numbers of 0\.\.7, the nodes of ub-mesh:board, got 'gpu.0'$"):
         route("gpu.0", "1", topology="ub-mesh:board")
