@@ -47,5 +47,6 @@ def test_what_names_no_cluster_is_refused_before_anything_starts(given, message)
 
 
 def test_ray_is_loaded_only_where_it_is_asked_for():
-    code = "import sys\nfrom launch.clusters import Where\nwith Where().opened():\n    assert 'ray' not in sys.modules"
+    opened = "with ClusterOptions().opened():\\n    assert 'ray' not in sys.modules"
+    code = f"import sys\\nfrom launch.clusters import ClusterOptions\\n{opened}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
