@@ -72,7 +72,7 @@ def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> No
 
 
 def test_the_help_of_training_names_every_setting_of_a_plan(emu) -> None:
-    words = " ".join(emu("train", "--help").out.split()).partition("How many ways")[2].partition("--topology")[0]
+    words = " ".join(emu("train", "--help").out.split()).partition("The sizes of the axes")[2].partition("--topology")[0]
     assert {name for name in WORDS if not re.search(rf"\b{name}\b", words)} == set()
     for name, known in CHOICES.items():
         assert f"{name}={'|'.join(known)}" in words

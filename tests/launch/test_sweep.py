@@ -87,7 +87,7 @@ def test_what_cannot_be_swept_is_one_line(emu, sweep, message):
         (("--sweep", "seq=1,2", "--sweep", "seq=3"), "--sweep: seq is given twice"),
         (
             ("--topology", "x.csv", "--sweep", "topology.n=1"),
-            "--sweep: topology.n must be of a topology of the catalogue, got 'x.csv'; write a file for each value",
+            "--sweep: topology.n must be a setting of a topology of the catalogue, got 'x.csv'; write a file for each value",
         ),
     ],
 )

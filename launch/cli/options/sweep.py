@@ -88,7 +88,7 @@ def _parse(text: str, known: Sequence[str]) -> Sweep:
         raise must_be("--sweep", f"values of {name}", "one or more", said, f"e.g. {name}=1,2,4")
     values = tuple(_range(name, said)) if ".." in said else tuple(value.strip() for value in said.split(","))
     if not all(values) or len(set(values)) < len(values):
-        raise must_be("--sweep", f"values of {name}", "different, and none of them empty", said)
+        raise must_be("--sweep", f"values of {name}", "different and none of them empty", said)
     return Sweep(name, values)
 
 
