@@ -60,7 +60,7 @@ def measured_times() -> list[tuple[int, float]]:
 
 def nccl_stack() -> Stack:
     """Return the stack that `--stack nccl` gives."""
-    return parse_stack("nccl_stack", STACKS)
+    return parse_stack("nccl", STACKS)
 
 
 def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[SizeRow]:
