@@ -35,7 +35,10 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
 @import_option
 @json_option
 def _collectives(as_json: bool) -> None:
-    """List the algorithms of each operation; a star marks the default. `--json` adds their families."""
+    """List the algorithms of each operation.
+
+    A star marks the default. `--json` adds their families.
+    """
     found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
     if as_json:
         fields = ("operation", "algorithm", "default", "summary", "family")
@@ -54,7 +57,10 @@ def _family(found: Algorithm) -> str:
 @import_option
 @json_option
 def _topologies(as_json: bool) -> None:
-    """List topologies, each with an example that builds one. `--json` adds sources and settings."""
+    """List topologies.
+
+    Each has an example that builds one. `--json` adds sources and settings.
+    """
     rows: list[dict[str, object]] = [{"name": name, "example": b.example, "summary": b.summary} for name, b in TOPOLOGIES]
     if as_json:
         for row, (_, blueprint) in zip(rows, TOPOLOGIES, strict=True):
@@ -66,7 +72,10 @@ def _topologies(as_json: bool) -> None:
 @import_option
 @json_option
 def _models(as_json: bool) -> None:
-    """List models and their sizes. `active` counts the parameters that one token uses. `--json` adds sources."""
+    """List models and their sizes.
+
+    `active` counts the parameters that one token uses. `--json` adds sources.
+    """
     architectures = {name: one.name for _, one in ARCHITECTURES for name in one.configs}
     rows: list[dict[str, object]] = []
     for name, m in MODELS:
@@ -86,7 +95,7 @@ def _models(as_json: bool) -> None:
 @import_option
 @json_option
 def _devices(as_json: bool) -> None:
-    """List devices that can compute, and the sources of their figures."""
+    """List devices, and the sources of their figures."""
     rows: list[dict[str, object]] = [
         {
             "name": name,

@@ -108,8 +108,9 @@ def _command(name: str) -> click.Command:
             print_text(paper_report(rows, paper.assumptions()))
 
     command.help = (
-        f"Compute the tables and figures of the {name} paper, and compare each row with the printed value.\n\n"
-        "Results are kept. An interrupted command goes on where it stopped when it is started again.\n\n"
+        f"Compute the rows of the {name} paper.\n\n"
+        "Each row of its tables and figures is compared with the printed value. Results are kept. "
+        " An interrupted command goes on where it stopped when it is started again.\n\n"
         f"\b\nemu repro {name}\nemu repro {name} --table {_example_table(name)} --json"
     )
     return command

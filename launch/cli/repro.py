@@ -45,7 +45,9 @@ def repro_command() -> None:
 @import_option
 @json_option
 def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> None:
-    """Estimate training steps that were measured on real clusters, and compare both.
+    """Estimate steps measured on real clusters.
+
+    The estimates are compared with the measured times.
 
     \b
     emu repro measured
@@ -80,7 +82,9 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
 @import_option
 @json_option
 def nccl_command(fits: bool, as_json: bool) -> None:
-    """Time an all_reduce on a node of 8 H100 as `emu bench --stack nccl` does, and compare it with nccl-tests.
+    """Compare an all_reduce with nccl-tests.
+
+    The all_reduce is timed on a node of 8 H100 as `emu bench --stack nccl` does it.
 
     \b
     emu repro nccl

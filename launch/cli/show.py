@@ -42,16 +42,17 @@ def show_command() -> None:
 
 @show_command.command("topology")
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the topology to this file.")
 @click.option(
     "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
 @import_option
 @json_option
 def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_json: bool) -> None:
-    """Show the counts, degree, diameter, bisection and assumptions of a topology.
+    """Show the figures of a topology.
 
-    `--png` draws it; a topology of more than 400 nodes is drawn as groups of nodes.
+    These are its counts, degree, diameter, bisection and assumptions. With --png, a topology of more than 400 nodes is drawn
+    as groups of nodes.
 
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
@@ -88,7 +89,7 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
     "--dims", metavar="4x4", help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 )
 @click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @import_option
 @json_option
@@ -134,13 +135,13 @@ def _collective(
 @show_command.command("timeline")
 @recorded_options
 @timeline_options
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
 @import_option
 @json_option
 def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_json: bool) -> None:
-    """Show when each rank computes and communicates, for a recorded trace on a topology.
+    """Show when ranks compute and communicate.
 
-    `--png` draws the step that `emu replay` reports.
+    The recorded trace is timed on a topology. `--png` draws the step that `emu replay` reports.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png

@@ -95,16 +95,19 @@ def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) ->
     told = emu(*args, "--timing-only").out
     assert "  of_bound  bound" in told
     assert "0.994 messages" in " ".join(told.split())
-    assert "messages: n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least" in told
-    assert "of_bound: a time that no schedule beats / time (1: nothing left to gain), set by\n" in told
-    assert "\n  not looked at, as they take longer (--bounds all): cuts around all sets of nodes, the best trees\n" in told
-    orientation = "for orientation, latency ignored: the best reduce_scatter and then the best all_gather would take 2.349 ms"
-    assert f"\n{orientation} (64 MiB on {SWITCH})" in told
+    assert "messages: n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte" in told
+    meaning = "of_bound: the bound divided by the time. No schedule beats the bound; 1 means that nothing is left to gain."
+    assert f"{meaning} Kinds of bounds:\n" in told
+    assert (
+        "\n  not computed, because they take long (add --bounds all): cuts around all sets of nodes, the best trees\n" in told
+    )
+    orientation = "without latency, the best reduce_scatter and then the best all_gather would take 2.349 ms"
+    assert f"\n{orientation} (64 MiB on {SWITCH}); this is no bound" in told
     every = (*args, "--timing-only", "--bounds", "all")
     assert emu(*every, "--json").json[0]["trees_s"] == pytest.approx(least_s - 1e-6, rel=1e-9)
     told = emu(*every).out
     assert f"\n{orientation}, the best trees would take 2.349 ms (64 MiB on {SWITCH})" in told
-    assert "not looked at" not in told
+    assert "not computed" not in told
 
 
 def test_where_a_quick_bound_leaves_no_gap_nothing_more_is_looked_at(emu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +130,9 @@ def test_what_has_no_bound_shows_none_and_what_needs_none_does_not_tell_of_trees
 def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) -> None:
     args = ("--algorithm", "flat", "--topology", SWITCH, "--size", "1KiB", "-d", "int16")
     told = emu("bench", "dispatch", *args).out
-    assert "tried cuts: what some ranks must send the others; of single ranks, groups and halves the slowest" in told
+    assert (
+        "tried cuts: the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves" in told
+    )
 
 
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:

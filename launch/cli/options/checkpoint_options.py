@@ -99,6 +99,6 @@ def keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--elastic",
             is_flag=True,
-            help="After a --fault that ends a rank, go on from the last --checkpoint with fewer ranks.",
+            help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
         ),
     )

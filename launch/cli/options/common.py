@@ -33,7 +33,8 @@ ALGORITHM_WORDS = "auto|nccl|[AXIS.]OPERATION=NAME"
 ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
     "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. An operation "
-    "that is not named is served by `auto`. Where a run moves data, the choice on the first --topology moves them."
+    "that is not named is served by `auto`, or by the library of --stack. Data of a run are moved by the choice on the first "
+    "--topology."
 )
 
 
@@ -153,7 +154,7 @@ def check_float32(device: Device, dtype: str) -> None:
 
 def perturb_option(command: F) -> F:
     """Add `--perturb` to a command."""
-    text = "Compute the time N more times, with random starts one tick later, and print how far a chaotic time spreads."
+    text = "Compute the time N more times (2 or more), with random starts one tick later, and print how far it spreads."
     return click.option("--perturb", type=int, default=0, metavar="N", help=text)(command)
 
 

@@ -28,7 +28,7 @@ def draw_faults(rows: Sequence[Waste], path: Path) -> None:
 def waste_figure(rows: Sequence[Waste]) -> Figure:
     """Return the figure that `draw_faults` writes."""
     sizes = sorted({row.group for row in rows})
-    title = f"NPUs that work and find no group of TP-{' or TP-'.join(map(str, sizes))}, of all NPUs"
+    title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     figure, over_time = new_page(_WIDE_IN, _HIGH_IN, title)
     figure.delaxes(over_time)
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)

@@ -27,7 +27,7 @@ def plans_page(planned: Planned, fastest: TimedStep) -> Page:
         fastest: The step of the fastest plan.
     """
     title = f"Which plan trains {planned.model} fastest on {planned.npus:,} {planned.device}?"
-    batch = f"{planned.global_batch:,} sequences of {planned.seq:,} tokens, as {planned.software} asks"
+    batch = f"{planned.global_batch:,} sequences of {planned.seq:,} tokens, software={planned.software}"
     return Page(
         title, f"{planned.fastest.plan} on {planned.fastest.topology}; {batch}", _figures(planned), _sections(planned, fastest)
     )
@@ -77,7 +77,7 @@ def _table(planned: Planned) -> Table:
     axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
     where = ("topology",) if len({row.topology for row in rows}) > 1 else ()
     exposed = (f"{axis} exposed" for axis in axes)
-    head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it loses", "computation", *exposed, "bubble")
+    head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it is slower", "computation", *exposed, "bubble")
     return table_of(head, [_row(number, row, axes, several=bool(where)) for number, row in enumerate(rows, 1)])
 
 

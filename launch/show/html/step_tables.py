@@ -141,7 +141,7 @@ def settings_of(step: Step) -> list[str]:
     if isinstance(step, Estimated):
         told += [
             f"global batch {step.global_batch}; stack {step.stack}",
-            f"placement {step.axes}: the axis of neighbouring NPUs first",
+            f"placement {step.axes}: neighbouring NPUs are on the first axis",
         ]
     told += [f"auto: {step_choice_text(step)}"] if step.auto is not None else []
     return [*told, *spread_lines("the step", step.spread)]

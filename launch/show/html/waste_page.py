@@ -9,7 +9,7 @@ from launch.show.html.page import Cell, Page, Section, Svg, Table, TextBlock, ta
 from launch.show.html.stairs import Stairs, stair_chart
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
-_WASTE = "NPUs that work and find no group, of all NPUs. Point at a line to read it."
+_WASTE = "The share of all NPUs that work but find no group. Point at a line to read it."
 _LEAST = 0.001  # end of the axis of waste, where nothing is wasted
 
 

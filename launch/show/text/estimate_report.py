@@ -3,7 +3,7 @@
 from emu.study.training.estimate import Estimated
 from launch.show.text.step_report import foot_lines, rate_lines, step_lines
 
-_BY = {"pytorch": "as pytorch asks", "megatron": "generated from Megatron-LM's list, not executed"}
+_BY = {"pytorch": "software=pytorch", "megatron": "software=megatron (generated, not executed)"}
 
 
 def estimate_report(r: Estimated) -> str:
@@ -15,7 +15,7 @@ def estimate_report(r: Estimated) -> str:
         "",
         *step_lines(r),
         *rate_lines(r),
-        *([f"placement       {r.axes}: that of neighbouring NPUs first"] if r.axes else []),
+        *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
         f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
         *foot_lines(r),
     ]

@@ -34,12 +34,12 @@ def estimates_report(results: Sequence[Estimated]) -> str:
     by_axis = ("", *(" exposed" for _ in axes), "")
     units = ("", "", "", "", "", *by_axis, "", "a rank", "", "ranks", "", "(s)")
     rows = [_row(r, axes) for r in results]
-    of = dict.fromkeys(f"{r.model} by {r.plan}, as {r.software} asks" for r in results)
+    of = dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results)
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
     algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if r.auto is not None]
     lines = [
         *of,
-        f"{first.device}; placement {first.axes}: the axis of neighbouring NPUs first",
+        f"{first.device}; placement {first.axes}: neighbouring NPUs are on the first axis",
         "",
         table(head, rows, units=units),
     ]

@@ -21,7 +21,7 @@ def plans_report(planned: Planned) -> str:
     units = ("", "", "", "", "", *("exposed" for _ in axes), "", "a rank", *([""] if several else []))
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(dict.fromkeys(row.topology for row in rows))}, "
-        f"{planned.global_batch} sequences of {planned.seq} tokens, as {planned.software} asks",
+        f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         "",
         table(head, [_line(n, row, axes, several=several) for n, row in enumerate(rows, 1)], units=units),
         "",
@@ -70,4 +70,4 @@ def _reasons(rows: Sequence[PlanRow]) -> list[str]:
     """Return a line for each plan that says why it is slower than the first, and the meaning of the star."""
     told = [f"{number:>2}  {row.why}" for number, row in enumerate(rows, 1) if row.why]
     star = ["", "*  a plan of yours (--beside)"] if any(row.beside for row in rows) else []
-    return ["why it loses against the first:", *told, *star] if told else ["no other plan fits", *star]
+    return ["why it is slower than the first:", *told, *star] if told else ["no other plan fits", *star]

@@ -15,8 +15,8 @@ def step_choice_text(step: Step) -> str:
     if step.auto is None:
         return ""
     if not step.auto.changed:
-        return "for the step nothing is better than what is the fastest for each request alone"
-    return f"{'; '.join(_changes(step.auto))}; {_times(step)} with what is the fastest for each request alone"
+        return "for the whole step, no choice is better than the fastest algorithm of each request"
+    return f"{'; '.join(_changes(step.auto))}; {_times(step)} with the fastest algorithm of each request"
 
 
 def _changes(auto: ChosenForStep) -> list[str]:

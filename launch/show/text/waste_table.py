@@ -10,8 +10,8 @@ from launch.show.text.table import table
 
 _ALWAYS = 0.99  # share of the time for a column "p99"
 MEANING = (
-    "waste: NPUs that work and find no group of TP, of all NPUs, in the mean over time; in groups: those that find one; "
-    "one fault: what a node takes out of groups at most (fault explosion radius). docs/faults.md says who finds a group"
+    "waste: the share of all NPUs that work but find no group of TP, averaged over time; in groups: the share that finds one; "
+    "one fault: the most NPUs that one node takes out of groups (fault explosion radius). docs/faults.md says who finds a group"
 )
 
 
