@@ -58,7 +58,7 @@ class ClusterOptions:
             raise must_be("run", "--ranks-per-actor", "1 or more", self.ranks_per_actor)
 
     @contextmanager
-    def opened(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
+    def open_cluster(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
         """Yield the cluster; its ranks end with the context.
 
         Args:
@@ -83,7 +83,7 @@ class ClusterOptions:
         self, n_ranks: int, choice: Choice, program: Callable[[int], T], pace: Pace | None = None
     ) -> tuple[list[T], Trace]:
         """Run the program on every rank, and return the results and the trace."""
-        with self.opened(pace=pace) as ranks:
+        with self.open_cluster(pace=pace) as ranks:
             return ranks.record(n_ranks, choice, program)
 
 

@@ -183,7 +183,7 @@ def _mover(asked: list[Asked], where: ClusterOptions, *, timing_only: bool) -> I
         moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
     for each in asked:
         moving.TensorMover().check(each)
-    with where.opened() as ranks:
+    with where.open_cluster() as ranks:
         yield moving.TensorMover(None if where.cluster == "local" else ranks.run)
 
 
@@ -307,10 +307,10 @@ def _by_library(rows: list[BenchRow]) -> list[str]:
     """Return a line for each choice of a library, with the sizes that it holds for."""
     said = [(row.topology, row.chosen, row.size_bytes) for row in rows if row.chosen]
     alike = [(key, [size for *_, size in of]) for key, of in groupby(said, key=lambda each: each[:2])]
-    return [f"chosen on {name}, {_sizes_told(sizes)}: {chosen}" for (name, chosen), sizes in alike]
+    return [f"chosen on {name}, {_size_range(sizes)}: {chosen}" for (name, chosen), sizes in alike]
 
 
-def _sizes_told(sizes: list[int]) -> str:
+def _size_range(sizes: list[int]) -> str:
     """Return the first and the last size in words."""
     return " to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1]))))
 

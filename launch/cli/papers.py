@@ -52,7 +52,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
     every = [row for each in rows.values() for row in each]
     if as_json:
-        told_rows = [{"paper": name, **row.told()} for name, each in rows.items() for row in each]
+        told_rows = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
         print_json({"score": score(every), "rows": told_rows})
     else:
         print_text("\n\n".join((scores(rows), unmet_rows(every), score(every))))
@@ -102,7 +102,7 @@ def _command(name: str) -> click.Command:
                 _draw(paper, figure, png)
         rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
         if as_json:
-            told_rows = [row.told() for row in rows]
+            told_rows = [row.as_json() for row in rows]
             print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
         else:
             print_text(paper_report(rows, paper.assumptions()))

@@ -34,9 +34,9 @@ def replay_command(
     check_fault_options(faults, {**looks.given, "--perturb": perturb}, png)
     if faults:
         with progress_bar(f"timing {recorded.trace}"):
-            results = recorded.disturbed(faults)
+            results = recorded.time_with_faults(faults)
         show_jobs(results, png, as_json=as_json)
         return
     with progress_bar(f"timing {recorded.trace}"):
-        timed = recorded.timed(perturb)
+        timed = recorded.time(perturb)
     show_steps(f"Replay of {recorded.trace.name}", timed, looks, as_json=as_json)

@@ -133,7 +133,7 @@ def run_command(
             trace_read = importlib.import_module("emu.cluster.fake.run").trace_read  # not above: it loads FSDP and dynamo
             recorded, code = trace_read(read, ranks, named, _echo)
         else:
-            with where.opened(read.source.root, pace) as cluster:
+            with where.open_cluster(read.source.root, pace) as cluster:
                 recorded, code = run_read(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)

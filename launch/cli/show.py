@@ -148,7 +148,7 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
     """
     if len(recorded.topologies) != 1:
         raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
-    (timed,) = recorded.timed()
+    (timed,) = recorded.time()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     if png is not None:  # before anything is printed, because it refuses too many ranks
         step = timed.report

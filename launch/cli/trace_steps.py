@@ -46,7 +46,7 @@ class RecordedTrace:
     algorithms: tuple[str, ...]
     stack: str
 
-    def timed(self, perturb: int = 0) -> list[TimedTrace]:
+    def time(self, perturb: int = 0) -> list[TimedTrace]:
         """Return the trace timed on each topology.
 
         Args:
@@ -61,11 +61,11 @@ class RecordedTrace:
         words = recorded_choice(self.algorithms, calls_of(self.stack))
         return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
 
-    def disturbed(self, faults: Sequence[str]) -> list[Disturbed]:
+    def time_with_faults(self, faults: Sequence[str]) -> list[Disturbed]:
         """Return the steps of the trace on each topology while parts fail; a trace of one step is repeated.
 
         Raises:
-            InputError: as `timed`; or a fault names a part that does not exist.
+            InputError: as `time`; or a fault names a part that does not exist.
         """
         recorded, stack = load(self.trace), calls_of(self.stack)
         words, dtype = recorded_choice(self.algorithms, stack), self.dtype or usual_dtype(recorded)

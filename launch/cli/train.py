@@ -144,7 +144,7 @@ def train_command(
     check_fault_options(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
     if keeping.given:
         alone = pacing.on(build_topology(topologies[0]), find_device(device, dtype), dtype, calls_of(stack))
-        kept = keeping.trained(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
+        kept = keeping.run_job(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
         show_jobs(with_pace([kept], alone), png, as_json=as_json)
         return
     built, found = build_with_stack(calls_of(stack), topologies, device, dtype)

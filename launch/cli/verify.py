@@ -162,7 +162,7 @@ def _execute(
     if where.cluster == "local":
         return {}
     execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
-    with where.opened() as ranks:
+    with where.open_cluster() as ranks:
         found = list(with_progress(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"

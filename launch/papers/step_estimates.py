@@ -34,7 +34,7 @@ class PaperSteps:
         """The device, without a limit of memory, because papers do not say what they recompute."""
         return replace(find_device(self.computes, "bfloat16"), memory_bytes=0)
 
-    def estimated(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
+    def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
         """Return one step; arguments and errors are those of `step_of`."""
         request = EstimateRequest(model, plan, parse_stack(self.software, STACKS), self.algorithms)
         return step_of(self.kept, request, of, built, self.device)

@@ -60,7 +60,7 @@ class PaperRow:
     verdict: str
     assumptions: tuple[str, ...]
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """Return the row as JSON fields."""
         of = self.target
         return {

@@ -17,14 +17,14 @@ def build_once(word: str) -> Topology:
     return build_topology(word)
 
 
-def of_tier(topology: Topology, word: str) -> Bool:
+def is_of_tier(topology: Topology, word: str) -> Bool:
     """Return [L] whether a link is of the tier with this name."""
     return np.asarray(topology.links.dimension == topology.tiers.index(word))
 
 
 def above(topology: Topology, tier: str) -> I64:
     """Return the switches at the upper end of a tier's links; upper nodes have higher numbers."""
-    links, of = topology.links, of_tier(topology, tier)
+    links, of = topology.links, is_of_tier(topology, tier)
     return np.unique(np.maximum(links.src[of], links.dst[of])).astype(np.int64)
 
 

@@ -79,7 +79,7 @@ class ActorPool:
             EOFError: the other end of the pipe is closed.
         """
         try:
-            self._actors += self._started(n - len(self._actors))
+            self._actors += self._start(n - len(self._actors))
         except NoRoomError as error:
             return [ActorResult(0, "refused", b"", str(error))]
         sent = ray.put(job)
@@ -97,7 +97,7 @@ class ActorPool:
             self.kill()
         return answers
 
-    def _started(self, n: int) -> list[Any]:
+    def _start(self, n: int) -> list[Any]:
         """Start `n` more actors, and return them.
 
         Raises:

@@ -41,7 +41,7 @@ def lanes(trace: Trace, replayed: Replayed, timeline: Timeline, topology: Topolo
     for rank in range(trace.n_ranks):
         yield from lanes_of(trace, replayed, timeline, coming, rank)
     carried = np.flatnonzero(np.isin(replayed.link, replayed.graph.hop_link))
-    yield from _of_links(replayed, timeline, topology, carried.tolist())
+    yield from _link_lanes(replayed, timeline, topology, carried.tolist())
 
 
 class RepresentativeRank(NamedTuple):
@@ -92,7 +92,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         first = np.unique(replayed.link, return_index=True)[1]
         first = first[carried[first]]
         most = first[np.argsort(-timed.shares[first], kind="stable")][:MOST_LINKS]
-        yield from _of_links(replayed, timeline, timed.topology, sorted(most.tolist()))
+        yield from _link_lanes(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 
 def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Coming, rank: int) -> Iterator[Lane]:
@@ -116,7 +116,7 @@ def lanes_of(trace: Trace, replayed: Replayed, timeline: Timeline, coming: Comin
         yield Lane(f"rank {rank}", str(axis), tuple(events.name[i] for i in of_axis), spans.start, spans.end)
 
 
-def _of_links(replayed: Replayed, timeline: Timeline, topology: Topology, numbers: Sequence[int]) -> Iterator[Lane]:
+def _link_lanes(replayed: Replayed, timeline: Timeline, topology: Topology, numbers: Sequence[int]) -> Iterator[Lane]:
     """Yield a lane for each of these links that carried a byte, with the spans in which the link was busy."""
     graph = replayed.graph
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))

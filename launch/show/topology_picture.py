@@ -137,7 +137,7 @@ def _tier(tier: LinkClass, drawn: CableCounts) -> str:
     """Return a tier in words, such as `NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
     cables = f"{drawn.cables:,} cable{'s' * (drawn.cables != 1)}" if drawn.cables else ""
     one_way = f"{drawn.one_way:,} link{'s' * (drawn.one_way != 1)} one way" if drawn.one_way else ""
-    return f"{tier.what}: {' and '.join(filter(None, (cables, one_way)))}, {tier.rate}{' each way' if drawn.cables else ''}"
+    return f"{tier.title}: {' and '.join(filter(None, (cables, one_way)))}, {tier.rate}{' each way' if drawn.cables else ''}"
 
 
 def _mark_handles(topology: Topology, colours: Palette) -> list[Line2D]:

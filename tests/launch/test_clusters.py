@@ -17,7 +17,7 @@ def program(rank):
 
 
 def test_local_ranks_run_one_job_after_another():
-    with ClusterOptions().opened() as ranks:
+    with ClusterOptions().open_cluster() as ranks:
         assert ranks.run(3, Choice(), program) == [3.0] * 3
         assert ranks.run(5, Choice(), program) == [10.0] * 5
 
@@ -47,6 +47,6 @@ def test_what_names_no_cluster_is_refused_before_anything_starts(given, message)
 
 
 def test_ray_is_loaded_only_where_it_is_asked_for():
-    opened = "with ClusterOptions().opened():\\n    assert 'ray' not in sys.modules"
+    opened = "with ClusterOptions().open_cluster():\\n    assert 'ray' not in sys.modules"
     code = f"import sys\\nfrom launch.clusters import ClusterOptions\\n{opened}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -60,7 +60,7 @@ class CheckpointOptions:
         """Return the options that a job with checkpoints cannot have, by flag."""
         return {"--trace": trace} if self.given else {}
 
-    def trained(
+    def run_job(
         self,
         request: TrainRequest,
         topology: str,
@@ -79,7 +79,7 @@ class CheckpointOptions:
         assert self.folder is not None
         keeping = Keeping(self.folder, self.every, self.elastic, where.cluster == "ray")
         built, under = build_topology(topology), calls_of(stack)
-        with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.opened(pace=pace) as cluster:
+        with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
             return train_kept(request, keeping, built, device, faults, under, cluster.record)
 
 

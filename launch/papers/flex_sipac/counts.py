@@ -101,7 +101,7 @@ def _two_jobs() -> float:
     return common_value(np.rint(links.bandwidth_Bps / GBPS / _RATE).tolist())
 
 
-def _of_jobs(word: str) -> float:
+def _cus_of_jobs(word: str) -> float:
     """Return the number of CUs that links join within all jobs."""
     return float(sum(component_sizes(build_once(word))))
 
@@ -110,8 +110,8 @@ COUNTS: Mapping[str, Callable[[], float | str]] = MappingProxyType(
     {
         "fs-n-16-2": lambda: cus(_STATIC),
         "fs-n-16-3": lambda: cus("sipac:r=16,L=3"),
-        "fs-n-4": lambda: _of_jobs("flex-sipac:r=4,L=2,jobs=4+4+4+4"),
-        "fs-n-2": lambda: _of_jobs("flex-sipac:r=2,L=2,w=2,jobs=2+2"),
+        "fs-n-4": lambda: _cus_of_jobs("flex-sipac:r=4,L=2,jobs=4+4+4+4"),
+        "fs-n-2": lambda: _cus_of_jobs("flex-sipac:r=2,L=2,w=2,jobs=2+2"),
         "fs-m": _switches,
         "fs-ports": _ports,
         "fs-nb": lambda: common_value(np.bincount(build_once(_STATIC).links.src).tolist()),

@@ -12,7 +12,7 @@ from launch.papers.topology_counts import build_once
 _SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
 
 
-def _reduced(_: Any) -> Figure:
+def _all_reduce_times(_: Any) -> Figure:
     """Return figure 7: the time of an all_reduce by size."""
     by = [times(size, 64) for size in _SIZES]
     curves = [Curve(name, _SIZES, [each[name] for each in by]) for name in by[0]]
@@ -32,4 +32,4 @@ def _sizes(_: Any) -> Figure:
     return Figure("Flex-SiPAC figure 9: size by the radix of a switch, as far as built", "radix", "CUs", curves, log="xy")
 
 
-FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _reduced, "9": _sizes})
+FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _all_reduce_times, "9": _sizes})

@@ -150,7 +150,7 @@ def _colours() -> Answer:
     )
 
 
-def _doubled() -> Answer:
+def _bandwidth_gain() -> Answer:
     """Answer how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
     rates = [build_once(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
     ratio = float(rates[0] / rates[1])
@@ -253,6 +253,6 @@ TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
             2**26, (32,), lambda each: each["Flex-SiPAC, mesh"] > each["Flex-SiPAC, Flex-SiPCO"], "mesh slower than Flex-SiPCO"
         ),
         "fs-s-4": _ordering(2**20, (64, 56, 32), _best, "Flex-SiPAC with Flex-SiPCO the fastest"),
-        "fs-s-5": _doubled,
+        "fs-s-5": _bandwidth_gain,
     }
 )

@@ -18,34 +18,34 @@ _UNDER_ONE_TO_ONE, _UNDER_15 = 64, 120  # ports of an Agg to ToRs without oversu
 _BITS = 8 / 1e12  # terabits of a byte
 
 
-def of_kind(topology: Topology, kind: str) -> I64:
+def switches_of_kind(topology: Topology, kind: str) -> I64:
     """Return the switches of a kind: ToR, Agg or Core."""
     return above(topology, _BELOW[kind])
 
 
-def _of_first(topology: Topology, kind: str, to: I64) -> tuple[float, int]:
+def _links_of_first(topology: Topology, kind: str, to: I64) -> tuple[float, int]:
     """Return the bytes per second and the number of links from the first switch of a kind to some nodes."""
-    return out_of(topology, int(of_kind(topology, kind)[0]), to)
+    return out_of(topology, int(switches_of_kind(topology, kind)[0]), to)
 
 
 def _up(word: str) -> tuple[float, int]:
     """Return the bytes per second and the number of links from a ToR to Aggs."""
-    return _of_first(build_once(word), "ToR", of_kind(build_once(word), "Agg"))
+    return _links_of_first(build_once(word), "ToR", switches_of_kind(build_once(word), "Agg"))
 
 
 def _down(word: str) -> tuple[float, int]:
     """Return the bytes per second and the number of links from a ToR to NICs."""
-    return _of_first(build_once(word), "ToR", np.arange(build_once(word).n_npus))
+    return _links_of_first(build_once(word), "ToR", np.arange(build_once(word).n_npus))
 
 
 def _nic(word: str) -> tuple[float, int]:
     """Return the bytes per second and the number of links from a GPU to ToRs."""
-    return out_of(build_once(word), 0, of_kind(build_once(word), "ToR"))
+    return out_of(build_once(word), 0, switches_of_kind(build_once(word), "ToR"))
 
 
 def _agg(word: str, kind: str) -> int:
     """Return the number of links from an Agg to another kind of switch."""
-    return _of_first(build_once(word), "Agg", of_kind(build_once(word), kind))[1]
+    return _links_of_first(build_once(word), "Agg", switches_of_kind(build_once(word), kind))[1]
 
 
 def _spans(word: str, size: int) -> int:
@@ -60,7 +60,7 @@ def _where_an_agg_has(word: str, ports: int) -> float:
 
 def _after_a_link() -> float:
     """Return the share of a host's bandwidth, in per cent, that it loses with one link of one of its NICs."""
-    whole, tors = build_once(SEGMENT), of_kind(build_once(SEGMENT), "ToR")
+    whole, tors = build_once(SEGMENT), switches_of_kind(build_once(SEGMENT), "ToR")
     gone = np.flatnonzero((whole.links.src == 0) & (whole.links.dst == tors[0]))
     rates = [sum(out_of(each, npu, tors)[0] for npu in range(_GPUS)) for each in (whole, without(whole, links=gone))]
     return 100 * (1 - rates[1] / rates[0])
@@ -78,11 +78,11 @@ COUNTS: Mapping[str, Callable[[], float | str]] = MappingProxyType(
         "hpn-tor-os": lambda: _down(POD)[0] / _up(POD)[0],
         "hpn-seg": lambda: float(build_once(SEGMENT).n_npus),
         "hpn-seg-bk": lambda: float(build_once(f"{SEGMENT}:backup=8").n_npus - build_once(SEGMENT).n_npus),
-        "hpn-seg-tor": lambda: float(len(of_kind(build_once(SEGMENT), "ToR"))),
+        "hpn-seg-tor": lambda: float(len(switches_of_kind(build_once(SEGMENT), "ToR"))),
         "hpn-pod": lambda: float(build_once(POD).n_npus),
         "hpn-agg-os": lambda: _agg(CORE, "ToR") / _agg(CORE, "Core"),
         "hpn-875": lambda: 100 * (2 * _agg(CORE, "ToR") / (_agg(CORE, "ToR") + _agg(CORE, "Core")) - 1),
-        "hpn-aggs": lambda: len(of_kind(build_once(POD), "Agg")) / _nic(POD)[1],
+        "hpn-aggs": lambda: len(switches_of_kind(build_once(POD), "Agg")) / _nic(POD)[1],
         "hpn-host": lambda: _GPUS * _nic(POD)[0] * _BITS,
         "hpn-nvlink": _nvlink,
         "hpn-t1-HPN": lambda: f"O({_up(POD)[1]})",
@@ -94,13 +94,13 @@ COUNTS: Mapping[str, Callable[[], float | str]] = MappingProxyType(
         "hpn-t2-t2-dual": lambda: _where_an_agg_has(_CLOS, _UNDER_ONE_TO_ONE),
         "hpn-t2-t2-plane": lambda: _where_an_agg_has(_EIGHT, _UNDER_ONE_TO_ONE),
         "hpn-t2-t2-os": lambda: _where_an_agg_has(POD, _UNDER_15),
-        "hpn-t4-planes": lambda: len(of_kind(build_once(_RAILS), "Agg")) / _up(_RAILS)[1],
-        "hpn-t4-any": lambda: len(of_kind(build_once(POD), "Agg")) / _up(POD)[1],
+        "hpn-t4-planes": lambda: len(switches_of_kind(build_once(_RAILS), "Agg")) / _up(_RAILS)[1],
+        "hpn-t4-any": lambda: len(switches_of_kind(build_once(POD), "Agg")) / _up(POD)[1],
         "hpn-t4-gpus": lambda: float(build_once(_RAILS).n_npus),
         "hpn-dcn-seg": lambda: float(_down(DCN)[1]),
         "hpn-dcn-pod": lambda: build_once(DCN).n_npus / build_once(DCN).dims[0],
         "hpn-dcn-all": lambda: float(build_once(DCN).n_npus),
-        "hpn-dcn-bis": lambda: float(_of_first(build_once(DCN), "ToR", of_kind(build_once(DCN), "Agg")[:1])[1]),
+        "hpn-dcn-bis": lambda: float(_links_of_first(build_once(DCN), "ToR", switches_of_kind(build_once(DCN), "Agg")[:1])[1]),
         "hpn-2300-dcn": lambda: float(_spans(DCN, _down(DCN)[1])),
         "hpn-2300-hpn": lambda: float(_spans(POD, build_once(SEGMENT).n_npus)),
         "hpn-448": lambda: float(build_once(f"{SEGMENT}:dims=56x8").n_npus),

@@ -10,7 +10,7 @@ from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.topology.faults import without
-from launch.papers.hpn.counts import CORE, DCN, POD, of_kind
+from launch.papers.hpn.counts import CORE, DCN, POD, switches_of_kind
 from launch.papers.targets import Answer
 from launch.papers.timing import concurrent_time_s, time_s
 from launch.papers.topology_counts import build_once
@@ -120,7 +120,7 @@ def dual_plane() -> Mapping[int, float]:
     return _dual_plane()
 
 
-def _of_dual_plane(choose: Callable[..., float]) -> Callable[[], Answer]:
+def _dual_plane_answer(choose: Callable[..., float]) -> Callable[[], Answer]:
     """Return the function that answers with the least or the largest gain of two planes."""
 
     def way() -> Answer:
@@ -158,7 +158,7 @@ def _first_tor(word: str, pair: I64, last: I64) -> I64:
         last: [flows] the last link of each flow.
     """
     links = build_once(word).links
-    into = np.isin(links.src, of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
+    into = np.isin(links.src, switches_of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
     lowest = np.full(build_once(word).n_npus, build_once(word).n_nodes)
     np.minimum.at(lowest, links.dst[into], links.src[into])
     return np.asarray(lowest[pair + 1024])
@@ -180,11 +180,11 @@ def _stages() -> Answer:
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
         topology, rng = build_once(word), np.random.default_rng(0)
         routes = topology.routes(rng.integers(*src, 20000), rng.integers(*dst, 20000), rng.integers(0, 8, 20000))
-        into = np.isin(topology.links.dst[routes.link], of_kind(topology, "ToR"))
-        into &= np.isin(topology.links.src[routes.link], of_kind(topology, "Agg"))
+        into = np.isin(topology.links.dst[routes.link], switches_of_kind(topology, "ToR"))
+        into &= np.isin(topology.links.src[routes.link], switches_of_kind(topology, "Agg"))
         carried = np.bincount(routes.link[into])
         last = topology.links.dst[routes.link[into]]
-        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, of_kind(topology, "Agg"))
+        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, switches_of_kind(topology, "Agg"))
         over.append(float(carried.max() / (into.sum() / could.sum())))
     words = f"HPN {over[0]:.2f}, DCN+ {over[1]:.2f} times the mean on the fullest cable from an Agg to a ToR, of 20,000 flows"
     return Answer(f"HPN {over[0]:.2f} < DCN+ {over[1]:.2f}", (words,), holds=over[0] < over[1])
@@ -235,8 +235,8 @@ TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
         "hpn-mar": _multi,
         "hpn-ag": _all_gather,
         "hpn-347": _four_tasks,
-        "hpn-dp-lo": _of_dual_plane(min),
-        "hpn-dp-hi": _of_dual_plane(max),
+        "hpn-dp-lo": _dual_plane_answer(min),
+        "hpn-dp-hi": _dual_plane_answer(max),
         "hpn-716": _across,
         "hpn-3x": _imbalance,
         "hpn-37": _cross_segment,

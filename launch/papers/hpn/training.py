@@ -63,10 +63,10 @@ class HpnSteps(PaperSteps):
         Raises:
             InputError: as `estimate`.
         """
-        return self.estimated(model, plan, word, lambda: build_once(word))
+        return self.estimate(model, plan, word, lambda: build_once(word))
 
 
-def _trained(paper: Any, target: Any) -> Answer:
+def _step_gain(paper: Any, target: Any) -> Answer:
     """Answer what a step gains on HPN over DCN+."""
     job = _JOBS[target.id]
     times = [paper.steps.of(job.model, job.plan, word).step_time_s for word in job.words]
@@ -77,4 +77,4 @@ def _trained(paper: Any, target: Any) -> Answer:
     return Answer(gain_percent(*times), (seconds, told, how, FLOWS, where))
 
 
-TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(dict.fromkeys(_JOBS, _trained))
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(dict.fromkeys(_JOBS, _step_gain))

@@ -73,7 +73,7 @@ def _quotient(paper: Any, target: Target) -> Answer:
     return Answer(scale * one / other, (f"{one} / {other} $ a GPU and GB/s, rounded as in Table 6",))
 
 
-def normalised(system: str) -> float:
+def normalised_dollars(system: str) -> float:
     """Return the dollars of a network for each GPU, scaled to the bandwidth of InfiniteHBD."""
     return _value(PRICED[system], "costgb") * network_cost("InfHBD-K2").injection_GBps
 
@@ -86,7 +86,7 @@ def aggregate(system: str, rate: float, gpu_dollars: float = GPU_DOLLARS) -> flo
         rate: The share of nodes that are faulty.
         gpu_dollars: The price of a GPU.
     """
-    return normalised(system) + gpu_dollars * (1 - at_rate(system, TP, rate).availability)
+    return normalised_dollars(system) + gpu_dollars * (1 - at_rate(system, TP, rate).availability)
 
 
 _CROSSING = np.linspace(0.09, 0.15, 7)

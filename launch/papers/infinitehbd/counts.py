@@ -47,7 +47,7 @@ def _degree(paper: Any, target: Target) -> Answer:
     return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
 
 
-def _is_passed(k: int, left: int, right: int) -> bool:
+def _has_one_ring(k: int, left: int, right: int) -> bool:
     """Return whether one ring takes all working nodes, with the nearest working nodes this far left and right of a node."""
     faulty = [8 - away for away in range(1, left)] + [8 + away for away in range(1, right)]
     shown = "+".join(map(str, sorted(faulty))) or "none"
@@ -58,10 +58,10 @@ def _is_passed(k: int, left: int, right: int) -> bool:
     return 8 in _fibre_ends(built)[0]
 
 
-def _blocked(paper: Any, target: Target) -> float:
+def _broken_pairs(paper: Any, target: Target) -> float:
     """Return the number of such pairs of distances for which no ring takes all working nodes."""
     away = range(1, target.number("k") + 1)
-    return float(sum(not _is_passed(target.number("k"), left, right) for left in away for right in away))
+    return float(sum(not _has_one_ring(target.number("k"), left, right) for left in away for right in away))
 
 
 def _breaks(paper: Any, target: Target) -> Answer:
@@ -235,7 +235,7 @@ def _parameters(paper: Any, target: Target) -> float:
 ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "topo-deg": _degree,
-        "topo-k3": _blocked,
+        "topo-k3": _broken_pairs,
         "topo-break": _breaks,
         "topo-ring": _rings,
         "topo-tpu": _chips,

@@ -68,10 +68,10 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
 def trace(seed: int, repair_days: float = 0.0) -> States:
     """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
     log = production_log()
-    return _logged(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
+    return _log_source(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
 
 
-def _logged(log: FaultLog, seed: int) -> Logged:
+def _log_source(log: FaultLog, seed: int) -> Logged:
     """Return a log as a source of faults, with servers in an order by the seed."""
     return Logged(NODE, seed, log, SOURCE, GPUS)
 
@@ -132,7 +132,7 @@ def _ninth(paper: Any, target: Target) -> Answer:
     return Answer("1/9" if same else "not alike", (told,))
 
 
-def _divided(paper: Any, target: Target) -> Answer:
+def _waste_ratio(paper: Any, target: Target) -> Answer:
     """Answer the ratio of two waste ratios that the paper prints."""
     return Answer(float(target.given["one"]) / float(target.given["other"]), ("of the two waste ratios that the paper prints",))
 
@@ -153,7 +153,7 @@ def _multiple(paper: Any, target: Target) -> float:
     return float(target.number("gpus") // unit * unit)
 
 
-def of_gpus(rate: float, gpus: int, of: int) -> float:
+def rate_for_gpus(rate: float, gpus: int, of: int) -> float:
     """Return the fault rate of a node from that of another node, if GPUs fail independently (appendix A).
 
     Args:
@@ -166,7 +166,7 @@ def of_gpus(rate: float, gpus: int, of: int) -> float:
 
 def _rate_of(paper: Any, target: Target) -> float:
     """Return the fault rate of a node in per cent, from that of a larger one."""
-    return 100 * of_gpus(float(target.given["rate"]) / 100, target.number("gpus"), target.number("of"))
+    return 100 * rate_for_gpus(float(target.given["rate"]) / 100, target.number("gpus"), target.number("of"))
 
 
 def _given(paper: Any, target: Target) -> float:
@@ -180,7 +180,7 @@ def _bound(paper: Any, target: Target) -> float:
     return 100 * 2 * (target.number("tp") - r) * rate**k
 
 
-def _simulated(paper: Any, target: Target) -> Answer:
+def _waste_of_k2(paper: Any, target: Target) -> Answer:
     """Answer the waste of K=2 where each node is faulty with the same probability."""
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
@@ -213,13 +213,13 @@ ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
         "w-formula": _alone,
         "w-ex": _alone,
         "w-ninth": _ninth,
-        "w-20x": _divided,
-        "w-14x": _divided,
+        "w-20x": _waste_ratio,
+        "w-14x": _waste_ratio,
         "a-p": _rate_of,
         "a-bayes": _given,
         "c-p": _rate_of,
         "c-eb": _breakpoints,
-        "c-loose": _simulated,
+        "c-loose": _waste_of_k2,
         "t7-": _bound,
     }
 )

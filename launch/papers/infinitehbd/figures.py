@@ -98,7 +98,9 @@ def _by_job(paper: Any) -> Figure:
     """Return the cross-ToR traffic by the size of the job (figure 17b)."""
     at = [100 * job for job in _OF_JOBS]
     curves = [Curve(way, at, [crossing(way, job, 0.05) for job in _OF_JOBS]) for way in PLACEMENTS]
-    return Figure("8,192 GPUs, 5 % of nodes faulty", "job (% of all GPUs)", _CROSS, [*curves, *_printed(paper, "o-172", 90.0)])
+    return Figure(
+        "8,192 GPUs, 5 % of nodes faulty", "job (% of all GPUs)", _CROSS, [*curves, *_printed_curve(paper, "o-172", 90.0)]
+    )
 
 
 def _by_faults(paper: Any) -> Figure:
@@ -119,7 +121,7 @@ def _costs(paper: Any) -> Figure:
     return Figure(title, "faulty nodes of 4 GPUs (%)", "aggregate cost (1,000 $ a GPU)", curves)
 
 
-def _printed(paper: Any, row: str, x: float) -> list[Curve]:
+def _printed_curve(paper: Any, row: str, x: float) -> list[Curve]:
     """Return the printed value of a row as a curve of one mark."""
     return [Curve("printed", [x], [float(each.value)], printed=True) for each in paper.targets if each.id == f"hbd-{row}"]
 

@@ -51,7 +51,7 @@ def _lowest(paper: Any, target: Target) -> Answer:
     return Answer("lowest" if lowest and equal else "not lowest", _waste_texts(SYSTEMS), holds=lowest and equal)
 
 
-def _alike(paper: Any, target: Target) -> Answer:
+def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
     """Answer how far the wastes of K=2 and K=3 are apart."""
     apart = max(abs(_by_tp(FEWER)[tp] - _by_tp(BEST)[tp]) for tp in TPS)
     return Answer(f"within {100 * apart:.2f} points", _waste_texts((FEWER, BEST)), holds=apart <= _NEAR)
@@ -166,7 +166,7 @@ def _explosion(paper: Any, target: Target) -> Answer:
 ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
     {
         "s-1": _lowest,
-        "s-2": _alike,
+        "s-2": _distance_of_k2_and_k3,
         "s-3": _eleven,
         "s-4": _between,
         "s-5": _cubes,

@@ -79,14 +79,14 @@ def _beside(job: float, faults: float) -> str:
     return f"beside it: {found} ({_BASELINES})"
 
 
-def _at(target: Target) -> tuple[float, float]:
+def _job_and_faults(target: Target) -> tuple[float, float]:
     """Return the size of the job and the rate of faults of a row, as shares."""
     return float(target.given["job"]) / 100, float(target.given["faults"]) / 100
 
 
 def _best(paper: Any, target: Target) -> Answer:
     """Answer the traffic that leaves ToRs with the paper's placement."""
-    at = _at(target)
+    at = _job_and_faults(target)
     return Answer(crossing("Optimized", *at, _DRAWS), (f"the mean of {_DRAWS} draws", _beside(*at), _SETTING))
 
 
@@ -135,7 +135,7 @@ _FLAT = 0.4  # percentage points
 
 def _flat(paper: Any, target: Target) -> Answer:
     """Answer whether the traffic is the same for all sizes of clusters."""
-    job, faults = _at(target)
+    job, faults = _job_and_faults(target)
     found = [crossing("Optimized", job, faults, _FEW, size) for size in SIZES]
     told = ", ".join(f"{size} GPUs {percent:.2f} %" for size, percent in zip(SIZES, found, strict=True))
     small = f"{_SMALL} GPUs, which are two domains, {crossing('Optimized', job, faults, _FEW, _SMALL):.2f} %"

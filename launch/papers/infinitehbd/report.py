@@ -90,7 +90,7 @@ def _gap(paper: Any, target: Target) -> Answer:
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
 
 
-def _of_experts(paper: Any, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
+def _best_expert_step(paper: Any, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
     """Return the expert parallelism with the shortest step, and that step.
 
     Args:
@@ -119,24 +119,24 @@ _UNPRINTED = (
 _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the same 6.4 Tb/s: a ring joins neighbours alone (2.1)"
 
 
-def _imbalanced(paper: Any, target: Target) -> Answer:
+def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
     """Answer the MFU with expert parallelism at an imbalance."""
-    step = _by_experts(paper, target.number("gpus"), target.number("imbalance"))
-    even = _by_experts(paper, target.number("gpus"), 0).mfu
+    step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
+    even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"
     return Answer(100 * step.mfu, (*step_notes(MOE, step), falls, _STRAGGLER, _UNPRINTED, _SWITCHED))
 
 
-def _by_experts(paper: Any, gpus: int, imbalance: int) -> PlanRow:
+def _step_with_imbalance(paper: Any, gpus: int, imbalance: int) -> PlanRow:
     """Return the step with expert parallelism at an imbalance in per cent."""
-    return _of_experts(paper, gpus, _TP, 16, imbalance, _EPS[-1:])[1]
+    return _best_expert_step(paper, gpus, _TP, 16, imbalance, _EPS[-1:])[1]
 
 
 def _crossing(paper: Any, target: Target) -> Answer:
     """Answer whether expert parallelism becomes slower than tensor parallelism between 0 % and 10 % of imbalance."""
     own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
     tp = paper.steps.of(MOE, _plan(MOE, own)).mfu
-    at = [_by_experts(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
+    at = [_step_with_imbalance(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
     words = f"MFU by TP {tp:.4f}, by EP {at[0]:.4f} at {_AT_ZERO} % and {at[1]:.4f} at {_AT_TEN} %"
     holds = at[0] > tp > at[1]
     return Answer("crossover in (0,10)" if holds else "none in (0,10)", (words, _STRAGGLER, _UNPRINTED, _SWITCHED), holds=holds)
@@ -148,7 +148,7 @@ def _best_ep(paper: Any, target: Target) -> Answer:
     won, words = True, []
     for each in sizes:
         gpus, tp, pp = each.number("gpus"), each.number("tp"), each.number("pp")
-        ep, step = _of_experts(paper, gpus, tp, pp, _PRACTICAL, _EPS)
+        ep, step = _best_expert_step(paper, gpus, tp, pp, _PRACTICAL, _EPS)
         alone, shared = paper.steps.of(MOE, _plan(MOE, each)).mfu, step.mfu
         won &= alone >= shared
         words.append(f"{gpus} GPUs: MFU {alone:.4f} by EP=1, {shared:.4f} by EP={ep}")
@@ -164,7 +164,7 @@ _ANSWERS: dict[str, AnswerFunction] = {
     "t2-cfg": _config,
     "t2-trend": _trend,
     "t2-gap": _gap,
-    "t4-ep": _imbalanced,
+    "t4-ep": _mfu_with_imbalance,
     "t4-tp": partial(_mfu, MOE, 100.0),
     "t4-x-t5": _percent,
     "t4-cross": _crossing,

@@ -59,7 +59,7 @@ OTHERS = (
 )
 
 
-def _saturated() -> Answer:
+def _throughput() -> Answer:
     """Answer the throughput of random packets."""
     word = f"{HYPERX},k=4"
     words = (
@@ -72,7 +72,7 @@ def _saturated() -> Answer:
     return Answer(saturated_throughput(word), (words, others, "the bound by equation 3 is 1.125"))
 
 
-def _of_k() -> Answer:
+def _throughput_by_k() -> Answer:
     """Answer how the throughput grows with the bandwidth k of links inside nodes."""
     by = {k: drawn.through() for k, drawn in BY_K.items()}
     words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
@@ -91,5 +91,5 @@ def _best() -> Answer:
 
 
 ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = MappingProxyType(
-    {"rx-f14-thr": _saturated, "rx-f14-k1": _of_k, "rx-f14-best": _best}
+    {"rx-f14-thr": _throughput, "rx-f14-k1": _throughput_by_k, "rx-f14-best": _best}
 )

@@ -110,12 +110,12 @@ def _throughput(word: str, cut_Bps: float | None = None) -> float:
     return float(4 * across / topology.links.bandwidth_Bps.min() / topology.n_npus)
 
 
-def _of_torus() -> Answer:
+def _torus_throughput() -> Answer:
     """Answer the all-to-all throughput of the torus."""
     return check_formula([FormulaCase("R=128, m=7, n=9", _throughput(SEVEN), 16 * 9 / (128 * 7))])
 
 
-def _of_dragonfly() -> Answer:
+def _dragonfly_throughput() -> Answer:
     """Answer the all-to-all throughput of the dragonfly."""
     word, groups = "railx:dragonfly:m=4,n=2,groups=10", 10
     topology = build_once(word)
@@ -227,8 +227,8 @@ COUNTS: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
         "rx-t2-torus-d": lambda: float(_hops("railx:torus:m=1,n=1,nodes=64x64", 1)[1]),
         "rx-t2-hx-d": lambda: float(_hops(HYPERX, 4)[1]),
         "rx-t2-df-d": lambda: float(_hops("railx:dragonfly:m=2,n=2,groups=11", 2)[1]),
-        "rx-t2-torus-bw": _of_torus,
-        "rx-t2-df-bw": _of_dragonfly,
+        "rx-t2-torus-bw": _torus_throughput,
+        "rx-t2-df-bw": _dragonfly_throughput,
         "rx-d-hx": _most_inside,
         "rx-vc": lambda: float(_hops(HYPERX, 4)[2]),
         "rx-hpn360": lambda: float(build_once("hpn:pod").bill["ToR switch"] + build_once("hpn:pod").bill["Agg switch"]),

@@ -34,7 +34,7 @@ def _all_to_all(_: Any) -> Sequence[Figure]:
     ]
 
 
-def _reduced(_: Any) -> Sequence[Figure]:
+def _all_reduce_times(_: Any) -> Sequence[Figure]:
     """Return the parts of figure 15: the time of an all_reduce by size."""
     return [
         Figure(
@@ -78,5 +78,5 @@ def _available(_: Any) -> Sequence[Figure]:
 
 
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"14": _all_to_all, "15": _reduced, "16": _split, "17": _available}
+    {"14": _all_to_all, "15": _all_reduce_times, "16": _split, "17": _available}
 )

@@ -44,7 +44,7 @@ def _row(paper: "RailXPaper", target: Target) -> Answer:
     return Answer(float(paper.value(name, what)), (_LINES[name],))
 
 
-def _same(_: "RailXPaper", target: Target) -> Answer:
+def _tables_agree(_: "RailXPaper", target: Target) -> Answer:
     """Answer whether two tables of the paper print the same numbers."""
     three, six = (target.given[table].split() for table in ("three", "six"))
     words = ("cost, /inject, GBW and /GBW as both tables print them",)
@@ -67,7 +67,7 @@ class RailXPaper(Paper):
         {
             "rx-t6-": _row,
             "rx-t3-": _row,
-            "rx-t3-agree": _same,
+            "rx-t3-agree": _tables_agree,
             "rx-10pct": _below("inj"),
             "rx-50pct": _below("cgb"),
             "rx-1.3b": lambda paper, _: paper.cost("Rx7").dollars / 1e9,

@@ -28,7 +28,7 @@ def _network(word: str) -> float:
     return cost(build_once(word), _book()).dollars
 
 
-def _of_racks(word: str, lanes: int) -> float:
+def _dollars_of_racks(word: str, lanes: int) -> float:
     """Return the dollars of 128 racks and their spines, with this number of lanes out of a rack for each NPU."""
     parts, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
     return _RACKS * _network(word) + out // _HRS_LANES * parts["HRS"].dollars + out // _X4 * parts[_CABLE].dollars
@@ -37,8 +37,8 @@ def _of_racks(word: str, lanes: int) -> float:
 COMPARED: Mapping[str, Callable[[], float]] = MappingProxyType(
     {
         "2D-FM + x16 Clos": lambda: _network("ub-mesh:superpod-clos"),
-        "1D-FM + x16 Clos": lambda: _of_racks("ub-mesh:rack-1d-fm-a", 16),
-        "1D-FM + x32 Clos": lambda: _of_racks("ub-mesh:rack-1d-fm-b", 32),
+        "1D-FM + x16 Clos": lambda: _dollars_of_racks("ub-mesh:rack-1d-fm-a", 16),
+        "1D-FM + x32 Clos": lambda: _dollars_of_racks("ub-mesh:rack-1d-fm-b", 32),
         "x64T Clos": lambda: _network(CLOS),
     }
 )

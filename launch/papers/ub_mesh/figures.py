@@ -67,7 +67,7 @@ def _capex(_: Any) -> Figure:
     return Figure("UB-Mesh figure 21: CapEx of others over UB-Mesh's", "", "times UB-Mesh's", curves, words=[*found])
 
 
-def _scaled(paper: Any) -> Figure:
+def _linearity(paper: Any) -> Figure:
     """Return figure 22: the performance of an NPU as the cluster grows."""
     named = {name: f"{name}, 1x is {npus:,} NPUs" for name, npus in BASES.items()}
     curves = [Curve(words, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name, words in named.items()]
@@ -82,5 +82,5 @@ def _scaled(paper: Any) -> Figure:
 
 
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _scaled}
+    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _linearity}
 )

@@ -49,7 +49,7 @@ def _share(paper: Any, target: Target) -> float:
     return 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
 
 
-def _told(paper: Any, _: Target) -> str:
+def _shares_of_dp_and_tp(paper: Any, _: Target) -> str:
     """Return the shares of DP and TP as the paper prints them."""
     dp, tp = (_share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{axis}-pct")) for axis in ("DP", "TP"))
     return f"{dp:.2f};{tp:.1f}"
@@ -61,19 +61,19 @@ def _near(paper: Any, _: Target) -> Answer:
     return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
 
 
-def _of(target: Target, name: str) -> float:
+def _given_number(target: Target, name: str) -> float:
     """Return a given number of a row."""
     return float(target.given[name])
 
 
 def _hidden(paper: Any, target: Target) -> float:
     """Return the hidden size from the number and the size of heads."""
-    return _of(target, "heads") * _of(target, "head")
+    return _given_number(target, "heads") * _given_number(target, "head")
 
 
 def _parameters(paper: Any, target: Target) -> float:
     """Return the number of parameters in 1e12, from layers, hidden size and experts."""
-    return _of(target, "layers") * _hidden(paper, target) ** 2 * (4 + 8 * _of(target, "experts")) / 1e12
+    return _given_number(target, "layers") * _hidden(paper, target) ** 2 * (4 + 8 * _given_number(target, "experts")) / 1e12
 
 
 def _failures(paper: Any, target: Target) -> float:
@@ -88,11 +88,11 @@ def _mtbf(paper: Any, target: Target) -> float:
 
 def _availability(paper: Any, target: Target) -> float:
     """Return the availability in per cent."""
-    mtbf = _of(target, "mtbf")
-    return 100 * mtbf / (mtbf + _of(target, "minutes") / 60)
+    mtbf = _given_number(target, "mtbf")
+    return 100 * mtbf / (mtbf + _given_number(target, "minutes") / 60)
 
 
-def _of_each_switch(paper: Any, target: Target) -> float:
+def _failures_of_a_switch(paper: Any, target: Target) -> float:
     """Return the failures of a switch in a year, which are equal for LRS and HRS of both systems to four digits.
 
     Raises:
@@ -109,8 +109,10 @@ def _of_each_switch(paper: Any, target: Target) -> float:
 
 def _efficiency(paper: Any, target: Target) -> float:
     """Return the performance for each dollar, relative to the other system."""
-    share = _of(target, "share")
-    return _of(target, "performance") / ((1 - share) / _of(target, "capex") + share * _of(target, "opex"))
+    share = _given_number(target, "share")
+    return _given_number(target, "performance") / (
+        (1 - share) / _given_number(target, "capex") + share * _given_number(target, "opex")
+    )
 
 
 def _saved_lanes() -> float:
@@ -147,22 +149,22 @@ _COUNTED: dict[str, AnswerFunction] = {
     "ub-opt93": lambda *_: _saved_lanes(),
 }
 _WORKED: dict[str, AnswerFunction] = {
-    "ub-64k": lambda _, target: _of(target, "times") * build_once(POD).n_npus,
+    "ub-64k": lambda _, target: _given_number(target, "times") * build_once(POD).n_npus,
     **{f"ub-t1-{axis}-vol": lambda _, target: _volume(target) for axis in ("TP", "SP", "EP", "PP", "DP")},
     "ub-t1-": _share,
-    "ub-t1-dp2": _told,
+    "ub-t1-dp2": _shares_of_dp_and_tp,
     "ub-hops": _near,
     **{f"ub-t5-{name}-h": _hidden for name in ("LLAMA-70B", "GPT3-175B", "Dense-1T", "GPT4-2T", "MoE-10T")},
     "ub-t5-": _parameters,
-    "ub-afr-sw": _of_each_switch,
-    "ub-av-diff": lambda _, target: _of(target, "more") - _of(target, "less"),
+    "ub-afr-sw": _failures_of_a_switch,
+    "ub-av-diff": lambda _, target: _given_number(target, "more") - _given_number(target, "less"),
     "ub-t6-ub-sum": _failures,
     "ub-t6-clos-sum": _failures,
     "ub-t6-ub-mtbf": _mtbf,
     "ub-t6-clos-mtbf": _mtbf,
-    "ub-t6-x": lambda _, target: _of(target, "mtbf") / _of(target, "other"),
+    "ub-t6-x": lambda _, target: _given_number(target, "mtbf") / _given_number(target, "other"),
     "ub-av-": _availability,
-    "ub-capex-net": lambda _, target: (1 - _of(target, "after")) / (1 - _of(target, "before")),
+    "ub-capex-net": lambda _, target: (1 - _given_number(target, "after")) / (1 - _given_number(target, "before")),
     "ub-2.04": _efficiency,
 }
 

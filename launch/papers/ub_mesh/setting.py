@@ -150,7 +150,7 @@ class UBMeshSteps(PaperSteps):
         Raises:
             InputError: as `estimate`.
         """
-        return self.estimated(model_of(name), plan, repr(fabric), fabric.built)
+        return self.estimate(model_of(name), plan, repr(fabric), fabric.built)
 
 
 @cache

@@ -33,14 +33,14 @@ class ChartAxis:
         """Return the place of a value along the height of the drawing."""
         return f"{_BOTTOM - self._share(value) * (_BOTTOM - _TOP):.1f}"
 
-    def round(self) -> list[float]:
+    def decimal_ticks(self) -> list[float]:
         """Return values from 0 to the upper end at which ticks have round decimal numbers."""
         whole = self.most * self.scale
         power = 10.0 ** floor(log10(whole / _TICKS)) if whole > 0 else 1.0
         step = next(each * power for each in (1, 2, 5, 10) if ceil(whole / (each * power)) <= _TICKS + 1)
         return [i * step / self.scale for i in range(floor(whole / step + 1e-9) + 1)]
 
-    def halved(self) -> range:
+    def binary_ticks(self) -> range:
         """Return values from 0 to the upper end in steps of a power of two, for axes of bytes."""
         step = 2 ** (int(self.most) // _TICKS).bit_length()
         return range(0, int(self.most) + 1, step)
@@ -78,5 +78,5 @@ def frame_of(across: ChartAxis, up: ChartAxis, below: tuple[AxisTick, ...] = ())
         up: The axis at the left.
         below: The ticks of the lower axis; empty: round decimal numbers.
     """
-    along = below or tuple(AxisTick(across.x(at), across.number(at)) for at in across.round())
-    return Frame(across.name, up.name, along, tuple(AxisTick(up.y(at), up.number(at)) for at in up.round()))
+    along = below or tuple(AxisTick(across.x(at), across.number(at)) for at in across.decimal_ticks())
+    return Frame(across.name, up.name, along, tuple(AxisTick(up.y(at), up.number(at)) for at in up.decimal_ticks()))

@@ -52,7 +52,10 @@ def _full_map(topology: Topology, shares: F64) -> LinkMap:
         nodes.append(_dot(at, sizes[1], colours[kind], str(i), told, points, turn=0.1))
     names = [node.told for node in nodes]
     drawn = cables_of(topology.links, shares, curves(topology.links, drawing.at), names, min(1.0, _THICK_PT / points))
-    labels = [TextLine(*_at(words.at), round(words.size_pt / points, 3), words.text) for words in frame_labels(drawing, points)]
+    labels = [
+        TextLine(*_rounded_place(words.at), round(words.size_pt / points, 3), words.text)
+        for words in frame_labels(drawing, points)
+    ]
     boxes = frames(drawing.boxes, drawing.at)
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN
@@ -121,7 +124,7 @@ def _dot(at: F64, size: float, colour: str, number: str, told: str, points: floa
         points: Points in a unit of the drawing.
         turn: The radius of its corners, as a share of its width.
     """
-    (x, y), words = _at(at), min(0.45 * size, 0.9 * size / _WORD / max(1, len(number)))
+    (x, y), words = _rounded_place(at), min(0.45 * size, 0.9 * size / _WORD / max(1, len(number)))
     lines = (TextLine(x, y, round(words, 3), number),) if words * points >= _SMALLEST_PT else ()
     half = size / 2
     edges = (round(x - half, 3), round(y - half, 3), round(size, 3), round(size, 3), round(turn * size, 3))
@@ -138,7 +141,7 @@ def _symbol(at: F64, high: float, words: Sequence[str], colour: str, share: floa
         colour: Its colour.
         share: The share of the step for which its busiest inner link is busy.
     """
-    (x, y), ink = _at(at), ink_on(colour)
+    (x, y), ink = _rounded_place(at), ink_on(colour)
     size = min(0.62 * LINE, 0.92 * WIDE / _WORD / max(map(len, words)))
     first = y - LINE * (len(words) - 1) / 2
     lines = tuple(TextLine(x, round(first + LINE * i, 3), round(size, 3), line) for i, line in enumerate(words))
@@ -146,6 +149,6 @@ def _symbol(at: F64, high: float, words: Sequence[str], colour: str, share: floa
     return NodeMark(*edges, colour, ink, f"{', '.join(words)}: busiest link within {percent(share)}", lines)
 
 
-def _at(place: Sequence[float] | F64) -> tuple[float, float]:
+def _rounded_place(place: Sequence[float] | F64) -> tuple[float, float]:
     """Return a place rounded to three digits, with y downwards."""
     return round(float(place[0]), 3), round(-float(place[1]), 3)

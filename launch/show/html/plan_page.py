@@ -59,13 +59,13 @@ def _sections(planned: Planned, fastest: TimedStep) -> tuple[Section, ...]:
         Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS}{stars}"),
         Section("MFU against memory", (scatter(planned),), _FRONT),
         Section("Where the time goes", (breakdown(rows, names, notes),), "The parts of the rank that ended last."),
-        Section("What was searched", (TextBlock(_searched(planned)),)),
+        Section("What was searched", (TextBlock(_search_sentences(planned)),)),
         *own,
         *([Section("Assumptions of the search", (TextBlock(of_search),))] if of_search else []),
     )
 
 
-def _searched(planned: Planned) -> tuple[str, ...]:
+def _search_sentences(planned: Planned) -> tuple[str, ...]:
     """Return what was searched, what was not searched, and what was not decided, a sentence each."""
     left = () if planned.least_s is None else (f"not decided: {undecided_text(planned)}",)
     return (searched_text(planned), f"not searched: {not_searched_text(planned)}", *left)

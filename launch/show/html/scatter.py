@@ -57,7 +57,7 @@ def scatter(planned: Planned) -> Svg:
     has = planned.memory_bytes if planned.memory_bytes < _FAR * max(sizes) else 0
     memory = ChartAxis("memory of the rank that holds most", _ROOM * max(*sizes, has))
     scale = _Scale(memory, ChartAxis("MFU", _ROOM * max(_mfus(planned))))
-    below = tuple(AxisTick(memory.x(at), format_size(at) if at else "0") for at in memory.halved())
+    below = tuple(AxisTick(memory.x(at), format_size(at) if at else "0") for at in memory.binary_ticks())
     limit = MemoryLimit(memory.x(has), f"{format_size(has)} of the {planned.device}") if has else None
     front = " ".join(",".join(scale.of(row.peak_memory_bytes, row.mfu)) for row in planned.front)
     drawn = Scatter(frame_of(*scale, below), tuple(_marks(planned, scale)), front, limit)

@@ -110,7 +110,7 @@ def steps_table(step: Step) -> Table:
 
 def links_table(timed: TimedTrace) -> Table:
     """Return a table of the 20 busiest links."""
-    links, tiers = timed.topology.links, {each.dimension: each.what for each in link_classes(timed.topology)}
+    links, tiers = timed.topology.links, {each.dimension: each.title for each in link_classes(timed.topology)}
     rows = []
     for each in busiest(timed.shares, timed.topology, _LINKS):
         rate, tier = float(links.bandwidth_Bps[each.link]), tiers[int(links.dimension[each.link])]

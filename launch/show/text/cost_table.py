@@ -83,7 +83,7 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
     if any(row.energy_dollars is not None for row in rows):
         columns += _ENERGY
     if rows[0].owned is not None:
-        columns += _of_performance(rows[0])
+        columns += _performance_columns(rows[0])
     head, units, cells = zip(*columns, strict=True)
     lines = [[cell(row) for cell in cells] for row in rows]
     parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
@@ -116,7 +116,7 @@ _EXCHANGE: tuple[Column, ...] = (
 _ENERGY: tuple[Column, ...] = (("energy", "M$", lambda row: _two_digits((row.energy_dollars or 0) / 1e6)),)
 
 
-def _of_performance(first: NetworkCost) -> tuple[Column, ...]:
+def _performance_columns(first: NetworkCost) -> tuple[Column, ...]:
     """Return the columns of the job; the last one compares each network with the first."""
     return (
         ("TCO", "M$", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None)),

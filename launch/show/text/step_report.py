@@ -19,10 +19,12 @@ _PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share tha
 
 def step_lines(step: Step) -> list[str]:
     """Return lines that say where the time of the step, or of the whole script, went."""
-    what = f"step            {{}}{_of_equal(step)}" if not step.whole else "whole script    {}, as it has no training step"
+    what = (
+        f"step            {{}}{_equal_steps_text(step)}" if not step.whole else "whole script    {}, as it has no training step"
+    )
     return [
         f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
-        f"  compute       {format_time(step.compute_s)}{_of_all(step)}",
+        f"  compute       {format_time(step.compute_s)}{_other_ranks_text(step)}",
         *([] if step.optimizer_s is None else [f"    optimizer   {format_time(step.optimizer_s)}"]),
         f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
         f"  idle          {format_time(step.idle_s)}",
@@ -52,7 +54,7 @@ def foot_lines(step: Step) -> list[str]:
     ]
 
 
-def _of_equal(step: Step) -> str:
+def _equal_steps_text(step: Step) -> str:
     """Return how the step time relates to other equal steps, in words; "" where there is one step."""
     times = [step.step_times_s[number - 1] for number in step.step_groups[0]]
     if len(times) == 1:
@@ -109,7 +111,7 @@ def path_part_text(part: PathPart) -> str:
     return what + stage + ("" if part.waits_for_rank is None else f" that waits for rank {part.waits_for_rank}")
 
 
-def _of_all(step: Step) -> str:
+def _other_ranks_text(step: Step) -> str:
     """Return how long other ranks compute, and how much of the computation is of other steps, in words."""
     least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
     others = f", of it {format_time(step.other_compute_s)} of another step" if step.other_compute_s else ""

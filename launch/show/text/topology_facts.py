@@ -28,7 +28,7 @@ class LinkClass:
         return f"{_range(map(format_bandwidth, self.bandwidth_Bps))}, {_range(map(format_time, self.latency_s))}"
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         """The name of the tier, else `NPU to switch` or `dimension 0, ring of 8`."""
         shape = f", {self.wiring} of {self.size}" if self.wiring else ""
         return self.name or ("NPU to switch" if self.wiring == "to switches" else f"dimension {self.dimension}{shape}")
@@ -36,7 +36,7 @@ class LinkClass:
     @property
     def label(self) -> str:
         """The links in words, such as `dimension 0, ring of 8: 128 links, 50 GB/s, 500 ns`."""
-        return f"{self.what}: {self.links} links, {self.rate}"
+        return f"{self.title}: {self.links} links, {self.rate}"
 
 
 def link_classes(topology: Topology) -> list[LinkClass]:
