@@ -66,7 +66,7 @@ def _hold() -> None:
 
 
 def _let_come() -> None:
-    """Unblock the signals that were blocked before the fork."""
+    """Restore the blocked signals from before the fork."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
 
 

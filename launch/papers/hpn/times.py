@@ -31,7 +31,7 @@ def _hosts(word: str, hosts: int) -> I64:
 
 
 def gain_percent(slow: float, fast: float) -> float:
-    """Return by how many per cent the second time is shorter, as a gain in speed."""
+    """Return the gain in speed in per cent, from the time of the slower system and that of the faster one."""
     return 100 * (slow / fast - 1)
 
 

@@ -59,7 +59,7 @@ def _has_one_ring(k: int, left: int, right: int) -> bool:
 
 
 def _broken_pairs(paper: Any, target: Target) -> float:
-    """Return the number of such pairs of distances for which no ring takes all working nodes."""
+    """Return the number of pairs of distances, left and right up to K, for which no ring takes all working nodes."""
     away = range(1, target.number("k") + 1)
     return float(sum(not _has_one_ring(target.number("k"), left, right) for left in away for right in away))
 

@@ -119,7 +119,7 @@ class _Rings:
         return self._between.collective(place, ask) if ask.axis == "dp" else self.anywhere.collective(place, ask)
 
     def messages(self, to: int, size: int) -> Sequence[Taken]:
-        """Return the least times of messages."""
+        """Return the least times of messages to a place, as `Requests` asks for them."""
         return self._between.messages(to, size)
 
     @property
