@@ -244,7 +244,7 @@ def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
     """
     dims = topology.dims or (topology.n_npus,)
     if axes and sorted(axes) != list(range(len(dims))):
-        what = f"each of 0..{len(dims) - 1} once, the dimensions {'x'.join(map(str, dims))} of {topology.name}"
+        what = f"each dimension of {topology.name} once: {', '.join(map(str, range(len(dims))))} in any order"
         raise must_be("bench", "--axes", what, ",".join(map(str, axes)))
 
 

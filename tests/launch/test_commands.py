@@ -144,7 +144,7 @@ def test_verify_in_words_has_a_line_an_algorithm(emu) -> None:
         (["all_reduce", "--algorithm", "rign"], "no all_reduce algorithm is called 'rign'; did you mean ring"),
         (["--algorithm", "ring"], "--algorithm must be given with an operation"),
         (["--ranks", "0"], "--ranks must be 1 or more, got 0"),
-        (["all_reduce", "--algorithm", "halving-doubling", "--ranks", "6"], "takes no 6 ranks; nearest that work: 4, 8"),
+        (["all_reduce", "--algorithm", "halving-doubling", "--ranks", "6"], "cannot run on 6 ranks; nearest that work: 4, 8"),
         (["--ranks", "two"], "'two' is not a valid integer"),
     ],
 )
