@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.scale import LINK, Collective, apart, measure
 from emu.files import check_file
-from launch.show.page import INK, save
+from launch.show.canvas import INK, save
 
 SIZES = tuple(2**k for k in range(3, 14))
 LARGE = 512  # from here on the work of the ranks, not what every call costs, is seen

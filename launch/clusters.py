@@ -1,4 +1,4 @@
-"""From the words of a command to where the ranks of a job run."""
+"""The options that say where the ranks of a job run: as threads, as Ray actors, or nowhere."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -22,16 +22,16 @@ if TYPE_CHECKING:  # it loads torch
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 CLUSTERS = ("local", "ray")
-FAKE = "fake"  # where no rank runs: of `emu run` alone
+FAKE = "fake"  # no rank runs; for `emu run` only
 _ALONE = "--cluster ray"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What was asked for of where the ranks run.
+class ClusterOptions:
+    """The values of the options that say where ranks run.
 
     Raises:
-        InputError: another word than those that are known, no ranks in an actor, or what belongs to Ray without it.
+        InputError: the cluster is unknown, a number is too small, or an option of Ray is given without Ray.
     """
 
     cluster: str = "local"
@@ -51,22 +51,22 @@ class Where:
         }
         for flag, value in given.items():
             if value is not None and self.cluster != "ray":
-                raise must_be(flag, "the cluster", "ray where this is given", self.cluster, f"add {_ALONE}")
+                raise must_be(flag, "--cluster", "ray with this option", self.cluster, f"add {_ALONE}")
         if not self.patience_s > 0:
             raise must_be("run", "--patience", "a number of seconds above 0", self.patience_s)
         if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
-            raise must_be("--ranks-per-actor", "the ranks", "1 or more", self.ranks_per_actor)
+            raise must_be("run", "--ranks-per-actor", "1 or more", self.ranks_per_actor)
 
     @contextmanager
-    def opened(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
-        """The ranks, ended with the context.
+    def open_cluster(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
+        """Yield the cluster; its ranks end with the context.
 
         Args:
-            brings: A folder that a Ray which is joined brings to its nodes.
-            pace: What messages meet, by this host's clock; None: nothing.
+            brings: A folder that is copied to the nodes of a Ray that is joined.
+            pace: The fabric and its clock, for a paced run; None: not paced.
 
         Raises:
-            InputError: no Ray answers at the address, or options that are none.
+            InputError: no Ray answers at the address, or the options for Ray are invalid.
             RunError: Ray does not start.
         """
         if self.cluster == "local":
@@ -82,35 +82,43 @@ class Where:
     def record(
         self, n_ranks: int, choice: Choice, program: Callable[[int], T], pace: Pace | None = None
     ) -> tuple[list[T], Trace]:
-        """What `emu.study.training.train` runs a program on; the ranks live while it runs."""
-        with self.opened(pace=pace) as ranks:
+        """Run the program on every rank, and return the results and the trace."""
+        with self.open_cluster(pace=pace) as ranks:
             return ranks.record(n_ranks, choice, program)
 
 
 def cluster_options(command: F) -> F:
-    """Where the ranks really run; the command takes all as one `Where`."""
-    return _options(command, CLUSTERS, "Ranks are threads (local), or in processes of Ray (ray).")
+    """Add the options that say where ranks run to a command, which takes them as one `ClusterOptions`."""
+    return _options(command, CLUSTERS, "Where ranks run: as threads (local), or in Ray actors (ray).")
 
 
 def script_cluster_options(command: F) -> F:
-    """The same, or nowhere."""
-    said = "Ranks are threads (local), in processes of Ray (ray), or nowhere (fake): tensors without data, any number of ranks."
+    """Add the options of `cluster_options` with `fake` as another cluster, and `--patience`."""
+    said = "Where ranks run: as threads (local), in Ray actors (ray), or nowhere (fake; tensors have no data)."
     return _options(_patience_option(command), (*CLUSTERS, FAKE), said)
 
 
 def _patience_option(command: F) -> F:
-    """Add how long a rank may wait for what never comes."""
+    """Add `--patience`, the time that a rank may wait outside of communication."""
 
     @wraps(command)
-    def called(*given: Any, patience: float, where: Where, **rest: Any) -> Any:
+    def called(*given: Any, patience: float, where: ClusterOptions, **rest: Any) -> Any:
         return command(*given, where=replace(where, patience_s=patience), **rest)
 
-    said = "End the run if a rank waits for so long outside of communication (a lock, a thread, a store) while all others wait."
+    said = "End the run if a rank waits so long for something else than communication (a lock, a store) while all others wait."
     option = click.option("--patience", type=float, default=60.0, show_default=True, metavar="SECONDS", help=said)
     return cast("F", option(called))
 
 
 def _options(command: F, known: tuple[str, ...], said: str) -> F:
+    """Add the options that say where ranks run.
+
+    Args:
+        command: The command.
+        known: The names of the clusters.
+        said: The help text of `--cluster`.
+    """
+
     @wraps(command)
     def called(
         *given: Any,
@@ -120,17 +128,19 @@ def _options(command: F, known: tuple[str, ...], said: str) -> F:
         ray_options: Path | None,
         **rest: Any,
     ) -> Any:
-        return command(*given, where=Where(cluster, ray_address, ranks_per_actor, ray_options, known), **rest)
+        return command(*given, where=ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, known), **rest)
 
     options = (
         click.option("--cluster", default="local", show_default=True, help=said),
-        click.option("--ray-address", metavar="HOST:PORT", help="A Ray that runs. [default: start one on this machine]"),
-        click.option("--ranks-per-actor", type=int, metavar="N", help="Ranks in each process of Ray, as threads. [default: 1]"),
+        click.option(
+            "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
+        ),
+        click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
         click.option(
             "--ray-options",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="A .toml of Ray's own words: strategy, resources, runtime_env.",
+            help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
         ),
     )
     taken: Any = called

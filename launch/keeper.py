@@ -1,8 +1,8 @@
-"""The process that a person has started: it waits for a child in which the command runs, and leaves nothing behind.
+"""The process that a person has started: it waits for a child in which the command runs, and ends what the child leaves.
 
-The child ends, and cleans up, if this process is killed. If the child is killed, this process ends whatever that has started,
-and says of what it died. Signals that are sent to this process alone are passed on. Linux has what that takes; elsewhere the
-command runs in the process that was started.
+The child ends, and cleans up, if this process is killed. If the child is killed, this process ends the processes that the
+child has started, and prints the cause. Signals that are sent to this process alone are passed on. All this needs Linux;
+elsewhere the command runs in the process that was started.
 """
 
 import importlib
@@ -16,13 +16,13 @@ from emu.cluster.rank_state.parent_process import adopt_orphans, end_with_parent
 
 _SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DIED = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL)
-_TO_ALL_S = 0.05  # within which a signal that was sent to both processes has come to both
-_GRACE_S = 5.0  # for Ray to tidy up
+_TO_ALL_S = 0.05  # time in which a signal to both processes reaches both
+_GRACE_S = 5.0  # time for Ray to clean up
 _FAILED = 1  # exit code
 
 
 def keep() -> None:
-    """Go on in a child of this process, and keep this process for what is to be done when the child has ended."""
+    """Continue in a child of this process, and keep this process to clean up after the child."""
     if sys.platform != "linux":
         return
     words, (heard, hears) = os.memfd_create("last words"), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -36,12 +36,17 @@ def keep() -> None:
     os.close(heard)
     end_with_parent(signal.SIGTERM)
     _begin(words, hears)
-    if os.getppid() != parent:  # it was killed before this process had asked to hear of that
+    if os.getppid() != parent:  # the parent was killed before this process asked for a signal
         sys.exit(128 + signal.SIGTERM)
 
 
 def _begin(words: int, hears: int) -> None:
-    """Say what comes to this process: signals, and at its end which one has ended it, and where."""
+    """Report to the parent the signals that this process gets, and at its end the fatal one and its place.
+
+    Args:
+        words: The file of last words.
+        hears: The pipe to which each signal is written.
+    """
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
     importlib.import_module("emu.cluster.processes.fatal_signal").write_last_words(words)
@@ -49,20 +54,22 @@ def _begin(words: int, hears: int) -> None:
 
 
 def _status(child: int, heard: int) -> int:
-    """Wait until the child has ended; return how."""
+    """Wait until the child has ended, pass signals on to it, and return its exit status."""
     while True:
         came = signal.sigwaitinfo((*_SENT, signal.SIGCHLD))
         if came.si_signo == signal.SIGCHLD:
-            status = _let_go(child)
+            status = _reap(child)
             if status is not None:
                 return status
-        elif came.si_pid and not _has_come(came.si_signo, heard):  # the terminal's come to both, and from no process
+        elif came.si_pid and not _has_come(
+            came.si_signo, heard
+        ):  # signals of a terminal have no sender and reach both processes
             with suppress(ProcessLookupError):
                 os.kill(child, came.si_signo)
 
 
-def _let_go(child: int) -> int | None:
-    """Let go of children that have ended; return how this one did, if it is among them."""
+def _reap(child: int) -> int | None:
+    """Reap children that have ended; return the exit status of this one, or None where it still runs."""
     found = None
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -71,7 +78,7 @@ def _let_go(child: int) -> int | None:
 
 
 def _has_come(number: int, heard: int) -> bool:
-    """Return whether a signal has come to the child, too, as where somebody sends it to all processes of a command."""
+    """Return whether a signal has also come to the child, as when somebody sends it to all processes of a command."""
     time.sleep(_TO_ALL_S)
     with suppress(BlockingIOError):
         return number in os.read(heard, 4096)
@@ -79,14 +86,14 @@ def _has_come(number: int, heard: int) -> bool:
 
 
 def _end(status: int, words: int) -> None:
-    """End what the child has left, and this process as the child has ended."""
+    """End the processes that the child has left, then this process in the way the child ended."""
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         # It is imported here, because there is rarely a process to end.
         importlib.import_module("emu.cluster.rank_state.child_processes").end_all(grace_s=_GRACE_S)
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
-        _say(signal.Signals(-code), words)
+        _report_death(signal.Signals(-code), words)
         os._exit(_FAILED)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
@@ -95,8 +102,8 @@ def _end(status: int, words: int) -> None:
     os._exit(code)
 
 
-def _say(number: signal.Signals, words: int) -> None:
-    """Tell of what the child has died."""
+def _report_death(number: signal.Signals, words: int) -> None:
+    """Print the signal that the child has died of, with its last words."""
     fatal = importlib.import_module("emu.cluster.processes.fatal_signal")
     said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
-    print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - what `click.echo` does
+    print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - as `click.echo`

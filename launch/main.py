@@ -1,6 +1,6 @@
-"""The command `emu`: find the command, run it, turn errors into one line and an exit code.
+"""The command `emu`: find the command, run it, and turn an error into one line and an exit code.
 
-Commands are modules of `launch.cli`, imported when they are asked for: `emu --help` loads neither torch nor ray.
+Commands are modules of `launch.cli` that are imported when they are needed: `emu --help` loads neither torch nor Ray.
 """
 
 import atexit
@@ -23,8 +23,8 @@ from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.config import with_config
 from launch.cli.options.outputs import with_outputs
 from launch.keeper import keep
-from launch.show.progress import told
-from launch.signals import STOPPED, Terminated, listen
+from launch.show.progress import late_notice
+from launch.signals import STOPPED, TerminationSignal, listen
 
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",
@@ -32,13 +32,13 @@ COMMANDS = {
     "train": "Train a model on emulated NPUs, and report how long a step takes.",
     "run": "Run your own PyTorch script, unmodified, on emulated NPUs.",
     "replay": "Time a recorded run on other topologies.",
-    "estimate": "Tell how long a training step takes at full size, without running it.",
-    "repro": "Work out again what papers and vendors printed, and tell how far it is off.",
-    "plan": "Find the plan that trains a model fastest, and tell why the next ones lose.",
-    "faults": "Tell what faults leave of a machine: waste, the largest job, goodput.",
-    "cost": "Tell what a network costs and draws, by the price book of one paper or your own.",
-    "compare": "Tell whether a step of two traces does the same.",
-    "calibrate": "Measure the device that is here, and write a file for --device.",
+    "estimate": "Estimate how long a training step takes at full size, without running it.",
+    "repro": "Compute figures that papers and vendors published, and compare them with the printed values.",
+    "plan": "Find the plan that trains a model fastest, and say why the next plans are slower.",
+    "faults": "Compute what faults leave of a machine: waste, the largest job, goodput.",
+    "cost": "Compute the price and the power of a network, by the price book of a paper or your own.",
+    "compare": "Compare a step of two traces.",
+    "calibrate": "Measure the device of this machine, and write a file for --device.",
     "show": "Show a topology, a collective or a timeline, as text or as a picture.",
     "list": "List the collectives, topologies, models and devices.",
 }
@@ -47,28 +47,28 @@ _UNPRINTED = 120
 
 
 class Commands(click.Group):
-    """The commands by name, each imported when it is needed, and each with `--config`."""
+    """The group of all commands, each imported when it is needed and given `--config`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order a reader wants them."""
+        """Return the names of commands in the order of the help page."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or nothing."""
+        """Return the command of this name; None where there is none."""
         if cmd_name not in COMMANDS:
             return None
-        with told(f"loading what `emu {cmd_name}` needs"), _uncollected():
+        with late_notice(f"loading what `emu {cmd_name}` needs"), _without_collector():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return with_config(with_outputs(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help of each command in a line, without importing it."""
+        """Write one line of help for each command, without importing it."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the nearest name where there is none."""
+        """Return the command as click does; an unknown name raises an error with the nearest name."""
         if args[0] not in COMMANDS:
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
@@ -89,26 +89,26 @@ def emu() -> None:
     """
 
 
-class Notices(logging.Handler):
-    """Shows what Emu logs: a line each, on stderr."""
+class NoticeHandler(logging.Handler):
+    """A log handler that prints each notice of Emu as a line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one."""
+        """Print one notice."""
         click.echo(f"emu: {record.getMessage()}", err=True)
 
 
-NOTICES = Notices(logging.INFO)
+NOTICES = NoticeHandler(logging.INFO)
 
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
-    # Torch reads it when it is loaded. A thread that spins while it waits holds a core that the awaited thread may need: beside
+    # Torch reads this when it is loaded. A thread that spins while it waits holds a core that other threads may need: beside
     # other work, moving 1,024 x 1 MiB took 6 s and more, and takes 0.5 s if threads sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     log = logging.getLogger("emu")
     log.addHandler(NOTICES)
     log.setLevel(logging.INFO)
-    atexit.register(gc.freeze)  # else Python looks through all objects for cycles once more, longer than some commands take
+    atexit.register(gc.freeze)  # the last collection of cycles would take longer than some commands
     if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
             keep()
@@ -120,24 +120,24 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _leave(code: int) -> None:
-    """Leave with threads behind, such as ranks in the midst of native code: as Python takes them down, C++ may abort."""
+    """End the process while threads are still in native code, where a normal end of Python may abort."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # as Python says it
+        except OSError:  # Python's own exit code for this
             code = code or _UNPRINTED
     os._exit(code)
 
 
 def _is_command(args: list[str]) -> bool:
-    """Whether it is more than a question for help."""
+    """Return whether the arguments run a command, and do not only ask for help."""
     return bool(args) and args[0] in COMMANDS and not {"-h", "--help"} & {*args}
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is loaded first stays to the end: the collector looks for no cycles in it, neither now nor later."""
+def _without_collector() -> Iterator[None]:
+    """Load modules without garbage collection; later collections skip what was loaded."""
     gc.disable()
     try:
         yield
@@ -148,38 +148,39 @@ def _uncollected() -> Iterator[None]:
 
 @cache
 def _freeze() -> None:
-    """Once: what a command leaves behind may be collected when the next one is loaded."""
+    """Exclude all present objects from garbage collection, the first time that it is called."""
     gc.freeze()
 
 
 def _run(args: list[str] | None) -> int:
+    """Run a command, print its error if there is one, and return its exit code."""
     try:
         result = emu.main(args, prog_name="emu", standalone_mode=False)
-    except (Exception, KeyboardInterrupt) as error:  # the one place where any error ends
-        line, code = _interrupted(error) if isinstance(error, KeyboardInterrupt) else _verdict(error)
+    except (Exception, KeyboardInterrupt) as error:  # every error ends here
+        line, code = _interruption(error) if isinstance(error, KeyboardInterrupt) else _verdict(error)
         click.echo(f"emu: {line}", err=True)
-        if hasattr(error, LEAVES_THREADS):  # in native code, which must not see Python end
+        if hasattr(error, LEAVES_THREADS):  # threads in native code must not see Python end
             sys.stdout.flush()
             os._exit(code)
         return code
     return result if isinstance(result, int) else 0
 
 
-def _interrupted(stopped: BaseException | None) -> tuple[str, int]:
-    """The line, with what the command tells of it, and the exit code."""
-    what, code = ("terminated", TERMINATED) if isinstance(stopped, Terminated) else ("interrupted", INTERRUPTED)
+def _interruption(stopped: BaseException | None) -> tuple[str, int]:
+    """Return the line and the exit code of a command that a signal has ended."""
+    what, code = ("terminated", TERMINATED) if isinstance(stopped, TerminationSignal) else ("interrupted", INTERRUPTED)
     return ": ".join((what, *getattr(stopped, "__notes__", ()))), code
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
-    """The line and the exit code of an error; a bug's own lines go before."""
+    """Return the line and the exit code of an error; the traceback of a bug is printed before."""
     if isinstance(error, EmuError):
         return str(error), error.exit_code
     if isinstance(error, click.Abort):
-        return _interrupted(error.__cause__)
+        return _interruption(error.__cause__)
     if isinstance(error, click.ClickException):
         return error.format_message().replace("\n", " "), InputError.exit_code
-    if STOPPED:  # a library that is interrupted as it is loaded fails in ways of its own
-        return _interrupted(STOPPED[0])
+    if STOPPED:  # a library that was interrupted while loading may raise any error
+        return _interruption(STOPPED[0])
     traceback.print_exception(error)
     return "this is a bug in Emu; please report it with the lines above", BUG

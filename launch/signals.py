@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which end a command: each is raised in it as an error, and raised again where Python ignores that."""
+"""Ctrl-C and SIGTERM: each raises an error that ends the command, and raises it again where Python ignores the first one."""
 
 import os
 import signal
@@ -7,16 +7,16 @@ import threading
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-_held = threading.local()  # its `before`: the signals that its thread does not take at other times
+_held = threading.local()  # `before`: the signals that its thread had blocked before the fork
 _AGAIN_S = 0.05
-_LONGEST_S = 20  # for a command to end that was told to: whoever has told it may be gone
+_LONGEST_S = 20  # time in which a command must end after SIGTERM
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does; a second one ends it at once, and so does the system after a while."""
+class TerminationSignal(KeyboardInterrupt):
+    """The error of SIGTERM, which ends a command as Ctrl-C does; a second SIGTERM ends it at once."""
 
 
-STOPPED: list[KeyboardInterrupt] = []  # by what this command is to end: what is raised after it comes of it
+STOPPED: list[KeyboardInterrupt] = []  # the errors that end this command; later errors are consequences
 
 
 def listen() -> None:
@@ -29,45 +29,49 @@ def listen() -> None:
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Raise once more by what a command is to end, where Python ignores errors: it does as it forks, or lets go of objects."""
+    """Raise the error once more after Python has ignored it, as Python does during a fork or while an object is deleted."""
     if ignored.exc_value not in STOPPED:
         sys.__unraisablehook__(ignored)
         return
-    signal.signal(signal.SIGALRM, _again)
+    signal.signal(signal.SIGALRM, _raise_stopped)
     signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
 
 
-def _again(number: int, frame: FrameType | None) -> None:
+def _raise_stopped(number: int, frame: FrameType | None) -> None:
+    """Raise the error that ends the command."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if isinstance(STOPPED[-1], Terminated):
+    if isinstance(STOPPED[-1], TerminationSignal):
         signal.alarm(_LONGEST_S)
     raise STOPPED[-1]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise the error of Ctrl-C."""
     STOPPED.append(KeyboardInterrupt())
     raise STOPPED[-1]
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    """Raise the error of SIGTERM; the system ends the process if that takes 20 s."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_LONGEST_S)
-    STOPPED.append(Terminated())
+    STOPPED.append(TerminationSignal())
     raise STOPPED[-1]
 
 
 def _hold() -> None:
-    """Let no signal come between a fork and what the child does at once: Python would forget it."""
+    """Block the signals that end a command until the fork is complete, because Python would lose them."""
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
 
 def _let_come() -> None:
+    """Restore the blocked signals from before the fork."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
 
 
 def _end_as_any_process() -> None:
-    """Leave to a process that the command forks nothing of how the command hears of signals."""
+    """Give a process that the command has forked the usual signal handlers."""
     signal.set_wakeup_fd(-1)
     for number, ours, usual in (
         (signal.SIGINT, _interrupt, signal.default_int_handler),

@@ -20,7 +20,7 @@ from emu.study.timing.collective import time_collective
 from emu.topology.builders.star import star
 from emu.topology.placement import place
 from emu.units import format_bandwidth, format_size, format_time, ticks
-from launch.papers.nccl.report import measured
+from launch.papers.nccl.report import measured_times
 
 _GPUS, _ITEM_BYTES = 8, 4
 _BY_GPUS, _BY_SWITCH = ("ring", "double-tree"), "in-switch"
@@ -76,7 +76,7 @@ def fit(sizes: list[_Size]) -> Calibration:
 
 def rows() -> Iterator[Row]:
     """Each size by the fit that has not seen it, then the median of the errors of each half."""
-    sizes = [_Size(*size) for size in measured()]
+    sizes = [_Size(*size) for size in measured_times()]
     for half, name in enumerate(("1st, 3rd, ...", "2nd, 4th, ...")):
         found = fit(sizes[half::2])
         predicted = [_row(size, found, f"predicted from the {name} sizes") for size in sizes[1 - half :: 2]]

@@ -26,9 +26,9 @@ def main(words: list[str]) -> int:
 
 def _rows(chosen):
     """Ids, and what works each out anew and judges it."""
-    from launch.papers.every import PAPERS  # noqa: PLC0415 -- they take what stands for build_topology
+    from launch.papers.catalogue import PAPERS  # noqa: PLC0415 -- they take what stands for build_topology
     from launch.papers.sums import IS  # noqa: PLC0415
-    from launch.papers.targets import MET, judged  # noqa: PLC0415
+    from launch.papers.targets import MET, judge  # noqa: PLC0415
 
     for make in PAPERS.values():
         with closing(Kept(None)) as kept:
@@ -38,7 +38,7 @@ def _rows(chosen):
 
                 def met(make=make, target=target):
                     with closing(Kept(None)) as kept:
-                        return judged(target, make(kept).answer(target)).verdict == MET
+                        return judge(target, make(kept).answer(target)).verdict == MET
 
                 yield target.id, met
 

@@ -61,7 +61,7 @@ class Algorithm:
         near = chain.from_iterable((n - far, n + far) for far in range(1, max(n, _FAR)))
         works = sorted(islice((m for m in near if m > 0 and any(True for _ in self.shapes(m))), 2))
         mend = f"nearest that work: {', '.join(map(str, works))}" if works else f"nor any number to {n + max(n, _FAR) - 1}"
-        raise InputError(f"{self.operation} {self.name}: takes no {n} ranks; {mend}")
+        raise InputError(f"{self.operation} {self.name}: cannot run on {n} ranks; {mend}")
 
     def takes(self, shape: Shape) -> bool:
         """Return whether the algorithm can be built for a shape."""

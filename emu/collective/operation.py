@@ -277,7 +277,7 @@ def check_root(name: str, n: int, root: int) -> None:
     if n < 1:
         raise must_be(name, "ranks", "1 or more", n)
     if not 0 <= root < n or (root and name not in ROOTED):
-        raise must_be(name, "root", f"a rank of 0..{n - 1}" if name in ROOTED else "0, it has none", root)
+        raise must_be(name, "root", f"a rank of 0..{n - 1}" if name in ROOTED else "0, because the operation has no root", root)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -38,7 +38,7 @@ def check_seeds(seeds: int) -> None:
         InputError: There are fewer.
     """
     if seeds < 2:
-        raise must_be("perturb", "runs", "2 or more, or none", seeds)
+        raise must_be("perturb", "the number of runs", "0, or 2 or more", seeds)
 
 
 def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lambda timeline: timeline.end_s) -> Spread | None:

@@ -1,4 +1,4 @@
-"""`emu bench`: one collective, its data and its time, as nccl-tests prints them."""
+"""The command `emu bench`: the data and the time of one collective, in the terms of nccl-tests."""
 
 import importlib
 import re
@@ -20,13 +20,14 @@ from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
 from emu.study.measure.row import BenchRow
 from emu.study.training.composed.calls import topology_under
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options.common import (
-    Size,
-    Time,
+    SizeType,
+    TimeType,
+    algorithm_choice,
     calls_of,
     calls_option,
-    chosen_by,
     import_option,
     json_option,
     perturb_option,
@@ -34,12 +35,12 @@ from launch.cli.options.common import (
     topology_option,
 )
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.clusters import Where, cluster_options
-from launch.show.progress import told, tracked
-from launch.show.text.assumed import assumed_of_all
-from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_told
-from launch.show.text.compare import compare_lines
-from launch.show.text.spread import spread_told
+from launch.clusters import ClusterOptions, cluster_options
+from launch.show.progress import late_notice, with_progress
+from launch.show.text.algorithm_table import compare_lines
+from launch.show.text.assumptions import merged_assumption_lines
+from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_text
+from launch.show.text.spread import spread_lines
 from launch.show.text.table import table
 
 _ALL = "all"
@@ -53,34 +54,46 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     "--algorithm",
     "name",
     metavar="NAME",
-    help="NAME; `auto`: the fastest at each size; `nccl`: what NCCL itself takes at each size; `all`: compare all. NAME@4: on "
-    "4 channels.  [default: auto, or what the library of --stack takes]",
+    help="The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all. NAME@4 uses "
+    "4 channels.  [default: auto, or the choice of the library of --stack]",
 )
+@click.option("--png", type=OutputFile(".png"), help="Draw the times to this file. With --algorithm all, give one topology.")
 @click.option(
-    "--png", type=OutputFile(".png"), help="Draw the times to this file: of topologies, or of `all` algorithms on one."
+    "--size", type=SizeType(), help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter)."
 )
-@click.option("--size", type=Size(), help="One size: the whole buffer of a rank (total for all_gather, reduce_scatter).")
-@click.option("-b", "--begin", type=Size(), help="Sizes from here ...")
-@click.option("-e", "--end", type=Size(), help="... to here ...")
-@click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="... by this factor.")
-@click.option("-d", "--dtype", default="float32", show_default=True, help="Data type of the elements.")
-@click.option("-o", "--reduce", default="sum", show_default=True, help="sum, avg, min, max, product, and, or, xor.")
-@click.option("-r", "--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
-@click.option("--ranks", type=int, help="Number of ranks. [default: all NPUs of the topology]")
+@click.option("-b", "--begin", type=SizeType(), help="The smallest of several sizes.")
+@click.option("-e", "--end", type=SizeType(), help="The largest of several sizes.")
+@click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="The ratio of each size to the one before.")
+@click.option("-d", "--dtype", default="float32", show_default=True, help="The data type of the elements.")
+@click.option(
+    "-o",
+    "--reduce",
+    default="sum",
+    show_default=True,
+    help="How elements are combined: sum, avg, min, max, product, and, or, xor.",
+)
+@click.option("-r", "--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@click.option("--ranks", type=int, help="The number of ranks. [default: all NPUs of the topology]")
 @click.option(
     "--dims",
     metavar="4x4",
-    help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one. [default: the topology's]",
+    help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7. [default: the topology's]",
 )
 @click.option(
-    "--axes", metavar="0,2,1,3", help="Number the ranks along the topology's dimensions in this order, the last fastest."
+    "--axes",
+    metavar="0,2,1,3",
+    help="The order of the topology's dimensions in which ranks are numbered; the last one changes fastest.",
 )
-@click.option("--timing-only", is_flag=True, help="Move no data: sizes beyond this machine's memory.")
+@click.option("--timing-only", is_flag=True, help="Move no data. Use it for sizes beyond the memory of this machine.")
 @perturb_option
+@click.option("--bounds", default="quick", show_default=True, help="quick, or `all`: also compute the bounds that take long.")
 @click.option(
-    "--bounds", default="quick", show_default=True, help="`all`: search all sets and paths, where quick bounds leave a gap."
+    "--send-overhead",
+    type=TimeType(),
+    default="0s",
+    show_default=True,
+    help="The time between two sends of a rank (o in LogGP).",
 )
-@click.option("--send-overhead", type=Time(), default="0s", show_default=True, help="LogGP's o: between sends of a rank.")
 @cluster_options
 @calls_option
 @import_option
@@ -104,7 +117,7 @@ def bench_command(
     perturb: int,
     bounds: str,
     send_overhead: int,
-    where: Where,
+    where: ClusterOptions,
     stack: str,
     as_json: bool,
 ) -> None:
@@ -121,23 +134,26 @@ def bench_command(
     grid = parse_grid(dims, "--dims") if dims else ()
     counted = _axes(axes) if axes else ()
     under = calls_of(stack)
-    [name] = [name] if name else chosen_by((), under)
+    [name] = [name] if name else algorithm_choice((), under)
     chosen, by = AUTO if name == _ALL else name, _effort(bounds)
     counts = send_overhead, grid, counted, perturb, by, under.launch_s
     request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
     _check(name, where, png, len(topologies))
-    asked = [ask(topology_under(under, build_topology(word)), request) for word in topologies]
+    built = [build_topology(word) for word in topologies]
+    for each in built:
+        _check_axes(each, counted)
+    asked = [ask(topology_under(under, each), request) for each in built]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)
         return
     with _mover(asked, where, timing_only=timing_only) as mover:
-        rows = [row for each in asked for row in tracked(measure(each, mover), _label(each), len(sizes))]
+        rows = [row for each in asked for row in with_progress(measure(each, mover), _label(each), len(sizes))]
     if as_json:
         print_json(rows)
     else:
         print_text(_table(rows))
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.topologies")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.topology_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_topologies(rows, png)
     wrong = sum(row.wrong or 0 for row in rows)
@@ -145,7 +161,12 @@ def bench_command(
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
 
 
-def _check(name: str, where: Where, png: Path | None, topologies: int) -> None:
+def _check(name: str, where: ClusterOptions, png: Path | None, topologies: int) -> None:
+    """Refuse options of `--algorithm all` that do not fit together.
+
+    Raises:
+        InputError: the comparison is asked for with ranks in processes, or its picture for several topologies.
+    """
     if name == _ALL and where.cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
     if png is not None and name == _ALL and topologies != 1:
@@ -153,37 +174,39 @@ def _check(name: str, where: Where, png: Path | None, topologies: int) -> None:
 
 
 @contextmanager
-def _mover(asked: list[Asked], where: Where, *, timing_only: bool) -> Iterator[Mover | None]:
-    """What moves the data, if any is moved; it is asked before ranks are started."""
+def _mover(asked: list[Asked], where: ClusterOptions, *, timing_only: bool) -> Iterator[Mover | None]:
+    """Yield the mover of data, or None where no data is moved; it checks all requests before ranks are started."""
     if timing_only:
         yield None
         return
-    with told("loading torch"):
+    with late_notice("loading torch"):
         moving = importlib.import_module("emu.study.measure.move")  # not above: it loads torch
     for each in asked:
         moving.TensorMover().check(each)
-    with where.opened() as ranks:
+    with where.open_cluster() as ranks:
         yield moving.TensorMover(None if where.cluster == "local" else ranks.run)
 
 
 def _label(asked: Asked) -> str:
+    """Return the label of the progress bar of a measurement."""
     return f"{asked.operation.name} on {asked.site.topology.name}"
 
 
 def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
-    tables = [_compared(each, as_json=as_json) for each in asked]
+    """Compare all algorithms on each topology, print the rows as JSON or text, and draw those of the first topology."""
+    tables = [_comparison_rows(each, as_json=as_json) for each in asked]
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.compared")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
 
 
-def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
-    """All rows; as text they are shown as soon as they are known."""
+def _comparison_rows(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
+    """Return the rows of all algorithms; as text they are printed one by one."""
     if as_json:
-        return list(tracked(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
+        return list(with_progress(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
     rows, shown = tee(compare(asked))
     for line in compare_lines(asked, shown):
         print_text(line)
@@ -192,18 +215,45 @@ def _compared(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
 
 
 def _effort(text: str) -> Effort:
+    """Return how long bounds are looked for.
+
+    Raises:
+        InputError: the text is no value of `--bounds`.
+    """
     if text not in _EFFORTS:
         raise must_be("bench", "--bounds", " or ".join(_EFFORTS), text)
     return _EFFORTS[text]
 
 
 def _axes(text: str) -> tuple[int, ...]:
+    """Return the order of dimensions that `--axes` gives.
+
+    Raises:
+        InputError: the text is no list of numbers.
+    """
     if not re.fullmatch(r"\d{1,2}(,\d{1,2})*", text):
-        raise must_be("bench", "--axes", "numbers of dims joined by commas, such as 0,2,1,3", text)
+        raise must_be("bench", "--axes", "numbers of dimensions joined by commas, such as 0,2,1,3", text)
     return tuple(map(int, text.split(",")))
 
 
+def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
+    """Refuse an order of dimensions that the topology does not have.
+
+    Raises:
+        InputError: `--axes` does not name each dimension once.
+    """
+    dims = topology.dims or (topology.n_npus,)
+    if axes and sorted(axes) != list(range(len(dims))):
+        what = f"each dimension of {topology.name} once: {', '.join(map(str, range(len(dims))))} in any order"
+        raise must_be("bench", "--axes", what, ",".join(map(str, axes)))
+
+
 def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) -> tuple[int, ...]:
+    """Return the sizes in bytes that the options give.
+
+    Raises:
+        InputError: there is no size, or there are two kinds of size options.
+    """
     if size is not None and (begin is not None or end is not None):
         raise InputError("bench: give --size, or -b and -e, not both")
     low = size if size is not None else begin
@@ -213,6 +263,7 @@ def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) 
 
 
 def _table(rows: list[BenchRow]) -> str:
+    """Return the report of all rows as text."""
     head = ("topology", "operation", "algorithm", "ranks", "size", "type", "time", "algbw", "busbw", *BOUND_COLUMNS, "wrong")
     units = ("", "", "", "", "", "", "", "(GB/s)", "(GB/s)", *("" for _ in BOUND_COLUMNS), "")
     cells = [
@@ -236,16 +287,16 @@ def _table(rows: list[BenchRow]) -> str:
     ways = ", ".join(sorted({row.how for row in rows}))
     told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
     chaotic = [line for row in rows for line in _chaotic(row)]
-    assumed = assumed_of_all([(row.topology, row.assumptions) for row in rows])
+    assumed = merged_assumption_lines([(row.topology, row.assumptions) for row in rows])
     return "\n".join(
         [
             table(head, cells, units=units),
             "",
             told,
             *_by_library(rows),
-            *_passed(rows),
+            *_passed_over(rows),
             *chaotic,
-            bounds_told(rows),
+            bounds_text(rows),
             "",
             *assumed,
         ]
@@ -253,18 +304,19 @@ def _table(rows: list[BenchRow]) -> str:
 
 
 def _by_library(rows: list[BenchRow]) -> list[str]:
-    """What a library says of its choice; a line for the sizes that it takes alike."""
+    """Return a line for each choice of a library, with the sizes that it holds for."""
     said = [(row.topology, row.chosen, row.size_bytes) for row in rows if row.chosen]
     alike = [(key, [size for *_, size in of]) for key, of in groupby(said, key=lambda each: each[:2])]
-    return [f"chosen on {name}, {_sizes_told(sizes)}: {chosen}" for (name, chosen), sizes in alike]
+    return [f"chosen on {name}, {_size_range(sizes)}: {chosen}" for (name, chosen), sizes in alike]
 
 
-def _sizes_told(sizes: list[int]) -> str:
+def _size_range(sizes: list[int]) -> str:
+    """Return the first and the last size in words."""
     return " to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1]))))
 
 
-def _passed(rows: list[BenchRow]) -> list[str]:
-    """What was not tried where the fastest was looked for; a line a topology."""
+def _passed_over(rows: list[BenchRow]) -> list[str]:
+    """Return a line for each topology with the algorithms that `auto` did not try."""
     by_topology: dict[str, set[str]] = {}
     for row in rows:
         by_topology.setdefault(row.topology, set()).update(row.passed_over)
@@ -273,4 +325,5 @@ def _passed(rows: list[BenchRow]) -> list[str]:
 
 
 def _chaotic(row: BenchRow) -> list[str]:
-    return spread_told(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)
+    """Return the line about the spread of a row's time; none where the time is not chaotic."""
+    return spread_lines(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)

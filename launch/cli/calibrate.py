@@ -12,7 +12,7 @@ from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
 from launch.cli.options.common import json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.show.progress import bar
+from launch.show.progress import progress_bar
 from launch.show.text.table import table
 
 
@@ -31,7 +31,7 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
     """
     which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = []
-    with bar(f"measuring the {which}") as advance:
+    with progress_bar(f"measuring the {which}") as advance:
         for probe in probes(which):
             found.append(probe)
             advance()

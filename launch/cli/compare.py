@@ -1,4 +1,4 @@
-"""`emu compare`: do two traces say that a step does the same?"""
+"""The command `emu compare`: whether a step of two traces is equal."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +9,7 @@ from emu.trace.comparison.comparison import compare
 from emu.trace.trace_file import load
 from launch.cli.options.common import json_option, print_json
 from launch.cli.options.outputs import print_text
-from launch.show.text.compared import compared_report
+from launch.show.text.trace_difference import trace_difference_report
 
 
 @click.command("compare")
@@ -17,9 +17,10 @@ from launch.show.text.compared import compared_report
 @click.argument("second", metavar="B.trace", type=click.Path(path_type=Path))
 @json_option
 def compare_command(first: Path, second: Path, as_json: bool) -> int:
-    """Whether a step of two traces does the same: requests, their order, bytes, dependencies, FLOPs, memory.
+    """Compare a step of two traces: requests, their order, bytes, dependencies, FLOPs and memory.
 
-    Prints the first difference, then what each axis asks for in either trace. Exit code 0: they are equal; 1: they are not.
+    The first difference is printed, then the requests of each axis in both traces. The exit code is 0 if the steps are equal,
+    and 1 if they are not.
 
     \b
     emu compare one.trace other.trace
@@ -28,5 +29,5 @@ def compare_command(first: Path, second: Path, as_json: bool) -> int:
     if as_json:
         print_json({"equal": compared.equal, **asdict(compared)})
     else:
-        print_text(compared_report(compared))
+        print_text(trace_difference_report(compared))
     return 0 if compared.equal else 1

@@ -1,4 +1,4 @@
-"""`emu cost`: what networks cost and draw."""
+"""The command `emu cost`: the price and the power of networks."""
 
 import importlib
 import re
@@ -18,7 +18,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options.common import (
     DEVICE_HELP,
-    chosen_by,
+    algorithm_choice,
     import_option,
     json_option,
     print_json,
@@ -29,8 +29,8 @@ from launch.cli.options.common import (
 from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
-from launch.show.progress import tracked
-from launch.show.text.cost import Paid, cost_report, told
+from launch.show.progress import with_progress
+from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
 
 if TYPE_CHECKING:
     from emu.study.training.estimate import Estimated
@@ -39,25 +39,33 @@ NPU_HELP = "dollars=30000,watts=700"
 _NUMBER = r"\d+(\.\d+)?"
 
 
-class Amount(click.ParamType[float]):
-    """A number of 0 or more."""
+class AmountType(click.ParamType[float]):
+    """The type of an option that takes a number of 0 or more."""
 
     name = "NUMBER"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
+        """Return the number.
+
+        Raises:
+            InputError: the text is no number of 0 or more.
+        """
         if not re.fullmatch(_NUMBER, str(value)):
             raise must_be("cost", max(param.opts, key=len) if param else "value", "a number of 0 or more", str(value))
         return float(value)
 
 
-class NPUPrice(click.ParamType[Price]):
-    """What an NPU costs and draws."""
+class NPUPriceType(click.ParamType[Price]):
+    """The type of an option that takes the price and the power of an NPU."""
 
     name = NPU_HELP
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Price:
-        """The price."""
+        """Return the price and the power.
+
+        Raises:
+            InputError: the text is not as `dollars=30000,watts=700`.
+        """
         if isinstance(value, Price):
             return value
         given = parse_call(f"npu:{value}", "--npu")[2]
@@ -69,7 +77,7 @@ class NPUPrice(click.ParamType[Price]):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is trained: the options of `emu estimate`."""
+    """A training step whose performance is divided by the cost: the options of `emu estimate`."""
 
     model: str
     plan: str
@@ -79,19 +87,19 @@ class _Job:
     stack: str
 
     def on(self, topology: Topology) -> "Estimated":
-        """Its step."""
+        """Return the estimated step on a topology."""
         laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
-        of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes as long as all else
-        request = of.EstimateRequest(self.model, laid, stack, chosen_by((), stack))
+        of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
+        request = of.EstimateRequest(self.model, laid, stack, algorithm_choice((), stack))
         found: Estimated = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
         return found
 
 
 def _job(asked: dict[str, Any]) -> _Job | None:
-    """None: none is asked for.
+    """Return the training step that the options give; None where they give none.
 
     Raises:
-        InputError: some of what a step needs, and not all.
+        InputError: some of the options that a step needs are missing.
     """
     needed = ("model", "plan", "global_batch", "seq")
     missing = [name for name in needed if asked[name] is None]
@@ -99,20 +107,39 @@ def _job(asked: dict[str, Any]) -> _Job | None:
         return None
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]
-        raise InputError(f"cost: a step needs --model, --plan, --global-batch and --seq; {', '.join(flags)} missing")
+        raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
     return _Job(**{name: asked[name] for name in (*needed, "device", "stack")})
 
 
 @click.command("cost")
 @topology_option
-@click.option("--prices", required=True, metavar="BOOK|FILE.toml", help=f"One price book: {', '.join(BOOKS)}, or your own.")
-@click.option("--across", is_flag=True, help="Global bandwidth too: what half of the NPUs send to the other half.")
-@click.option("--all-to-all", "exchange", is_flag=True, help="Too: what an NPU sends while all send to all others.")
-@click.option("--years", type=Amount(), default=0.0, show_default=True, help="That the network runs: energy beside the price.")
-@click.option("--kwh", type=Amount(), default=0.1, show_default=True, help="Dollars of a kilowatt-hour, of --years.")
-@click.option("--npu", type=NPUPrice(), default=Price(0.0, 0.0), help="What an NPU costs and draws, in the TCO of --model.")
-@click.option("--model", metavar="NAME|FILE", help="Performance over TCO: the step of `emu estimate`, as is --plan.")
-@click.option("--plan", metavar="tp=8,sp,dp=8", help="Of --model.")
+@click.option(
+    "--prices", required=True, metavar="BOOK|FILE.toml", help=f"The price book: {', '.join(BOOKS)}, or a file of your own."
+)
+@click.option("--across", is_flag=True, help="Add the global bandwidth: what half of the NPUs send to the other half.")
+@click.option(
+    "--all-to-all",
+    "exchange",
+    is_flag=True,
+    help="Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.",
+)
+@click.option(
+    "--years",
+    type=AmountType(),
+    default=0.0,
+    show_default=True,
+    help="The years that the network runs. They add the cost of energy.",
+)
+@click.option("--kwh", type=AmountType(), default=0.1, show_default=True, help="The dollars of a kilowatt-hour, for --years.")
+@click.option(
+    "--npu", type=NPUPriceType(), default=Price(0.0, 0.0), help="The price and the power of an NPU, for the TCO of --model."
+)
+@click.option(
+    "--model",
+    metavar="NAME|FILE",
+    help="Add tokens per second for each dollar of TCO, by an estimate of this model. It needs --plan.",
+)
+@click.option("--plan", metavar="tp=8,sp,dp=8", help="The plan of --model, as in `emu train`.")
 @click.option("--global-batch", type=int, help="Sequences in a step.")
 @click.option("--seq", type=int, help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
@@ -130,7 +157,7 @@ def cost_command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Tell what a network costs and draws: its bill of parts at the prices of one book, for each NPU and each GB/s.
+    """Compute the price and the power of a network from its parts, for each NPU and each GB/s.
 
     \b
     emu cost --topology infinitehbd:k=2 --topology nvl:72 --prices infinitehbd
@@ -139,30 +166,40 @@ def cost_command(
     book, terms, job = find_book(prices), Terms(npu, years, kwh), _job(asked)
     built = [build_topology(word) for word in topologies]
     of = partial(cost, book=book, across=across, exchange=exchange)
-    paid = [_paid(of(topology), topology, terms, job) for topology in tracked(built, "counting parts", len(built))]
-    notes = [f"prices are those of {book.source or book.name}; books are never mixed"]
+    paid = [
+        _network_cost(of(topology), topology, terms, job) for topology in with_progress(built, "counting parts", len(built))
+    ]
+    notes = [f"all prices are from one book: {book.source or book.name}"]
     if years:
-        notes.append(f"energy is that of all parts at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is left out")
+        notes.append(f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted")
     if exchange:
-        notes.append("all-to-all: each NPU sends as much to each, by the routes of the topology, until a link is full")
+        notes.append(
+            "all-to-all: each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
+        )
     if job is not None:
-        notes += _owned_notes(npu, job)
+        notes += _job_notes(npu, job)
     if as_json:
-        print_json({"prices": book.name, "source": book.source, "rows": [told(each) for each in paid], "assumptions": notes})
+        print_json(
+            {"prices": book.name, "source": book.source, "rows": [cost_as_json(each) for each in paid], "assumptions": notes}
+        )
     else:
         print_text(cost_report(paid, notes))
 
 
-def _paid(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> Paid:
+def _network_cost(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> NetworkCost:
+    """Return the cost of a network, with its energy and with the cost of the step where they were asked for."""
     energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
-    return Paid(of, energy) if job is None else Paid(of, energy, owned(of, terms), job.on(topology))
+    return NetworkCost(of, energy) if job is None else NetworkCost(of, energy, owned(of, terms), job.on(topology))
 
 
-def _owned_notes(npu: Price, job: _Job) -> list[str]:
+def _job_notes(npu: Price, job: _Job) -> list[str]:
+    """Return the assumptions about the total cost of ownership and the tokens per second."""
     each = (
-        f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W" if any(npu) else "no NPU is paid for; --npu gives its price"
+        f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W"
+        if any(npu)
+        else "NPUs cost nothing here; --npu gives their price"
     )
     return [
-        f"TCO: the network, its NPUs and the energy of --years; {each}",
-        f"tokens/s are those of {job.model} by {job.plan}; for each 1,000 $ of the job's share of the machine's TCO",
+        f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
+        f"tokens/s are of {job.model} by {job.plan}; they are divided by the job's share of the TCO, in 1,000 $",
     ]

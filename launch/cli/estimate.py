@@ -1,4 +1,4 @@
-"""`emu estimate`: a training step at full size, without running it."""
+"""The command `emu estimate`: a training step at full size, without running it."""
 
 import importlib
 from dataclasses import replace
@@ -22,7 +22,7 @@ from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,
     DEVICE_HELP,
-    chosen_by,
+    algorithm_choice,
     import_option,
     json_option,
     print_json,
@@ -30,38 +30,48 @@ from launch.cli.options.common import (
     stack_option,
     topology_option,
 )
-from launch.cli.options.faulted import check_beside, fault_option, show_disturbed
-from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.fault_options import check_fault_options, fault_option, show_jobs
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.options.sweep import parse_sweeps, sweep_option
-from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
+from launch.cli.options.view_options import ViewOptions, view_options
+from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
 from launch.data.devices import find_device
-from launch.show.progress import bar
-from launch.show.text.estimate import estimate_report
-from launch.show.text.estimates import estimates_report
+from launch.show.progress import progress_bar
+from launch.show.text.estimate_report import estimate_report
+from launch.show.text.estimate_table import estimates_report
 
 
 @click.command("estimate")
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="See `emu list models`; a FILE is .toml, with sizes of one's own."
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
 )
-@click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="As of `emu train`.")
+@click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="The plan, in the words of `emu train --plan`.")
 @topology_option
 @click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
 @click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
 @click.option(
-    "--axes", default="", metavar="tp,dp,pp", help="The plan's axes, that of neighbouring NPUs first; else tp,cp,dp,pp."
+    "--axes",
+    default="",
+    metavar="tp,dp,pp",
+    help="The placement: axes, with neighbouring NPUs on the first. [default: tp,cp,dp,pp]",
 )
-@click.option("--scale-dp", is_flag=True, help="On fewer NPUs take less dp, and as much less of the global batch.")
-@click.option("--png", type=OutputFile(".png"), help="Draw what the step is made of, topology by topology, to this file.")
-@click.option("--trace", type=OutputFile(), help="Save the step to this file; `emu compare` holds it against one that ran.")
+@click.option(
+    "--scale-dp", is_flag=True, help="Where a topology has fewer NPUs than the plan, reduce dp and the global batch with it."
+)
+@click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
+@click.option(
+    "--trace", type=OutputFile(), help="Save the step to this file, to compare it with a recorded one by `emu compare`."
+)
 @sweep_option
 @click.option("--csv", type=OutputFile(), help="Write the steps of a --sweep to this file. [default: print them]")
 @fault_option
 @stack_option
-@looks_options
+@view_options
 @import_option
 @json_option
 def estimate_command(
@@ -80,10 +90,10 @@ def estimate_command(
     csv: Path | None,
     faults: tuple[str, ...],
     stack: str,
-    looks: Looks,
+    looks: ViewOptions,
     as_json: bool,
 ) -> None:
-    """Tell how long a training step takes, where its time goes and what memory it needs, without running it.
+    """Estimate how long a training step takes, where its time goes and how much memory it needs, without running it.
 
     \b
     emu estimate --model llama3-8b --plan tp=8,sp,dp=8,microbatch=1 --global-batch 64 --seq 8192 --topology ub-mesh:rack
@@ -93,23 +103,25 @@ def estimate_command(
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
     under = stack_of(stack)
     order = tuple(axes.split(",")) if axes else ()
-    request = EstimateRequest(model, laid, under, chosen_by(algorithms, under), order, scale_dp)
+    request = EstimateRequest(model, laid, under, algorithm_choice(algorithms, under), order, scale_dp)
     if sweeps:
-        check_swept("estimate", {**looks.given, "--trace": trace, "--fault": faults})
+        check_sweep_options("estimate", {**looks.given, "--trace": trace, "--fault": faults})
         words = {"model": model, "plan": plan, "stack": stack, "device": device}
         batch = {"seq": str(seq), "global-batch": str(global_batch)}
-        rows = sweep_steps(words | batch, topologies, parse_sweeps(sweeps), partial(_at, request), label="estimating the steps")
-        show_swept(rows, f"A step of {model}", Files(csv, png), as_json=as_json)
+        rows = sweep_steps(
+            words | batch, topologies, parse_sweeps(sweeps), partial(_step_at, request), label="estimating the steps"
+        )
+        show_sweep(rows, f"A step of {model}", SweepFiles(csv, png), as_json=as_json)
         return
-    check_not_swept("estimate", csv)
+    check_no_csv("estimate", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
-    check_beside(faults, {**looks.given, "--trace": trace})
+    check_fault_options(faults, {**looks.given, "--trace": trace})
     if faults:
-        with bar(f"estimating a step of {model}"):
-            told = [_disturbed(request, each, found, faults) for each in built]
-        show_disturbed(told, png, as_json=as_json)
+        with progress_bar(f"estimating a step of {model}"):
+            told = [_job_with_faults(request, each, found, faults) for each in built]
+        show_jobs(told, png, as_json=as_json)
         return
-    with bar(f"estimating a step of {model}"):
+    with progress_bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
     results = [estimated for estimated, _ in shown]
     first = results[0]
@@ -123,19 +135,19 @@ def estimate_command(
         with may_fail():
             save(generate(find_model(model), laid, under), trace)
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.parts")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.step_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_parts(results, png)
 
 
-def _disturbed(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> Disturbed:
-    """The step again and again, while parts fail."""
+def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> Disturbed:
+    """Return the steps of a job on a topology whose parts fail."""
     on, steps = request.on(topology), job_steps(words)
     faults = faults_of(words, topology, on.plan.world, steps)
     return disturbed(topology, faults, on.plan.world, steps, of_estimate(on, device), device.name)
 
 
-def _at(request: EstimateRequest, point: Point) -> Estimated:
-    """The step at a point of a sweep; algorithms, axes and scale_dp are those of the request."""
+def _step_at(request: EstimateRequest, point: SweepPoint) -> Estimated:
+    """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
     return estimate(replace(request, model=point.said["model"], plan=plan, stack=point.stack), point.topology, point.device)

@@ -1,4 +1,4 @@
-"""`emu faults`: what faults leave of a machine for tensor-parallel groups."""
+"""The command `emu faults`: the NPUs of a machine that groups of tensor parallelism lose to faults."""
 
 import importlib
 import re
@@ -17,44 +17,57 @@ from emu.study.faults.source import Drawn, Logged, Rate, Source
 from emu.study.faults.waste import Machine, Waste, check_group, machine_of, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
-from launch.cli.cost import NPUPrice
-from launch.cli.options.common import Time, import_option, json_option, print_json, topology_option
-from launch.cli.options.looks import html_option
+from launch.cli.cost import NPUPriceType
+from launch.cli.options.common import TimeType, import_option, json_option, print_json, topology_option
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.view_options import html_option
 from launch.data.faults import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
-from launch.show.progress import tracked
-from launch.show.text.faults import Kept, faults_report, told
+from launch.show.progress import with_progress
+from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json
 
-_NPUS = 2880  # of InfiniteHBD 6.2, which 36, 64, 72 and 576 divide
+_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 _AT_LEAST = click.IntRange(min=1)
 
 
-class Days(click.ParamType[float]):
-    """A span such as 12h, 60d or 3y."""
+class SpanType(click.ParamType[float]):
+    """The type of an option that takes a span of time such as 12h, 60d or 3y."""
 
     name = "SPAN"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Days."""
+        """Return the span in days."""
         return _days(str(value), max(param.opts, key=len) if param else "value")
 
 
 def _days(text: str, name: str) -> float:
+    """Return a span of time in days.
+
+    Args:
+        text: The span, such as 12h, 60d or 3y.
+        name: The option or key that gives it.
+
+    Raises:
+        InputError: the text is no such span.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdy])", text)
     if found is None or not float(found[1]):
         raise must_be("faults", name, "hours, days or years above 0, such as 12h, 60d or 3y", text)
     return float(found[1]) * _UNITS[found[2]]
 
 
-class Share(click.ParamType[float]):
-    """A share such as 1.17%."""
+class ShareType(click.ParamType[float]):
+    """The type of an option that takes a share such as 1.17% or 0.0117."""
 
     name = "SHARE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """0 or more, below 1."""
+        """Return the share, at least 0 and below 1.
+
+        Raises:
+            InputError: the text is no such share.
+        """
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value))
         share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
         if not 0 <= share < 1:
@@ -64,16 +77,29 @@ class Share(click.ParamType[float]):
 
 
 def _domain(text: str, node: int) -> Lives:
-    """The part of `npus=64,mtbf=1y,mttr=4h`."""
+    """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
+
+    Args:
+        text: The value of the option.
+        node: The number of NPUs of a node.
+
+    Raises:
+        InputError: a key is missing or has a value that does not fit.
+    """
     given = parse_call(f"domain:{text}", "--domain")[2]
     if sorted(given) != ["mtbf", "mttr", "npus"]:
         raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
     if not given["npus"].isdecimal() or not int(given["npus"]) or int(given["npus"]) % node:
         raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
-    return Lives(_days(given["mtbf"], "mtbf"), _days(given["mttr"], "mttr"), int(given["npus"]) // node)
+    return Lives(_days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node)
 
 
 def _groups(text: str) -> tuple[int, ...]:
+    """Return the sizes of groups that `--tp` gives, each once.
+
+    Raises:
+        InputError: the text is no list of whole numbers.
+    """
     words = text.split(",")
     if not all(re.fullmatch(r"[1-9]\d{0,8}", word) for word in words):
         raise must_be("faults", "--tp", "whole numbers of 1 or more, such as 32 or 8,16,32", text)
@@ -82,34 +108,56 @@ def _groups(text: str) -> tuple[int, ...]:
 
 @click.command("faults")
 @topology_option
-@click.option("--tp", "groups", default="32", show_default=True, metavar="N,...", help="NPUs of a group; one size or several.")
-@click.option("--npus", type=_AT_LEAST, help=f"Of the machine, which copies of a smaller topology make; else {_NPUS} or more.")
-@click.option("--log", type=click.Path(path_type=Path), help="Faults of your own: a CSV of server,start_day,end_day.")
-@click.option("--servers", type=_AT_LEAST, help="That --log speaks of, those without a fault too.")
-@click.option("--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="Of the log.")
-@click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="That fail together.")
-@click.option("--rate", type=Share(), help="No log: each node is faulty with this probability, by itself.")
-@click.option("--draws", type=_AT_LEAST, default=1000, show_default=True, help="Of --rate.")
-@click.option("--mtbf", type=Days(), help="No log: a node works so long in the mean: 12h, 60d or 3y.")
-@click.option("--afr", type=Share(), help="In place of --mtbf: the share of the nodes that fail in a year.")
-@click.option("--mttr", type=Days(), help="A node is repaired in so long, in the mean.")
-@click.option("--days", type=Days(), default="365d", show_default=True, help="That --mtbf or --afr draws.")
-@click.option("--domain", "domains", multiple=True, metavar="npus=64,mtbf=1y,mttr=4h", help="What takes so many NPUs with it.")
-@click.option("--checkpoint", type=Time(), help="What saving takes: goodput by the best interval of checkpoints.")
-@click.option("--restart", type=Time(), default="0s", help="What beginning again takes, beside --checkpoint.")
-@click.option("--mfu", type=Share(), help="Of the job while it runs: goodput is then a share of the machine's peak.")
-@click.option("--job", type=_AT_LEAST, help="NPUs of a job: the share of the time in which it finds no room, and waits.")
-@click.option("--prices", metavar="BOOK|FILE.toml", help="Aggregate cost: the network by this book, and lost NPUs by --npu.")
-@click.option("--npu", type=NPUPrice(), help="What an NPU costs, beside --prices.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and how often it is how large.")
+@click.option(
+    "--tp", "groups", default="32", show_default=True, metavar="N,...", help="The NPUs of a group: one size or several."
+)
+@click.option(
+    "--npus", type=_AT_LEAST, help=f"The NPUs of the machine. A smaller topology is repeated. [default: at least {_NPUS}]"
+)
+@click.option("--log", type=click.Path(path_type=Path), help="A log of your own faults: a CSV of server,start_day,end_day.")
+@click.option("--servers", type=_AT_LEAST, help="The servers of --log, including those without a fault.")
+@click.option(
+    "--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="The NPUs of a server of the log."
+)
+@click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="The NPUs that fail together.")
+@click.option("--rate", type=ShareType(), help="Use no log: each node is faulty with this probability.")
+@click.option(
+    "--draws", type=_AT_LEAST, default=1000, show_default=True, help="The number of random states of the machine, for --rate."
+)
+@click.option("--mtbf", type=SpanType(), help="Use no log: a node works for this time on average (12h, 60d or 3y).")
+@click.option("--afr", type=ShareType(), help="In place of --mtbf, the share of the nodes that fail in a year.")
+@click.option("--mttr", type=SpanType(), help="The repair of a node takes this time on average.")
+@click.option(
+    "--days", type=SpanType(), default="365d", show_default=True, help="The time for which --mtbf or --afr draws faults."
+)
+@click.option(
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="npus=64,mtbf=1y,mttr=4h",
+    help="A part, such as a switch, that takes so many NPUs with it; repeat it.",
+)
+@click.option(
+    "--checkpoint", type=TimeType(), help="The time of a checkpoint. Goodput is added, with the best interval of checkpoints."
+)
+@click.option("--restart", type=TimeType(), default="0s", help="The time of a restart, for --checkpoint.")
+@click.option(
+    "--mfu", type=ShareType(), help="The MFU of the job while it runs. Goodput is then a share of the machine's peak."
+)
+@click.option("--job", type=_AT_LEAST, help="The NPUs of a job. The share of the time in which it must wait for room is added.")
+@click.option(
+    "--prices", metavar="BOOK|FILE.toml", help="Add the aggregate cost: the network by this price book, and lost NPUs by --npu."
+)
+@click.option("--npu", type=NPUPriceType(), help="The price of an NPU, for --prices.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random numbers.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and its distribution, to this file.")
 @html_option
 @import_option
 @json_option
 def faults_command(
     topologies: tuple[str, ...], groups: str, png: Path | None, html: Path | None, as_json: bool, **asked: Any
 ) -> None:
-    """Tell what faults leave of a machine: NPUs that work but find no group, the largest job, what one fault takes with it.
+    """Compute what faults leave of a machine: NPUs that work but find no group, the largest job, and goodput.
 
     \b
     emu faults --topology infinitehbd:k=3 --topology nvl:72 --tp 32
@@ -127,31 +175,39 @@ def faults_command(
     for machine, group in cases:
         check_group(machine, group, asked["job"])
     rows = []
-    for machine, group in tracked(cases, f"counting groups, {len(cases)} times", len(cases)):
+    for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row = waste(machine, group, found[machine.npus].states)
-        rows.append(_kept(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
+        rows.append(_machine_waste(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
     notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
     if as_json:
-        print_json({"rows": [told(kept) for kept in rows], "assumptions": notes})
+        print_json({"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes})
     else:
         print_text(faults_report(rows, notes))
     _draw(rows, notes, png, html)
 
 
-def _draw(rows: list[Kept], notes: list[str], png: Path | None, html: Path | None) -> None:
+def _draw(rows: list[MachineWaste], notes: list[str], png: Path | None, html: Path | None) -> None:
+    """Write the picture and the HTML page that were asked for."""
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.faults")
+        draw = importlib.import_module("launch.show.chart.waste_chart")
         with may_fail():
             draw.draw_faults([kept.waste for kept in rows], png)
     if html is not None:
-        page, faults = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "faults"))
+        page, waste = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "waste_page"))
         with may_fail():
-            page.write_page(faults.faults_page(rows, notes), html)
+            page.write_page(waste.faults_page(rows, notes), html)
 
 
-def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> Kept:
-    """A row with what is asked for beside."""
-    return Kept(
+def _machine_waste(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> MachineWaste:
+    """Return the waste of a machine, with goodput, waiting time and cost where they were asked for.
+
+    Args:
+        row: The waste.
+        per_day: Faults of the machine in a day.
+        network: The cost of its network; None: not asked for.
+        asked: The options of the command.
+    """
+    return MachineWaste(
         row,
         _restarts(per_day, asked["checkpoint"], asked["restart"]),
         1.0 if asked["mfu"] is None else asked["mfu"],
@@ -161,46 +217,64 @@ def _kept(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any
 
 
 def _restarts(per_day: float, checkpoint: int | None, restart: int) -> Restarts | None:
-    """What saving and beginning again lose by the best interval; None: it is not asked for."""
+    """Return what checkpoints and restarts cost with the best interval of checkpoints; None where this was not asked for.
+
+    Args:
+        per_day: Faults of the machine in a day.
+        checkpoint: The time of a checkpoint in ticks; None: not asked for.
+        restart: The time of a restart in ticks.
+
+    Raises:
+        InputError: the faults have no times.
+    """
     if checkpoint is None:
         return None
     if not per_day:
-        raise InputError("faults: --checkpoint needs faults that have times; take --log, or --mtbf and --mttr, not --rate")
+        raise InputError("faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr")
     return optimal(seconds(checkpoint), seconds(restart), 86400 / per_day)
 
 
 def _check_price(asked: dict[str, Any]) -> None:
+    """Refuse a price without its other half, and MFU without goodput.
+
+    Raises:
+        InputError: an option is missing.
+    """
     if (asked["prices"] is None) != (asked["npu"] is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     if asked["mfu"] is not None and asked["checkpoint"] is None:
-        raise InputError("faults: --mfu is of goodput; give --checkpoint too")
+        raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
 
 
 def _network(machine: Machine, prices: str | None) -> Cost | None:
+    """Return the cost of a machine's network by a price book; None where no book was given."""
     return None if prices is None else cost(machine.topology, find_book(prices))
 
 
 def _notes(asked: dict[str, Any]) -> list[str]:
+    """Return the assumption about prices; none where no price book was given."""
     if asked["prices"] is None:
         return []
     book = find_book(asked["prices"])
-    lost = f"the NPUs that are faulty or find no group, of {asked['npu'].dollars:g} $ each"
-    return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}, in the mean over time"]
+    lost = f"the average number of NPUs that are faulty or find no group, at {asked['npu'].dollars:g} $ each"
+    return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}"]
 
 
 def _source(asked: dict[str, Any]) -> Source:
-    """What the options say of faults.
+    """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
 
     Raises:
-        InputError: options that exclude one another, or one without its other half.
+        InputError: options exclude one another, or an option needs another one.
     """
     node, seed, mttr = asked["node"], asked["seed"], asked["mttr"]
     given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
     if len(given) > 1:
-        raise InputError(f"faults: --{' and --'.join(given)} exclude one another; give one of them")
+        raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
     if asked["rate"] is not None:
         if asked["domains"] or mttr:
-            raise InputError("faults: --rate has no times, and takes no --domain and no --mttr; take --mtbf or --afr")
+            raise InputError(
+                "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
+            )
         return Rate(node, seed, asked["rate"], asked["draws"])
     parts = tuple(_domain(text, node) for text in asked["domains"])
     mtbf = DAYS_PER_YEAR / asked["afr"] if asked["afr"] else asked["mtbf"]

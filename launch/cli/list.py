@@ -1,4 +1,4 @@
-"""`emu list`: what there is to ask for."""
+"""The command `emu list`: the collectives, topologies, models and devices that there are."""
 
 import click
 
@@ -24,6 +24,7 @@ def list_command() -> None:
 
 
 def _show(rows: list[dict[str, object]], as_json: bool) -> None:
+    """Print rows as JSON or as a table."""
     if as_json:
         print_json(rows)
     else:
@@ -34,7 +35,10 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
 @import_option
 @json_option
 def _collectives(as_json: bool) -> None:
-    """Algorithms of each operation; a star marks the default. `--json` adds their families."""
+    """List the algorithms of each operation.
+
+    A star marks the default. `--json` adds their families.
+    """
     found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
     if as_json:
         fields = ("operation", "algorithm", "default", "summary", "family")
@@ -44,7 +48,7 @@ def _collectives(as_json: bool) -> None:
 
 
 def _family(found: Algorithm) -> str:
-    """The first line of what its file says of all that is in it."""
+    """Return the first line of the docstring of the file that defines an algorithm."""
     said = getattr(found.build, "__globals__", {}).get("__doc__") or ""
     return str(said).strip().partition("\n")[0]
 
@@ -53,7 +57,10 @@ def _family(found: Algorithm) -> str:
 @import_option
 @json_option
 def _topologies(as_json: bool) -> None:
-    """Topologies, each with an example that builds one; `--json` adds sources and settings."""
+    """List topologies.
+
+    Each has an example that builds one. `--json` adds sources and settings.
+    """
     rows: list[dict[str, object]] = [{"name": name, "example": b.example, "summary": b.summary} for name, b in TOPOLOGIES]
     if as_json:
         for row, (_, blueprint) in zip(rows, TOPOLOGIES, strict=True):
@@ -65,7 +72,10 @@ def _topologies(as_json: bool) -> None:
 @import_option
 @json_option
 def _models(as_json: bool) -> None:
-    """Models, with their sizes; of experts' models the parameters that one token sees, too. `--json` adds sources."""
+    """List models and their sizes.
+
+    `active` counts the parameters that one token uses. `--json` adds sources.
+    """
     architectures = {name: one.name for _, one in ARCHITECTURES for name in one.configs}
     rows: list[dict[str, object]] = []
     for name, m in MODELS:
@@ -85,7 +95,7 @@ def _models(as_json: bool) -> None:
 @import_option
 @json_option
 def _devices(as_json: bool) -> None:
-    """Devices that can compute, with the sources of their figures."""
+    """List devices, and the sources of their figures."""
     rows: list[dict[str, object]] = [
         {
             "name": name,

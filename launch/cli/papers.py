@@ -1,4 +1,4 @@
-"""`emu repro` of papers: a sub-command for each, and one for all."""
+"""The commands `emu repro PAPER` and `emu repro all`."""
 
 import importlib
 import os
@@ -11,23 +11,23 @@ import click
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.study.planning.search.kept import Kept
-from launch.cli.options.common import import_option, json_option, kept_in, print_json
+from launch.cli.options.common import cache_folder, import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
 from launch.papers.paper import Paper
+from launch.papers.row_processes import RowRequest, answers
 from launch.papers.sources import SOURCES, notes_of
-from launch.papers.targets import Row, Target, judged
-from launch.papers.together import Asked, answers
-from launch.show.progress import tracked
-from launch.show.text.paper import paper_report
-from launch.show.text.papers import page, score, scores, unmet
+from launch.papers.targets import PaperRow, Target, judge
+from launch.show.progress import with_progress
+from launch.show.text.paper_page import paper_page, score, scores, unmet_rows
+from launch.show.text.paper_table import paper_report
 
-_PROCESSES = 4  # that work out rows, where there are cores for them
-_CACHE = click.option("--cache", type=OutputFolder(), help="Keep rows in this folder. [default: the user's cache]")
+_PROCESSES = 4  # most processes that compute rows
+_CACHE = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 
 
 def add_papers(group: click.Group) -> None:
-    """A command for each paper."""
+    """Add a command for each paper, and one for all, to a group of commands."""
     for name in PAPERS:
         group.add_command(_command(name))
     group.add_command(all_command)
@@ -39,9 +39,9 @@ def add_papers(group: click.Group) -> None:
 @import_option
 @json_option
 def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
-    """Work out each row of each paper, and tell how many are met.
+    """Compute each row of each paper, and report how many are met.
 
-    Rows are kept: what was worked out before is only read.
+    Results are kept: a row that was computed before is read from the cache.
 
     \b
     emu repro all
@@ -52,74 +52,84 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
     every = [row for each in rows.values() for row in each]
     if as_json:
-        told_rows = [{"paper": name, **row.told()} for name, each in rows.items() for row in each]
+        told_rows = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
         print_json({"score": score(every), "rows": told_rows})
     else:
-        print_text("\n\n".join((scores(rows), unmet(every), score(every))))
+        print_text("\n\n".join((scores(rows), unmet_rows(every), score(every))))
     if docs is not None:
         with may_fail():
             _write(docs, papers, rows)
 
 
-def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[Row]]:
-    """Rows of papers, worked out with a bar."""
-    asked = [Asked(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
+def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[PaperRow]]:
+    """Return the rows of each paper, computed in several processes below a progress bar."""
+    asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for name, target in wanted]
     processes = min(_PROCESSES, os.cpu_count() or 1)
-    found = answers({name: PAPERS[name] for name in papers}, asked, kept_in(cache), processes)
-    rows: dict[str, list[Row]] = {name: [] for name in papers}
-    for (name, target), answer in zip(wanted, tracked(found, f"working out {len(asked)} rows", len(asked)), strict=True):
-        rows[name].append(judged(target, answer))
+    found = answers({name: PAPERS[name] for name in papers}, asked, cache_folder(cache), processes)
+    rows: dict[str, list[PaperRow]] = {name: [] for name in papers}
+    for (name, target), answer in zip(wanted, with_progress(found, f"working out {len(asked)} rows", len(asked)), strict=True):
+        rows[name].append(judge(target, answer))
     return rows
 
 
-def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[Row]]) -> None:
+def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]]) -> None:
+    """Write the page of each paper."""
     make_folder("--docs", folder)
     for name, paper in papers.items():
         title, source = SOURCES[name]
-        text = page(title, source, rows[name], paper.assumptions(), notes_of(name))
+        text = paper_page(title, source, rows[name], paper.assumptions(), notes_of(name))
         write_file("--docs", folder / f"{name}.md", text.encode())
 
 
 def _command(name: str) -> click.Command:
+    """Return the command of one paper."""
+
     @click.command(name)
-    @click.option("--table", help="Of the paper, such as 6; or a section, such as 6.4.")
-    @click.option("--figure", help="Of the paper, such as 17.")
-    @click.option("--png", type=OutputFile(".png"), help="Draw the figure in the paper's axes to this file.")
+    @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
+    @click.option("--figure", help="One figure of the paper, such as 17.")
+    @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
     @_CACHE
     @import_option
     @json_option
     def command(table: str | None, figure: str | None, png: Path | None, cache: Path | None, as_json: bool) -> None:
         if table is not None and figure is not None:
-            raise InputError("repro: --table and --figure exclude one another; give one of them")
+            raise InputError("repro: --table and --figure exclude each other; give one of them")
         place = table if figure is None else f"fig {figure}"
-        with closing(Kept(kept_in(cache))) as kept:
+        with closing(Kept(cache_folder(cache))) as kept:
             paper = PAPERS[name](kept)
             targets = paper.of(place)
             if png is not None:
                 _draw(paper, figure, png)
         rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
         if as_json:
-            told_rows = [row.told() for row in rows]
+            told_rows = [row.as_json() for row in rows]
             print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
         else:
             print_text(paper_report(rows, paper.assumptions()))
 
     command.help = (
-        f"Work out the {name} paper again: each row of its tables and figures beside what is printed.\n\n"
-        "Rows are kept; interrupt it as you like: started again, it goes on where it stopped.\n\n"
-        f"\b\nemu repro {name}\nemu repro {name} --table {_first(name)} --json"
+        f"Compute the rows of the {name} paper.\n\n"
+        "Each row of its tables and figures is compared with the printed value. Results are kept. "
+        " An interrupted command goes on where it stopped when it is started again.\n\n"
+        f"\b\nemu repro {name}\nemu repro {name} --table {_example_table(name)} --json"
     )
     return command
 
 
-def _first(name: str) -> str:
+def _example_table(name: str) -> str:
+    """Return the table that the example of a paper's help names."""
     return {"infinitehbd": "2", "railx": "6"}.get(name, "1")
 
 
 def _draw(paper: Paper, figure: str | None, png: Path) -> None:
+    """Draw a figure of a paper.
+
+    Raises:
+        InputError: Emu does not draw the figure.
+    """
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
-        raise InputError(f"repro: --png needs --figure of one that is drawn: {known}; got {figure}")
-    draw = importlib.import_module("launch.show.chart.paper")  # not above: it loads matplotlib
+        raise InputError(f"repro: --png needs a --figure that Emu draws, got {figure or 'none'}; known: {known}")
+    draw = importlib.import_module("launch.show.chart.paper_chart")  # not above: it loads matplotlib
     with may_fail():
         draw.draw_figure(paper.figures[figure](paper), png)

@@ -1,4 +1,4 @@
-"""`emu plan`: the plan by which a model trains fastest on so many NPUs, and why the next one loses."""
+"""The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
 import importlib
 import os
@@ -22,44 +22,61 @@ from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,
     DEVICE_HELP,
-    chosen_by,
+    algorithm_choice,
+    cache_folder,
     import_option,
     json_option,
-    kept_in,
     print_json,
     stack_of,
     stack_option,
     topology_option,
 )
-from launch.cli.options.looks import html_option
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.cli.options.sweep import parse_sweeps, sweep_option
-from launch.cli.swept import Files, Point, check_not_swept, check_swept, show_swept, sweep_steps
+from launch.cli.options.view_options import html_option
+from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
 from launch.data.devices import find_device
-from launch.show.progress import bar, told
-from launch.show.text.plans import plans_report
+from launch.show.progress import late_notice, progress_bar
+from launch.show.text.plan_table import plans_report
 
-_PROCESSES = 2  # that time candidates, where there are cores for them
+_PROCESSES = 2  # most processes that time candidates
 
 
 @click.command("plan")
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="See `emu list models`; a FILE is .toml, with sizes of one's own."
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
 )
-@click.option("--npus", required=True, type=click.IntRange(min=1), help="How many a plan takes, all of them.")
+@click.option("--npus", required=True, type=click.IntRange(min=1), help="The number of NPUs that the job uses.")
 @topology_option
 @click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
 @click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
-@click.option("--plan", "given", default="", metavar="tp=8,sp", help="Search only plans with these words. [default: all]")
-@click.option("--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of yours, ranked with those found; repeat it.")
-@click.option("--top", default=BEST, show_default=True, type=click.IntRange(min=1), help="Plans found; fewer are found sooner.")
+@click.option(
+    "--plan",
+    "given",
+    default="",
+    metavar="tp=8,sp",
+    help="Search only plans with these words of `emu train --plan`. [default: all]",
+)
+@click.option(
+    "--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of your own, listed among those found; repeat it."
+)
+@click.option(
+    "--top",
+    default=BEST,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="The number of plans to find. Fewer are found sooner.",
+)
 @click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 @click.option(
     "--png",
     type=OutputFile(".png"),
-    help="Draw MFU against memory, with the Pareto front, to this file; of a --sweep the step time of the best plans.",
+    help="Draw MFU against memory, with the Pareto front, to this file. With --sweep: draw the step time of the best plans.",
 )
 @sweep_option
 @click.option("--csv", type=OutputFile(), help="Write the best plans of a --sweep to this file. [default: print them]")
@@ -86,9 +103,9 @@ def plan_command(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the plan by which a model trains fastest on so many NPUs, and tell why the next ones lose.
+    """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
-    Interrupt it as you like: started again, it goes on where it stopped.
+    Results are kept. An interrupted search goes on where it stopped when it is started again.
 
     \b
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
@@ -96,18 +113,18 @@ def plan_command(
     """
     under = stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, chosen_by(algorithms, under), given, named, top)
+    request = PlanRequest(model, npus, global_batch, seq, under, algorithm_choice(algorithms, under), given, named, top)
     if sweeps:
-        check_swept("plan", {"--html": html, "--beside": beside})
+        check_sweep_options("plan", {"--html": html, "--beside": beside})
         words = {"model": model, "plan": given, "stack": stack, "device": device}
         sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
-        with closing(Kept(kept_in(cache))) as kept:
-            rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best, request, kept))
-        show_swept(rows, f"The best plan of {model}", Files(csv, png), as_json=as_json)
+        with closing(Kept(cache_folder(cache))) as kept:
+            rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best_at, request, kept))
+        show_sweep(rows, f"The best plan of {model}", SweepFiles(csv, png), as_json=as_json)
         return
-    check_not_swept("plan", csv)
+    check_no_csv("plan", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
-    with closing(Kept(kept_in(cache))) as kept:
+    with closing(Kept(cache_folder(cache))) as kept:
         planned = _find(request, built, found, kept)
     if as_json:
         print_json(planned)
@@ -116,17 +133,18 @@ def plan_command(
     if html is not None:
         _write_page(planned, request, built, found, html)
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.plans")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.plan_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_plans(planned, png)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept) -> Planned:
-    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=bar)
+    """Return the result of a search, with a progress bar."""
+    return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
 
 
-def _best(request: PlanRequest, kept: Kept, point: Point) -> PlanRow:
-    """The fastest plan at a point of a sweep."""
+def _best_at(request: PlanRequest, kept: Kept, point: SweepPoint) -> PlanRow:
+    """Return the fastest plan at a point of a sweep."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.said["model"], given=point.said["plan"], stack=point.stack, best=1)
@@ -134,13 +152,13 @@ def _best(request: PlanRequest, kept: Kept, point: Point) -> PlanRow:
 
 
 def _write_page(planned: Planned, request: PlanRequest, topologies: Sequence[Topology], device: Device, path: Path) -> None:
-    """The report, with all that is told of a step for the fastest plan."""
+    """Write the HTML page of the search, with the step of the fastest plan."""
     row = planned.fastest
     plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
     asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
     [topology, *_] = [each for each in topologies if each.name == row.topology]
-    with told("timing the fastest plan once more, for the report"):
+    with late_notice("timing the fastest plan once more, for the report"):
         shown = estimate_moments(asked, topology, device)
-    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plans"))  # loads matplotlib
+    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plan_page"))  # loads matplotlib
     with may_fail():
         page.write_page(plans.plans_page(planned, shown), path)

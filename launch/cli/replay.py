@@ -1,42 +1,42 @@
-"""`emu replay`: what ran once, timed on as many fabrics as one likes."""
+"""The command `emu replay`: a recorded run, timed on other fabrics."""
 
 from pathlib import Path
 
 import click
 
 from launch.cli.options.common import import_option, json_option, perturb_option
-from launch.cli.options.faulted import check_beside, fault_option, png_option, show_disturbed
-from launch.cli.options.looks import Looks, looks_options
-from launch.cli.steps import Recorded, recorded_options, show_steps
-from launch.show.progress import bar
+from launch.cli.options.fault_options import check_fault_options, fault_option, png_option, show_jobs
+from launch.cli.options.view_options import ViewOptions, view_options
+from launch.cli.trace_steps import RecordedTrace, recorded_options, show_steps
+from launch.show.progress import progress_bar
 
 
 @click.command("replay")
 @recorded_options
 @fault_option
 @png_option
-@looks_options
+@view_options
 @perturb_option
 @import_option
 @json_option
 def replay_command(
-    recorded: Recorded, faults: tuple[str, ...], png: Path | None, looks: Looks, perturb: int, as_json: bool
+    recorded: RecordedTrace, faults: tuple[str, ...], png: Path | None, looks: ViewOptions, perturb: int, as_json: bool
 ) -> None:
     """Time a recorded trace on topologies, without running it again.
 
-    `--algorithm recorded` serves the operations that no other --algorithm names as the recorded run was served.
+    With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.
 
     \b
     emu replay ddp.trace --topology ub-mesh:board --topology switch:n=8,bandwidth=450GB/s,latency=500ns
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
-    check_beside(faults, {**looks.given, "--perturb": perturb}, png)
+    check_fault_options(faults, {**looks.given, "--perturb": perturb}, png)
     if faults:
-        with bar(f"timing {recorded.trace}"):
-            results = recorded.disturbed(faults)
-        show_disturbed(results, png, as_json=as_json)
+        with progress_bar(f"timing {recorded.trace}"):
+            results = recorded.time_with_faults(faults)
+        show_jobs(results, png, as_json=as_json)
         return
-    with bar(f"timing {recorded.trace}"):
-        timed = recorded.timed(perturb)
+    with progress_bar(f"timing {recorded.trace}"):
+        timed = recorded.time(perturb)
     show_steps(f"Replay of {recorded.trace.name}", timed, looks, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`emu repro`: what papers and vendors printed, worked out again; a sub-command for each."""
+"""The command `emu repro`: published figures computed again, with a sub-command for each source."""
 
 from pathlib import Path
 
@@ -14,33 +14,42 @@ from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
-from launch.show.progress import told, tracked
-from launch.show.text.measured import measured_report, nccl_report, torchtitan_report
+from launch.show.progress import late_notice, with_progress
+from launch.show.text.measured_report import measured_report, nccl_report, torchtitan_report
 
 _NOTES = (
-    "ours_s leaves the row's model out of the fit: its constants are fitted on the runs of the device's other models alone",
-    "in_sample_s has the constants of the device, fitted on all its runs, each model counted as one; nothing is fitted a row "
-    "or a model",
-    f"the constants are least squares of log(ours / measured); `{COMMAND}` fits them anew",
-    "software is a named setting of the row's source: launch/papers/measured/settings.py says which",
-    "every step is composed (docs/training.md); memory is not asked for",
+    "ours_s does not use the row's own model: its constants are fitted on the runs of the device's other models",
+    "in_sample_s uses the constants of the device, which are fitted on all its runs, with equal weight for each model; no "
+    "constant belongs to a single row or model",
+    f"the fit minimizes the squares of log(ours / measured); `{COMMAND}` repeats it",
+    "software names the settings of the row's source, which launch/papers/measured/settings.py lists",
+    "every step is a composed step (docs/training.md); memory is not checked",
 )
 
 
 @click.group("repro")
 def repro_command() -> None:
-    """Work out again what papers and vendors printed."""
+    """Compute figures that papers and vendors published, and compare them with the printed values."""
 
 
 @repro_command.command("measured")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Runs of your own, with the columns of launch/data/measured/training.csv."
+    "--data",
+    type=click.Path(path_type=Path),
+    help="A CSV of your own runs, with the columns of launch/data/measured/training.csv.",
 )
-@click.option("--fit", "fit_to", type=OutputFile(), help="Fit the constants on these runs, write them, use them.")
+@click.option(
+    "--fit",
+    "fit_to",
+    type=OutputFile(),
+    help="Fit the device's constants on these runs, write them to this file, and use them.",
+)
 @import_option
 @json_option
 def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> None:
-    """Estimate training steps that were measured on real clusters.
+    """Estimate steps measured on real clusters.
+
+    The estimates are compared with the measured times.
 
     \b
     emu repro measured
@@ -50,13 +59,13 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
     name = path.name if data is None else str(data)
     runs = read_runs(path, name)
     asked = [ask(run, f"{name}, line {run.line}") for run in runs]
-    all_ready = tracked((each.ready() for each in asked), "estimating the runs", len(runs))
+    all_ready = with_progress((each.ready() for each in asked), "estimating the runs", len(runs))
     if fit_to is None:
         fitted = read_fitted()
         rows = [row_of(of, fitted) for of in all_ready]
     else:
         kept = [*all_ready]
-        with told("fitting the constants"):
+        with late_notice("fitting the constants"):
             fitted = fit(kept)
         rows = [row_of(of, fitted) for of in kept]
     sums = [*summaries(rows)]
@@ -75,23 +84,25 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
 @import_option
 @json_option
 def nccl_command(fits: bool, as_json: bool) -> None:
-    """Time an all_reduce on a node of 8 H100 as `emu bench --stack nccl` does, beside nccl-tests.
+    """Compare an all_reduce with nccl-tests.
+
+    The all_reduce is timed on a node of 8 H100 as `emu bench --stack nccl` does it.
 
     \b
     emu repro nccl
     emu repro nccl --fit
     """
-    which = nccl.measured()
-    with told("timing the sizes"):
-        stack = nccl.fit(which) if fits else nccl.nccl()
+    which = nccl.measured_times()
+    with late_notice("timing the sizes"):
+        stack = nccl.fit(which) if fits else nccl.nccl_stack()
         rows = nccl.rows(stack, which)
-        unseen = nccl.halves(which) if fits else []
-    found = nccl.Found(
+        unseen = nccl.cross_validated_rows(which) if fits else []
+    found = nccl.NcclComparison(
         rows=tuple(rows),
         median_error=nccl.median_error(rows),
         median_error_of_unseen=nccl.median_error(unseen) if unseen else None,
         topology=nccl.NODE,
-        stack=nccl.told(stack),
+        stack=nccl.stack_words(stack),
         fitted_by=nccl.COMMAND,
     )
     if as_json:
@@ -112,7 +123,7 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     emu repro torchtitan --json
     """
     runs = read_rows()
-    every = [*tracked((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
+    every = [*with_progress((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
     clock = torchtitan.clock_of(every)
     rows = [torchtitan.row_of(of, clock) for of in every]
     compared = [*torchtitan.pairs(rows)]

@@ -1,4 +1,4 @@
-"""`emu run`: a PyTorch script as torchrun starts it, on a cluster that is not there."""
+"""The command `emu run`: a PyTorch script, started as torchrun starts it, on emulated NPUs."""
 
 import importlib
 import sys
@@ -26,32 +26,36 @@ from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
 from launch.cli.options.common import (
-    built_under,
+    algorithm_choice,
+    build_with_stack,
     calls_of,
     check_float32,
-    chosen_by,
     import_option,
     json_option,
     timing_options,
     topology_option,
 )
-from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
-from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.fault_options import check_fault_options, fault_option, faults_of_job, png_option, show_jobs
 from launch.cli.options.outputs import OutputFile, may_fail
-from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
-from launch.cli.steps import faulted, show_steps
-from launch.clusters import FAKE, Where, script_cluster_options
-from launch.show.progress import bar
+from launch.cli.options.pacing import PaceOptions, pace_options, pacing_of, with_pace
+from launch.cli.options.view_options import ViewOptions, view_options
+from launch.cli.trace_steps import show_steps, time_with_faults
+from launch.clusters import FAKE, ClusterOptions, script_cluster_options
+from launch.show.progress import progress_bar
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--ranks", type=int, required=True, help="Number of ranks: the WORLD_SIZE of the script.")
+@click.option("--ranks", type=int, required=True, help="The number of ranks (the WORLD_SIZE of the script).")
 @topology_option
 @timing_options
-@looks_options
-@click.option("--trace", type=OutputFile(), help="Save what ran to this file; `emu replay` times it on other topologies.")
-@click.option("--no-cuda", is_flag=True, help="Refuse a script that asks for a CUDA device. [default: it means the rank's NPU]")
-@click.option("--log-ranks", metavar="0,3", help="Show the output of these ranks only. [default: of all]")
+@view_options
+@click.option(
+    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
+)
+@click.option(
+    "--no-cuda", is_flag=True, help="Refuse a script that uses a CUDA device. [default: a CUDA device is the rank's NPU]"
+)
+@click.option("--log-ranks", metavar="0,3", help="Show only the output of these ranks. [default: all]")
 @script_cluster_options
 @pace_options
 @fault_option
@@ -59,7 +63,7 @@ from launch.show.progress import bar
 @click.option(
     "--roles",
     metavar="0,1,1023",
-    help="Ranks to trace with --cluster fake. [default: along each dim of the script's meshes 0, 1 and last, of pp all]",
+    help="Ranks to trace with --cluster fake. [default: 0, 1 and the last of each dim of the script's meshes, and all of pp]",
 )
 @import_option
 @json_option
@@ -73,12 +77,12 @@ def run_command(
     dtype: str | None,
     algorithms: tuple[str, ...],
     stack: str,
-    looks: Looks,
+    looks: ViewOptions,
     trace: Path | None,
     no_cuda: bool,
     log_ranks: str | None,
-    where: Where,
-    pacing: Pacing,
+    where: ClusterOptions,
+    pacing: PaceOptions,
     faults: tuple[str, ...],
     png: Path | None,
     roles: str | None,
@@ -89,10 +93,10 @@ def run_command(
 ) -> int:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
-    A script without a step of an optimizer is timed as a whole. SCRIPT may be - for standard input, or the name of a module
-    after -m; everything after it belongs to the script, and the exit code is the script's. With --cluster fake tensors have
-    shapes but no data, so that any number of ranks will do: the few that do something of their own are traced, up to the first
-    step that asks for what the step before it asked.
+    A script without an optimizer step is timed as a whole. SCRIPT may be - for standard input, or a module's name after -m.
+    Everything after SCRIPT belongs to the script, and the exit code is the script's. With --cluster fake, tensors have shapes
+    but no data, so that any number of ranks is possible. Only the few ranks that differ are traced, up to the first step whose
+    requests equal those of the step before.
 
     \b
     emu run --ranks 8 --topology ub-mesh:board train.py
@@ -107,29 +111,29 @@ def run_command(
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
     dtype = dtype or AS_RAN
-    built, found = built_under(calls_of(stack), topologies, device, dtype)
+    built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
     check_float32(found, dtype)
-    words = chosen_by(algorithms, calls_of(stack))
+    words = algorithm_choice(algorithms, calls_of(stack))
     choices = [choice_on(each, words, dtype) for each in built]
     for each in built:
         place(each, ranks)
-    heard = _heard(log_ranks, ranks)
+    heard = _log_ranks(log_ranks, ranks)
     npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
     read = Script.of(read_source(script, module=module), args, ("launch",), npu, heard)
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
-    check_beside(faults, looks.given, png)
+    check_fault_options(faults, looks.given, png)
     if fake:
         _check_fake(pacing, faults)
-    known = known_faults(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
+    known = faults_of_job(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
     recorded: Trace
     code: int
     pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout), _explained():
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), _with_script_lines():
         if fake:
             fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
-            recorded, code = fake_run.trace_loaded_script(read, ranks, named, _tell)
+            recorded, code = fake_run.trace_loaded_script(read, ranks, named, _echo)
         else:
-            with where.opened(read.source.root, pace) as cluster:
+            with where.open_cluster(read.source.root, pace) as cluster:
                 recorded, code = run_loaded_script(replace(read, lost=known.lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
@@ -142,52 +146,66 @@ def run_command(
         click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
         return code
     if faults and not at_times(faults):
-        known_faults(faults, topologies, ranks, count_steps(recorded))
-        disturbed = faulted(recorded, topologies, faults, words, calls_of(stack), device, dtype)
-        show_disturbed(with_pace(disturbed, pace), png, as_json=as_json)
+        faults_of_job(faults, topologies, ranks, count_steps(recorded))
+        disturbed = time_with_faults(recorded, topologies, faults, words, calls_of(stack), device, dtype)
+        show_jobs(with_pace(disturbed, pace), png, as_json=as_json)
         return code
     check_words(recorded, algorithms, built)
-    with bar("timing the step"):
+    with progress_bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
-    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=kept_of(pace))
+    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=pacing_of(pace))
     return code
 
 
-def _check_fake(pacing: Pacing, faults: Sequence[str]) -> None:
-    """Refuse what ranks meet where none runs."""
+def _check_fake(pacing: PaceOptions, faults: Sequence[str]) -> None:
+    """Refuse a pace and faults where no rank runs.
+
+    Raises:
+        InputError: one of them was given.
+    """
     if pacing.factor is not None:
-        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs that could meet a clock")
+        raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs there")
     if faults:
         raise must_be("run", "--cluster", "local or ray where --fault is given", FAKE, "save a --trace, and replay that")
 
 
-def _heard(words: str | None, ranks: int) -> list[int] | None:
-    """The ranks of `--log-ranks`."""
+def _log_ranks(words: str | None, ranks: int) -> list[int] | None:
+    """Return the ranks that `--log-ranks` gives; None where it was not given."""
     return None if words is None else _ranks("--log-ranks", words, ranks)
 
 
 def _roles(words: str | None, cluster: str, ranks: int) -> list[int]:
-    """The ranks of `--roles`."""
+    """Return the ranks that `--roles` gives; none where it was not given.
+
+    Raises:
+        InputError: all ranks run, or a rank does not exist.
+    """
     if words is not None and cluster != FAKE:
         raise must_be("run", "--roles", "left out where all ranks run", words, f"add --cluster {FAKE}")
     return [] if words is None else _ranks("--roles", words, ranks)
 
 
 def _ranks(flag: str, words: str, ranks: int) -> list[int]:
+    """Return the ranks that an option lists.
+
+    Raises:
+        InputError: a rank does not exist.
+    """
     found = [int(word) if word.isdecimal() else -1 for word in words.split(",")]
     if not all(0 <= rank < ranks for rank in found):
         raise must_be("run", flag, f"ranks of 0..{ranks - 1} with commas between them", words, "such as 0,3")
     return found
 
 
-def _tell(words: str) -> None:
+def _echo(words: str) -> None:
+    """Print a line of Emu on stderr."""
     click.echo(f"emu: {words}", err=True)
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Where in the script a rank has failed, before the error in one line."""
+def _with_script_lines() -> Iterator[None]:
+    """Print the lines of the script at which a rank failed, before the error in one line."""
     try:
         yield
     except EmuError as error:

@@ -1,4 +1,4 @@
-"""`emu show`: what a topology is, what a timeline looks like."""
+"""The command `emu show`: a topology, a collective or a timeline as text or picture."""
 
 import importlib
 from dataclasses import asdict
@@ -17,14 +17,14 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.looks import Looks, timeline_options
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.cli.steps import Recorded, recorded_options
-from launch.show.spans import Lane, lanes
-from launch.show.text.describe import link_classes, table_topology
-from launch.show.text.rounds import MOST_RANKS, round_lines
+from launch.cli.options.view_options import ViewOptions, timeline_options
+from launch.cli.trace_steps import RecordedTrace, recorded_options
+from launch.show.lanes import Lane, lanes
+from launch.show.text.round_lines import MOST_RANKS, round_lines
+from launch.show.text.route_table import find_node, routes_as_json, routes_table
 from launch.show.text.table import table
-from launch.show.text.ways import find_node, told_ways, ways_as_json
+from launch.show.text.topology_facts import link_classes, topology_rows
 
 _SHOWN_RANKS = 8
 
@@ -42,16 +42,17 @@ def show_command() -> None:
 
 @show_command.command("topology")
 @click.argument("name", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the topology to this file.")
 @click.option(
-    "--route", nargs=2, metavar="NODE NODE", help="Show only the routes from one node to another, each a number or a name."
+    "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
 @import_option
 @json_option
 def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_json: bool) -> None:
-    """Counts, degree, diameter, bisection and assumptions of a topology.
+    """Show the figures of a topology.
 
-    `--png` draws it; with more than 400 nodes it draws groups of nodes instead.
+    These are its counts, degree, diameter, bisection and assumptions. With --png, a topology of more than 400 nodes is drawn
+    as groups of nodes.
 
     \b
     emu show topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns
@@ -61,12 +62,12 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
     built = build_topology(name)
     if route is not None:
         if png is not None:
-            raise must_be("show topology", "--png", "left out where --route is given", str(png), "a route is told in words")
+            raise must_be("show topology", "--png", "left out where --route is given", str(png), "routes are shown as text")
         ends = [find_node(built, word) for word in route]
         if as_json:
-            print_json(ways_as_json(built, *ends))
+            print_json(routes_as_json(built, *ends))
         else:
-            print_text(told_ways(built, *ends))
+            print_text(routes_table(built, *ends))
         return
     facts = summary(built)
     if as_json:
@@ -74,20 +75,22 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
         print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
     else:
-        print_text("\n".join(f"{label:<14}{value}" for label, value in table_topology(built, facts)))
+        print_text("\n".join(f"{label:<14}{value}" for label, value in topology_rows(built, facts)))
     if png is not None:
         with may_fail():
-            _drawing("draw").draw_topology(built, facts, png)
+            _drawing("topology_picture").draw_topology(built, facts, png)
 
 
 @show_command.command("collective")
 @click.argument("operation")
 @click.argument("algorithm")
-@click.option("--ranks", type=int, help="Number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", metavar="4x4", help="Shape of the grid, for an algorithm on a grid; 4x4:0-7 is a part of one.")
-@click.option("--root", default=0, show_default=True, help="The root rank, of an operation that has one.")
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
-@click.option("--xml", type=OutputFile(".xml"), help="Write it to this file as MSCCL XML, to run on GPUs.")
+@click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
+@click.option(
+    "--dims", metavar="4x4", help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
+)
+@click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
+@click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @import_option
 @json_option
 def _collective(
@@ -100,7 +103,9 @@ def _collective(
     xml: Path | None,
     as_json: bool,
 ) -> None:
-    """What each rank sends in each round: with `0>1 +3`, rank 0 sends slot 3 to rank 1, which adds it.
+    """Show what each rank sends in each round.
+
+    `0>1 +3` means that rank 0 sends slot 3 to rank 1, which adds it.
 
     \b
     emu show collective all_reduce ring --ranks 4
@@ -109,7 +114,7 @@ def _collective(
     grid = parse_grid(dims, "--dims") if dims else ()
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
-    shape = grid or found.fit(n)  # a grid that it does not take is refused
+    shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
     built = found.schedule(shape, root)
     title = f"{operation} {algorithm} on {show_shape(shape)} ranks: {built.n_rounds} rounds, {built.n_rows} slots sent"
     text = "" if xml is None else to_xml(built, find_operation(operation, n, root), algorithm)
@@ -121,7 +126,7 @@ def _collective(
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
     if png is not None:
         with may_fail():
-            _drawing("chart.rounds").draw_rounds(built, png, title)
+            _drawing("chart.round_chart").draw_rounds(built, png, title)
     if xml is not None:
         with may_fail():
             write_file("--xml", xml, text.encode())
@@ -130,24 +135,26 @@ def _collective(
 @show_command.command("timeline")
 @recorded_options
 @timeline_options
-@click.option("--png", type=OutputFile(".png"), help="Draw it to this file.")
+@click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
 @import_option
 @json_option
-def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool) -> None:
-    """When each rank computes and communicates, in a recorded trace on a topology; `--png` draws the step reported.
+def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_json: bool) -> None:
+    """Show when ranks compute and communicate.
+
+    The recorded trace is timed on a topology. `--png` draws the step that `emu replay` reports.
 
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
     if len(recorded.topologies) != 1:
         raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
-    (timed,) = recorded.timed()
+    (timed,) = recorded.time()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
-    if png is not None:  # before anything is printed, as too many ranks are refused
+    if png is not None:  # before anything is printed, because it refuses too many ranks
         step = timed.report
         title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
         with may_fail():
-            _drawing("chart.timeline").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
+            _drawing("chart.timeline_chart").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
     if as_json:
         print_json([_times(lane) for lane in found])
     else:
@@ -157,17 +164,18 @@ def _timeline(recorded: Recorded, looks: Looks, png: Path | None, as_json: bool)
 
 
 def _drawing(module: str) -> ModuleType:
-    """A file of `launch.show` that draws; not imported above, because it loads matplotlib."""
+    """Return a module of `launch.show` that draws; the import is late because it loads matplotlib."""
     return importlib.import_module(f"launch.show.{module}")
 
 
 def _spans(lane: Lane) -> tuple[float, float, float]:
-    """How long in all, from when, to when; seconds."""
+    """Return the total time of a lane's spans, the begin of the first and the end of the last, in seconds."""
     first, last = (int(lane.start.min()), int(lane.end.max())) if len(lane.start) else (0, 0)
     return seconds(int((lane.end - lane.start).sum())), seconds(first), seconds(last)
 
 
 def _times(lane: Lane) -> dict[str, object]:
+    """Return a lane as JSON fields."""
     busy_s, from_s, to_s = _spans(lane)
     count = len(lane.start)
     return {"who": lane.owner, "what": lane.stream, "spans": count, "busy_s": busy_s, "from_s": from_s, "to_s": to_s}

@@ -1,4 +1,4 @@
-"""`emu train`: real training steps on emulated NPUs, and what they would take on a fabric."""
+"""The command `emu train`: real training steps on emulated NPUs, timed on a fabric."""
 
 from dataclasses import replace
 from functools import partial
@@ -15,29 +15,29 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace_file import save
+from launch.cli.options.checkpoint_options import CheckpointOptions, keep_options
 from launch.cli.options.common import (
     ALGORITHM_HELP,
     ALGORITHM_WORDS,
     DEVICE_HELP,
-    built_under,
+    algorithm_choice,
+    build_with_stack,
     calls_of,
     calls_option,
-    chosen_by,
     import_option,
     json_option,
     print_json,
     topology_option,
 )
-from launch.cli.options.faulted import check_beside, fault_option, known_faults, png_option, show_disturbed
-from launch.cli.options.kept import Asked, keep_options
-from launch.cli.options.looks import Looks, looks_options
+from launch.cli.options.fault_options import check_fault_options, fault_option, faults_of_job, png_option, show_jobs
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.cli.options.pacing import Pacing, kept_of, pace_options, with_pace
-from launch.cli.steps import faulted
-from launch.clusters import Where, cluster_options
+from launch.cli.options.pacing import PaceOptions, pace_options, pacing_of, with_pace
+from launch.cli.options.view_options import ViewOptions, view_options
+from launch.cli.trace_steps import time_with_faults
+from launch.clusters import ClusterOptions, cluster_options
 from launch.data.devices import find_device
-from launch.show.progress import bar
-from launch.show.text.train import train_report
+from launch.show.progress import progress_bar
+from launch.show.text.train_report import train_report
 
 _AXES = {
     "tp": "tensor",
@@ -48,47 +48,54 @@ _AXES = {
     "pp": "pipeline",
 }
 _SETTINGS = (
-    "sp (tp also splits what lies between its products)",
+    "sp (tp also splits the activations between matrix products)",
     "microbatch=SEQUENCES",
     f"order={'|'.join(ORDERS)}",
     "vp=VIRTUAL STAGES of a rank",
-    "layers=7,8x14,7 of each stage",
+    "layers=7,8x14,7 (the layers of each stage: 7, then 14 stages of 8, then 7)",
     *(f"{name}={'|'.join(known)}" for name, known in CHOICES.items()),
-    "shard=RANKS over which fsdp or zero1 shards, all of dp unless given",
-    "capacity=FACTOR of an expert",
-    "imbalance=SHARE by which other experts get less than the fullest, dropout=RATE (both with `emu estimate --stack "
-    "software=megatron` only)",
-    f"clip=NORM that gradients are cut to, {Plan().clip:g} unless given, 0 for none",
+    "shard=RANKS over which fsdp or zero1 shards (all of dp unless given)",
+    "capacity=FACTOR (the tokens of an expert, as a multiple of an equal share)",
+    "imbalance=SHARE by which other experts get fewer tokens than the fullest, and dropout=RATE (both only with `emu estimate "
+    "--stack software=megatron`)",
+    f"clip=NORM to which gradients are clipped ({Plan().clip:g} unless given; 0 does not clip)",
 )
 _PLAN_HELP = (
-    f"How many ways each axis of parallelism splits the run; tp x cp x dp x pp is the number of ranks, and ep and etp regroup "
-    f"them for the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in _AXES.items())}; "
-    f"an axis that is not named is 1, and etp is tp. Settings: {', '.join(_SETTINGS)}."
+    f"The sizes of the axes of parallelism. tp x cp x dp x pp is the number of ranks; ep and etp group these ranks anew for "
+    f"the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in _AXES.items())}. "
+    f"An axis that is not named is 1; etp is then tp. Settings: {', '.join(_SETTINGS)}."
 )
 
 
 @click.command("train")
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="See `emu list models`; a FILE is .toml, with sizes of one's own."
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
 )
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
 @topology_option
-@click.option("--steps", default=5, show_default=True)
+@click.option("--steps", default=5, show_default=True, help="The number of training steps.")
 @click.option("--global-batch", type=int, help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
 @click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
-@click.option("--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text of Python's]")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
+)
+@click.option("--seed", default=0, show_default=True, help="The seed of weights and data.")
 @click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
 @click.option(
-    "--dtype", default="bfloat16", show_default=True, help=f"Data type as which float32 is timed; {AS_RAN}: as it ran."
+    "--dtype", default="bfloat16", show_default=True, help=f"The data type as which float32 is timed. {AS_RAN}: as it ran."
 )
 @click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
 @calls_option
 @fault_option
 @keep_options
 @png_option
-@looks_options
-@click.option("--trace", type=OutputFile(), help="Save what ran to this file; `emu replay` times it on other topologies.")
+@view_options
+@click.option(
+    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
+)
 @cluster_options
 @pace_options
 @import_option
@@ -107,12 +114,12 @@ def train_command(
     algorithms: tuple[str, ...],
     stack: str,
     faults: tuple[str, ...],
-    keeping: Asked,
+    keeping: CheckpointOptions,
     png: Path | None,
-    looks: Looks,
+    looks: ViewOptions,
     trace: Path | None,
-    where: Where,
-    pacing: Pacing,
+    where: ClusterOptions,
+    pacing: PaceOptions,
     as_json: bool,
 ) -> None:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
@@ -131,34 +138,34 @@ def train_command(
         steps=steps,
         seed=seed,
         dtype=dtype,
-        algorithms=chosen_by(algorithms, calls_of(stack)),
+        algorithms=algorithm_choice(algorithms, calls_of(stack)),
     )
     keeping.check(topologies, paced=pacing.factor is not None, lossy=bool(faults))
-    check_beside(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
+    check_fault_options(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
     if keeping.given:
         alone = pacing.on(build_topology(topologies[0]), find_device(device, dtype), dtype, calls_of(stack))
-        kept = keeping.trained(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
-        show_disturbed(with_pace([kept], alone), png, as_json=as_json)
+        kept = keeping.run_job(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
+        show_jobs(with_pace([kept], alone), png, as_json=as_json)
         return
-    built, found = built_under(calls_of(stack), topologies, device, dtype)
-    known = known_faults(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
+    built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
+    known = faults_of_job(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
     pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
-    with bar(f"{steps} steps on {request.plan.world} ranks"):
+    with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), known.lost)
     if trace is not None:
         with may_fail():
             save(learned.trace, trace)
     if faults and not at_times(faults):
-        with bar("timing the steps"):
-            words = chosen_by(algorithms, calls_of(stack))
-            told = faulted(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
+        with progress_bar("timing the steps"):
+            words = algorithm_choice(algorithms, calls_of(stack))
+            told = time_with_faults(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
-        show_disturbed(with_pace(trained, pace), png, as_json=as_json)
+        show_jobs(with_pace(trained, pace), png, as_json=as_json)
         return
-    with bar("timing the step"):
+    with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
-    results[0] = replace(results[0], paced=kept_of(pace))
+    results[0] = replace(results[0], paced=pacing_of(pace))
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
     else:

@@ -1,4 +1,4 @@
-"""`emu verify`: is every collective what it says it is?"""
+"""The command `emu verify`: proofs that collectives are correct."""
 
 import importlib
 from collections.abc import Iterable
@@ -14,22 +14,24 @@ from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.prove.proving import subject
 from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
-from launch.cli.options.common import import_option, imported, json_option, print_json
+from launch.cli.options.common import import_option, imported_algorithms, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.clusters import Where, cluster_options
-from launch.show.progress import tracked
-from launch.show.text.rounds import fault_line
-from launch.show.text.verified import verified_lines
+from launch.clusters import ClusterOptions, cluster_options
+from launch.show.progress import with_progress
+from launch.show.text.proof_table import proof_lines
+from launch.show.text.round_lines import fault_line
 
 Failure = tuple[Verified, Algorithm, Shape]
-_TOLD = 3  # algorithms of which a failure is told in full
+_TOLD = 3  # algorithms whose first failure is printed in full
 
 
 @click.command("verify")
 @click.argument("operation", required=False)
-@click.option("--algorithm", "name", metavar="NAME", help="Only this algorithm of the operation.")
-@click.option("--ranks", multiple=True, type=int, help="Number of ranks; can be repeated. [default: 1..17, 31, 32, 64]")
-@click.option("--max-ranks", type=int, help="The default numbers of ranks up to this one, then 128, 256, ...")
+@click.option("--algorithm", "name", metavar="NAME", help="Prove only this algorithm of the operation.")
+@click.option(
+    "--ranks", multiple=True, type=int, help="The number of ranks; repeat it for several. [default: 1..17, 31, 32, 64]"
+)
+@click.option("--max-ranks", type=int, help="The largest number of ranks: the default numbers and 128, 256, ... up to it.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
 @cluster_options
 @import_option
@@ -40,10 +42,10 @@ def verify_command(
     ranks: tuple[int, ...],
     max_ranks: int | None,
     png: Path | None,
-    where: Where,
+    where: ClusterOptions,
     as_json: bool,
 ) -> None:
-    """Prove that collectives are correct, and compare their times with those that their papers claim.
+    """Prove that collectives are correct, and compare their times with the claims of their papers.
 
     With --import, only the collectives of these files are proved. An algorithm on a grid is proved on every shape up to
     64 ranks, and above that on the best shape of each number of dimensions. A schedule with more than 2**24 rows is proved
@@ -57,19 +59,19 @@ def verify_command(
     emu verify --max-ranks 1024
     emu verify --import my_ring.py
     """
-    chosen, ns = _chosen(operation, name), _ranks(ranks, max_ranks, PROCESSES if where.cluster == "ray" else RANKS)
+    chosen, ns = _algorithms(operation, name), _ranks(ranks, max_ranks, PROCESSES if where.cluster == "ray" else RANKS)
     cases = shapes_of(chosen, ns, each=not ranks)
     if not cases:
-        chosen[0].fit(ns[0])  # says which numbers of ranks work
-    rows = list(tracked(verify(cases), "verify", len(cases)))
-    moved = _moved(chosen, ns, where)
+        chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
+    rows = list(with_progress(verify(cases), "verify", len(cases)))
+    moved = _execute(chosen, ns, where)
     failed = [(row, *case) for row, case in zip(rows, cases, strict=True) if row.failed]
-    failed.sort(key=lambda failure: failure[0].fault is None)  # what is wrong comes before what is only slow
+    failed.sort(key=lambda failure: failure[0].fault is None)  # wrong results come before slow ones
     if as_json:
         print_json([asdict(row) | moved.get((row.operation, row.algorithm, row.ranks), {}) for row in rows])
     else:
-        print_text("\n".join(verified_lines(rows)))
-        print_text("".join(f"\n{_story(*each)}" for each in _told(failed)), nl=False)
+        print_text("\n".join(proof_lines(rows)))
+        print_text("".join(f"\n{_failure_text(*each)}" for each in _first_failures(failed)), nl=False)
         if moved:
             print_text(f"\n{len(moved)} executed between processes: every element right, as in one process")
     if failed:
@@ -77,7 +79,12 @@ def verify_command(
 
 
 def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
-    """Leave with the first failure; the first of which a round is known is drawn before.
+    """Raise an error that names the first failure; draw its round before, if that is known.
+
+    Args:
+        failed: All failures.
+        tried: The number of all cases.
+        png: The file of the picture; None: no picture.
 
     Raises:
         RunError: always.
@@ -85,47 +92,54 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
     faults = ((*each, each[0].fault) for each in failed if png is not None)
     for row, found, shape, fault in faults:
         if fault is not None and fault.round >= 0:
-            draw = importlib.import_module("launch.show.chart.rounds")  # not above: it loads matplotlib
-            title = f"{_what(row, shape)}\n{_reason(row, shape)}"
+            draw = importlib.import_module("launch.show.chart.round_chart")  # not above: it loads matplotlib
+            title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
             with may_fail():
                 draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
             break
     row, _, shape = failed[0]
-    raise RunError(f"verify: {len(failed)} of {tried} fail; {_what(row, shape)}: {_reason(row, shape)}")
+    raise RunError(f"verify: {len(failed)} of {tried} fail; {_case_text(row, shape)}: {_reason(row, shape)}")
 
 
-def _told(failed: Iterable[Failure]) -> list[Failure]:
-    """The first failure of each of the first algorithms that fail."""
+def _first_failures(failed: Iterable[Failure]) -> list[Failure]:
+    """Return the first failure of each of the first three algorithms that fail."""
     first: dict[str, Failure] = {}
     for failure in failed:
         first.setdefault(failure[1].key, failure)
     return list(first.values())[:_TOLD]
 
 
-def _story(row: Verified, found: Algorithm, shape: Shape) -> str:
-    """What went wrong, and the round where it did."""
-    said = f"{_what(row, shape)}: {_reason(row, shape)}\n"
+def _failure_text(row: Verified, found: Algorithm, shape: Shape) -> str:
+    """Return what went wrong, and the round in which it did."""
+    said = f"{_case_text(row, shape)}: {_reason(row, shape)}\n"
     if row.fault is None or row.fault.round < 0:
         return said
     return said + fault_line(subject(found, shape, _root(row)).schedule, row.fault) + "\n"
 
 
-def _what(row: Verified, shape: Shape) -> str:
+def _case_text(row: Verified, shape: Shape) -> str:
+    """Return operation, algorithm and shape in words, such as `all_reduce ring on 8 ranks`."""
     root = f", root {_root(row)}" if _root(row) else ""
     return f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks{root}"
 
 
 def _reason(row: Verified, shape: Shape) -> str:
+    """Return why the case failed."""
     reason = row.proof if row.proof != "ok" else row.claim
     return reason.removeprefix(f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks: ")
 
 
 def _root(row: Verified) -> int:
-    """The root of the proof that was refused."""
+    """Return the root of the proof that failed; 0 where the operation has no root."""
     return row.roots[-1] if row.roots else 0
 
 
 def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of ranks that are proved.
+
+    Raises:
+        InputError: a number is below 1, or both options are given.
+    """
     for word, numbers in (("--ranks", ranks), ("--max-ranks", () if most is None else (most,))):
         for n in numbers:
             if n < 1:
@@ -135,17 +149,21 @@ def _ranks(ranks: tuple[int, ...], most: int | None, default: tuple[int, ...]) -
     return ranks_to(most) if most is not None else ranks or default
 
 
-def _moved(chosen: list[Algorithm], ns: tuple[int, ...], where: Where) -> dict[tuple[str, str, int], dict[str, object]]:
-    """What came of executing each between processes, by algorithm and ranks; nothing where ranks are threads.
+def _execute(
+    chosen: list[Algorithm], ns: tuple[int, ...], where: ClusterOptions
+) -> dict[tuple[str, str, int], dict[str, object]]:
+    """Execute each collective between processes, and return the results by operation, algorithm and ranks.
+
+    There are no results where ranks are threads.
 
     Raises:
-        RunError: an element came out wrong.
+        RunError: an element is wrong.
     """
     if where.cluster == "local":
         return {}
     execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
-    with where.opened() as ranks:
-        found = list(tracked(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
+    with where.open_cluster() as ranks:
+        found = list(with_progress(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"
         raise RunError(f"verify: {what}: {bad.wrong} elements are wrong, {bad.differ} differ from one process's")
@@ -154,25 +172,30 @@ def _moved(chosen: list[Algorithm], ns: tuple[int, ...], where: Where) -> dict[t
     }
 
 
-def _chosen(operation: str | None, name: str | None) -> list[Algorithm]:
+def _algorithms(operation: str | None, name: str | None) -> list[Algorithm]:
+    """Return the algorithms that the arguments name.
+
+    Raises:
+        InputError: the operation or the algorithm is unknown.
+    """
     if operation is None:
         if name is not None:
             raise must_be(
                 "verify", "--algorithm", "given with an operation", name, "e.g. emu verify all_reduce --algorithm ring"
             )
-        return _tried()
+        return _available()
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
-    return [algorithm(operation, name)] if name else _tried(operation)
+    return [algorithm(operation, name)] if name else _available(operation)
 
 
-def _tried(operation: str | None = None) -> list[Algorithm]:
-    """Those of the files that were given, else all; of one operation or of every one.
+def _available(operation: str | None = None) -> list[Algorithm]:
+    """Return the algorithms of the imported files, else all, for one operation or for every one.
 
     Raises:
         InputError: the files hold none.
     """
-    own = imported()
+    own = imported_algorithms()
     found = [each for _, each in ALGORITHMS] if own is None else own
     tried = [each for each in found if operation in (None, each.operation)]
     if not tried:

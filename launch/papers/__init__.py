@@ -1,1 +1,1 @@
-"""What papers and vendors printed, worked out again: a folder each, read by `emu repro`."""
+"""Figures and tables that papers and vendors published, computed again: a folder for each paper, read by `emu repro`."""

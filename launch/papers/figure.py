@@ -1,4 +1,4 @@
-"""A figure of a paper, drawn again in the paper's axes."""
+"""A figure of a paper as data: titles of axes, Emu's curves and printed values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 
 class Curve(NamedTuple):
-    """One of a figure's lines, or one of its groups of bars."""
+    """A line of a figure, or its bars of one colour."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    printed: bool = False  # the paper's own values, drawn as marks
+    printed: bool = False  # whether these are printed values, which are drawn as marks
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What stands in it."""
+    """A figure with the axes of the paper."""
 
     title: str
     x: str
     y: str
     curves: Sequence[Curve]
-    log: str = ""  # which of x and y have a logarithmic axis
-    words: Sequence[str] = ()  # at 0, 1, 2, ... of x: then there are bars
-    low: float | None = None  # where y begins; None: at 0 for bars, else by what is drawn
+    log: str = ""  # axes with a logarithmic scale: "", "x", "y" or "xy"
+    words: Sequence[str] = ()  # texts at x = 0, 1, 2, ...; curves are then bars
+    low: float | None = None  # lower end of y; None: 0 for bars, else by the values

@@ -1,10 +1,10 @@
-"""Where the papers are, and what is said of them beside their rows."""
+"""The sources of the papers, and the notes below their rows."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-SOURCES: Mapping[str, tuple[str, str]] = MappingProxyType(  # by the name of the command: a title, and the paper
+SOURCES: Mapping[str, tuple[str, str]] = MappingProxyType(  # title and citation, by the name of the command
     {
         "infinitehbd": (
             "InfiniteHBD",
@@ -31,5 +31,5 @@ SOURCES: Mapping[str, tuple[str, str]] = MappingProxyType(  # by the name of the
 
 
 def notes_of(name: str) -> str:
-    """What stands below a paper's rows."""
+    """Return the text below the rows of a paper, in Markdown."""
     return (Path(__file__).parent / name.replace("-", "_") / "notes.md").read_text(encoding="utf-8")

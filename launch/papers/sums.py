@@ -1,7 +1,7 @@
-"""Rows that are arithmetic on what a paper prints: `gpus=8;hosts=56;is=gpus*hosts` in the column `given`.
+"""Rows that are arithmetic on printed values, such as `gpus=8;hosts=56;is=gpus*hosts` in the column `given`.
 
-Where a row prints several numbers, or a word with numbers, `is` has a comma between two sums and `as` says how they stand in
-it: `as={:.0f}-{:.0f}`.
+Where a row prints several numbers, or numbers within a text, `is` has several expressions with commas between them, and `as`
+is the text: `as={:.0f}-{:.0f}`.
 """
 
 import ast
@@ -22,11 +22,11 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
 IS, AS = "is", "as"
 
 
-def summed(target: Target) -> float | str:
-    """What a row's sum comes to.
+def evaluate_sum(target: Target) -> float | str:
+    """Return the value of a row's expression.
 
     Raises:
-        InputError: a sum with something else than numbers that are given, + - * / ** and a few functions.
+        InputError: the expression has something else than given numbers, + - * / ** and a few functions.
     """
     names = {name: found for name, text in target.given.items() if (found := number(text)) is not None}
     try:
@@ -39,6 +39,7 @@ def summed(target: Target) -> float | str:
 
 
 def _value(node: ast.expr, names: Mapping[str, float]) -> float:
+    """Return the value of an expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
     if isinstance(node, ast.Name):

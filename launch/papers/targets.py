@@ -1,7 +1,7 @@
-"""What a paper prints, beside what Emu says: a paper has tables, a table has rows, a row has a verdict.
+"""Printed rows, and their verdicts: a paper has tables, a table has rows, and Emu's answer to a row is judged.
 
-The printed values stand in a CSV file a paper, with the columns of `Target`. They are compared with, never computed by: what a
-row is computed from is in `given`, such as `gpus=1024;tp=16`.
+Printed values are in one CSV file for each paper, with the columns of `Target`. They are only compared with. The inputs of a
+row are in `given`, such as `gpus=1024;tp=16`.
 """
 
 import csv
@@ -17,42 +17,42 @@ MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row of a table as it is printed."""
+    """A row as it is printed."""
 
     id: str
     table: str
     what: str
-    given: Mapping[str, str]  # what it is computed from
-    assumed: str  # what the paper does not say
+    given: Mapping[str, str]  # inputs, by name
+    assumed: str  # assumptions that the paper does not print
     value: str  # as printed
     unit: str
-    kind: str  # E: exact, M: of a model, S: an ordering, H: of hardware or a job that no input describes
+    kind: str  # E: exact, M: model, S: ordering, H: hardware, or a job whose inputs are not printed
     tolerance: str
-    reading: str = ""  # why it does not follow from what the paper gives, and what would
+    reading: str = ""  # why the value does not follow from the paper, and what would follow
 
     def number(self, name: str) -> int:
-        """One of those given."""
+        """Return one of the given numbers."""
         return int(self.given[name])
 
     @property
     def digits(self) -> int:
-        """Printed behind the point."""
+        """The number of decimals of the printed value."""
         return len(self.value.partition(".")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Emu says of a row."""
+    """Emu's answer to a row."""
 
-    ours: float | str | None  # None: nothing can be said
+    ours: float | str | None  # None: there is no answer
     notes: tuple[str, ...] = ()
-    off: float | None = None  # from what is printed, where that is no difference of two numbers
-    holds: bool | None = None  # whether an ordering does
+    off: float | None = None  # distance from the printed value, where it is no difference of two numbers
+    holds: bool | None = None  # whether the statement holds; None: judged by the numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row beside its answer."""
+class PaperRow:
+    """A printed row with Emu's answer and the verdict."""
 
     target: Target
     ours: float | str | None
@@ -60,8 +60,8 @@ class Row:
     verdict: str
     assumptions: tuple[str, ...]
 
-    def told(self) -> dict[str, object]:
-        """As JSON has it."""
+    def as_json(self) -> dict[str, object]:
+        """Return the row as JSON fields."""
         of = self.target
         return {
             "id": of.id,
@@ -78,16 +78,21 @@ class Row:
 
 
 def read_targets(path: Path) -> list[Target]:
-    """All rows of a paper.
+    """Return all printed rows of a paper.
 
     Raises:
-        InputError: a column that is missing, or a tolerance that has no meaning; the message names the line.
+        InputError: a column is missing, or a tolerance is unknown; the message names the line.
     """
     with path.open(encoding="utf-8", newline="") as file:
         return [_target(row, f"{path.name}, line {line}") for line, row in enumerate(csv.DictReader(file), 2)]
 
 
 def _target(row: Mapping[str, str], where: str) -> Target:
+    """Return the row of one line.
+
+    Raises:
+        InputError: a column is missing, or the tolerance is unknown.
+    """
     names = {f.name: "class" if f.name == "kind" else f.name for f in fields(Target)}
     missing = [column for column in names.values() if row.get(column) is None and column != "reading"]
     if missing:
@@ -110,15 +115,15 @@ _ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)(?:, <([\d.]+))?"), re.compile
 _HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|<")
 
 
-def judged(target: Target, answer: Answer) -> Row:
-    """A row with its verdict."""
+def judge(target: Target, answer: Answer) -> PaperRow:
+    """Return a row with its verdict."""
     difference = _difference(target, answer)
     told = (*([target.assumed] if target.assumed else []), *answer.notes, *([target.reading] if target.reading else []))
-    return Row(target, answer.ours, difference, _verdict(target, answer, difference), told)
+    return PaperRow(target, answer.ours, difference, _verdict(target, answer, difference), told)
 
 
 def _difference(target: Target, answer: Answer) -> float | None:
-    """A share where the tolerance is one, else in the row's unit."""
+    """Return the relative difference where the tolerance is relative, else the difference in the row's unit."""
     printed = number(target.value)
     if answer.off is not None or not isinstance(answer.ours, int | float) or printed is None:
         return answer.off
@@ -126,6 +131,7 @@ def _difference(target: Target, answer: Answer) -> float | None:
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
+    """Return met, missed, open or listed."""
     if answer.ours is None:
         return LISTED if target.kind == "H" else OPEN
     holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
@@ -133,17 +139,20 @@ def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
 
 
 def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
-    """By the tolerance; None where it says nothing of such an answer."""
+    """Return whether the answer is within the tolerance; None where the tolerance does not apply to it."""
     if _EXACT.search(target.tolerance) and isinstance(answer.ours, str):
         return answer.ours == target.value
-    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance) or _about(target)
+    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance) or _span_around_value(target)
     if span is not None and isinstance(answer.ours, int | float):
         return span[0] <= answer.ours <= span[1]
-    return None if difference is None else abs(difference) <= _most(target)
+    return None if difference is None else abs(difference) <= _tolerance(target)
 
 
-def _about(target: Target) -> tuple[float, float] | None:
-    """What some times a printed number allows, or a printed bound such as <1.6 with so many points more."""
+def _span_around_value(target: Target) -> tuple[float, float] | None:
+    """Return the least and the most that a tolerance such as `within 2x` allows around the printed value.
+
+    A printed bound such as `<1.6` with a tolerance in points is also widened by these points.
+    """
     times, printed = _TIMES.search(target.tolerance), number(target.value)
     if times and printed is not None:
         return printed / float(times[1]), printed * float(times[1])
@@ -152,7 +161,7 @@ def _about(target: Target) -> tuple[float, float] | None:
 
 
 def _span(text: str) -> tuple[float, float] | None:
-    """What a tolerance, or a value such as <30 or 1-2, allows."""
+    """Return the least and the most that a text such as `<30` or `1-2` allows; None for another text."""
     between, above, below = (pattern.search(text) for pattern in (_BETWEEN, _ABOVE, _BELOW))
     if between:
         return float(between[1]), float(between[2])
@@ -161,8 +170,8 @@ def _span(text: str) -> tuple[float, float] | None:
     return (float(above[1]), float(above[2] or "inf")) if above else None
 
 
-def _most(target: Target) -> float:
-    """How far off a row may be; half of its last digit where it must be exact."""
+def _tolerance(target: Target) -> float:
+    """Return the largest difference that a row allows; half of the last digit where it must be exact."""
     for pattern, unit in ((_RELATIVE, 0.01), (_WITHIN, 0.01), (_POINTS, 1.0)):
         found = pattern.search(target.tolerance)
         if found:
@@ -171,7 +180,7 @@ def _most(target: Target) -> float:
 
 
 def number(value: str) -> float | None:
-    """What is printed, if it is one."""
+    """Return the text as a number; None where it is no number."""
     try:
         return float(value)
     except ValueError:

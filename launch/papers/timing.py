@@ -1,4 +1,4 @@
-"""Times of collectives on what is built: of one, and of several that run at once."""
+"""Times of collectives on built topologies: of one alone, and of several at once."""
 
 import numpy as np
 
@@ -13,21 +13,37 @@ from emu.fabric.run import run
 from emu.study.timing.collective import time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 
 
 def collective_s(
     word: str, operation_name: str, name: str, shape: Shape, size: int, *, channels: int = 1, npus: I64 | None = None
 ) -> float:
-    """Seconds of one of so many bytes; its rank i is on NPU i unless told."""
+    """Return the seconds of one collective.
+
+    Args:
+        word: The topology.
+        operation_name: The operation.
+        name: The algorithm.
+        shape: The shape of the ranks.
+        size: The bytes of one rank's buffer.
+        channels: The number of channels over which slots are spread.
+        npus: [ranks] the NPU of each rank; None: rank i is on NPU i.
+    """
     plan = on_channels(algorithm(operation_name, name).stored(shape), channels)
     at = np.arange(plan.n_ranks) if npus is None else npus
-    found = time_collective(operation(operation_name, plan.n_ranks), plan, size // 4, 4, built(word), at.astype(np.int32))
+    found = time_collective(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), at.astype(np.int32))
     return int(found.end_fs.max()) / TICKS_PER_S
 
 
-def together(plan: Schedule, groups: I64, n: int) -> Schedule:
-    """A schedule of n NPUs by which each group [groups, ranks] of them does the same, in slots and channels of its own."""
+def concurrent_schedule(plan: Schedule, groups: I64, n: int) -> Schedule:
+    """Return a schedule of n NPUs in which each group runs the given schedule, with slots and channels of its own.
+
+    Args:
+        plan: The schedule of one group.
+        groups: [groups, ranks] the NPUs of each group.
+        n: The number of NPUs.
+    """
     of, each = plan.expand(), np.arange(len(groups))
     channel = np.add.outer(each * (int(of.channel.max(initial=0)) + 1), of.channel)
     slot = np.add.outer(each * plan.n_slots, of.slot)
@@ -46,12 +62,21 @@ def together(plan: Schedule, groups: I64, n: int) -> Schedule:
 
 
 def time_s(schedule: Schedule, size: int, topology: Topology) -> float:
-    """Seconds until all is done, where each slot has so many bytes."""
+    """Return the seconds until a schedule is complete, with this number of bytes in each slot."""
     slots = np.full(schedule.n_slots, size)
     return run(lower(schedule, slots, topology, np.arange(schedule.n_ranks, dtype=np.int32)).graph).end_s
 
 
-def time_together_s(word: str, operation_name: str, shape: Shape, groups: I64, size: int, topology: Topology) -> float:
-    """Seconds until all groups have done a collective of so many bytes."""
+def concurrent_time_s(word: str, operation_name: str, shape: Shape, groups: I64, size: int, topology: Topology) -> float:
+    """Return the seconds until all groups have completed a collective.
+
+    Args:
+        word: The algorithm.
+        operation_name: The operation.
+        shape: The shape of a group.
+        groups: [groups, ranks] the NPUs of each group.
+        size: The bytes of one rank's buffer.
+        topology: The topology.
+    """
     plan = algorithm(operation_name, word).schedule(shape)
-    return time_s(together(plan, groups, topology.n_npus), size // plan.n_slots, topology)
+    return time_s(concurrent_schedule(plan, groups, topology.n_npus), size // plan.n_slots, topology)

@@ -1,4 +1,4 @@
-"""What a command is doing, on stderr, if it takes longer than two seconds: a bar on a terminal, else a line."""
+"""Progress of a command on stderr, after two seconds: a bar on a terminal, else a line."""
 
 import importlib
 import logging
@@ -14,8 +14,8 @@ _log = logging.getLogger("emu")
 
 
 @contextmanager
-def told(label: str) -> Iterator[None]:
-    """A line that says what is done, if the context lasts longer than two seconds."""
+def late_notice(label: str) -> Iterator[None]:
+    """Log the label once if the context lasts longer than two seconds."""
     patience = threading.Timer(PATIENCE_S, _log.info, (label,))
     patience.daemon = True
     patience.start()
@@ -26,19 +26,28 @@ def told(label: str) -> Iterator[None]:
 
 
 @contextmanager
-def bar(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A bar while the context lasts, advanced by the function that it gives; without a total it shows that time goes by."""
+def progress_bar(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show a progress bar while the context lasts, and yield the function that advances it by one.
+
+    Where stderr is no terminal, a line is logged in place of the bar.
+
+    Args:
+        label: The text at the left of the bar.
+        total: The number of advances that make the bar full; None shows a bar that only moves.
+    """
     if not sys.stderr.isatty():
-        with told(label):
+        with late_notice(label):
             yield lambda: None
         return
-    with importlib.import_module("launch.show.bar").drawn(label, total, PATIENCE_S) as advance:  # not above: it loads rich
+    with importlib.import_module("launch.show.terminal").terminal_bar(
+        label, total, PATIENCE_S
+    ) as advance:  # not above: it loads rich
         yield advance
 
 
-def tracked(items: Iterable[T], label: str, total: int) -> Iterator[T]:
-    """The items, with a bar that each advances."""
-    with bar(label, total) as advance:
+def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+    """Yield the items one by one, and advance a progress bar after each."""
+    with progress_bar(label, total) as advance:
         for item in items:
             yield item
             advance()

@@ -83,7 +83,7 @@ def test_flows_keep_the_links_of_npus_busy_for_their_load(load):
 def test_a_case_that_is_refused_says_why():
     found = measure(Collective(f"switch:n=5,{LINK}", "all_gather", "swing"))
     line = row("odd", Case("swing on 5", Collective(f"switch:n=5,{LINK}", "all_gather", "swing"), 1), found)
-    assert "| refused: all_gather swing: takes no 5 ranks" in line
+    assert "| refused: all_gather swing: cannot run on 5 ranks" in line
     assert line.endswith("| no |")
 
 

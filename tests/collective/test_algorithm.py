@@ -94,7 +94,7 @@ def test_a_builder_filed_by_its_author_is_found_with_its_first_line():
         found = algorithm("all_reduce", "test-nothing")
         assert (found.key, found.summary, found.default) == ("all_reduce/test-nothing", "Do nothing.", False)
         assert found.build is build
-        with pytest.raises(InputError, match="filed twice"):
+        with pytest.raises(InputError, match="is defined twice"):
             collective("all_reduce", "test-nothing", claim=NOTHING)(build)
     finally:
         del ALGORITHMS._filed["all_reduce/test-nothing"]
@@ -116,11 +116,11 @@ def only(*numbers: int):
 @pytest.mark.parametrize(
     ("takes", "asked", "says"),
     [
-        ((256, 512), 400, "takes no 400 ranks; nearest that work: 256, 512"),
-        ((4,), 1000, "takes no 1000 ranks; nearest that work: 4"),
-        ((4, 60), 5, "takes no 5 ranks; nearest that work: 4, 60"),
-        ((), 3, "takes no 3 ranks; nor any number to 66"),
-        ((999,), 100, "takes no 100 ranks; nor any number to 199"),
+        ((256, 512), 400, "cannot run on 400 ranks; nearest that work: 256, 512"),
+        ((4,), 1000, "cannot run on 1000 ranks; nearest that work: 4"),
+        ((4, 60), 5, "cannot run on 5 ranks; nearest that work: 4, 60"),
+        ((), 3, "cannot run on 3 ranks; nor any number to 66"),
+        ((999,), 100, "cannot run on 100 ranks; nor any number to 199"),
     ],
 )
 def test_the_nearest_numbers_of_ranks_that_work_are_told_however_far(takes, asked, says):

@@ -94,7 +94,7 @@ def _of_powers() -> Algorithm:
 
 
 def test_a_number_of_ranks_that_does_not_fit_is_refused_with_the_nearest_that_do() -> None:
-    with pytest.raises(InputError, match="all_reduce of-powers: takes no 13 ranks; nearest that work: 8, 16"):
+    with pytest.raises(InputError, match="all_reduce of-powers: cannot run on 13 ranks; nearest that work: 8, 16"):
         _of_powers().fit(13)
     with pytest.raises(InputError, match="does not take shape 2x2; 4 works"):
         _of_powers().schedule((2, 2))

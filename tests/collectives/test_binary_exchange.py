@@ -61,5 +61,5 @@ def test_a_round_takes_a_start_and_half_of_the_items_of_a_node_on_the_fibres_of_
 
 
 def test_six_nodes_are_refused_with_the_nearest_that_work():
-    with pytest.raises(InputError, match="all_to_all binary-exchange: takes no 6 ranks; nearest that work: 4, 8"):
+    with pytest.raises(InputError, match="all_to_all binary-exchange: cannot run on 6 ranks; nearest that work: 4, 8"):
         schedule("all_to_all", "binary-exchange", 6)

@@ -190,7 +190,7 @@ def test_what_is_listed_is_taken_and_of_so_many_ranks(n):
 def test_a_job_of_no_whole_rows_is_told_what_works():
     found = algorithm("all_reduce", "flex-sipco")
     assert found.fit(8, (4, 4)) == rows_of(4, 0, 1)
-    with pytest.raises(InputError, match=r"flex-sipco: takes no 7 ranks; nearest that work: 6, 8"):
+    with pytest.raises(InputError, match=r"flex-sipco: cannot run on 7 ranks; nearest that work: 6, 8"):
         found.fit(7)
     with pytest.raises(InputError, match=r"flex-sipco: does not take shape 3x3:0-2,4-6; 3x3:0-5 works"):
         found.check(PartialGrid((3, 3), (0, 1, 2, 4, 5, 6)))

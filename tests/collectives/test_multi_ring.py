@@ -82,7 +82,7 @@ def test_no_link_has_two_rings_at_a_time_where_each_is_on_one(n):
 
 
 def test_more_ranks_than_it_takes_are_told_how_many_work():
-    with pytest.raises(InputError, match=r"multi-ring: takes no 130 ranks; nearest that work: 127, 128"):
+    with pytest.raises(InputError, match=r"multi-ring: cannot run on 130 ranks; nearest that work: 127, 128"):
         algorithm("all_reduce", "multi-ring").fit(130)
 
 

@@ -55,5 +55,5 @@ def test_by_a_single_path_what_stays_in_a_row_leaves_at_once_and_other_items_go_
 
 
 def test_eight_ranks_are_no_square():
-    with pytest.raises(InputError, match="all_to_all multipath: takes no 8 ranks; nearest that work: 4, 9"):
+    with pytest.raises(InputError, match="all_to_all multipath: cannot run on 8 ranks; nearest that work: 4, 9"):
         schedule("all_to_all", "multipath", 8)

@@ -15,7 +15,7 @@ from collectives.nccl.tuning import TUNED, expected_times, time_us
 from emu.collective.algorithm import algorithm
 from emu.collective.libraries import GroupNetwork
 from emu.collective.shape import dims_of
-from launch.papers.nccl.report import measured
+from launch.papers.nccl.report import measured_times
 
 SIZES = [2**exponent for exponent in range(2, 33)]
 
@@ -97,7 +97,7 @@ def test_what_is_taken_and_expected_is_what_nccls_own_functions_give(
 def test_what_is_expected_of_nvls_is_what_nccl_tests_measured() -> None:
     on = graphs_of(hosts(1))
     ways = {way.algorithm: of for way, of in expected_times("all_reduce", on).items() if way.protocol == 2}
-    size, time_s = measured()[-1]
+    size, time_s = measured_times()[-1]
     assert ways["nvls"].bandwidth * 1e9 == pytest.approx(size / time_s, rel=0.02)
 
 

@@ -37,5 +37,5 @@ def test_a_node_gets_one_message_a_rail_from_each_other_node():
 
 
 def test_a_prime_number_of_ranks_has_no_nodes():
-    with pytest.raises(InputError, match="all_to_all rail: takes no 7 ranks; nearest that work: 6, 8"):
+    with pytest.raises(InputError, match="all_to_all rail: cannot run on 7 ranks; nearest that work: 6, 8"):
         schedule("all_to_all", "rail", 7)

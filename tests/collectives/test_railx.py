@@ -196,7 +196,7 @@ def test_the_instance_of_section_3_1_by_the_schedules_of_1024_chips(name):
 
 def test_other_numbers_of_ranks_and_other_meshes_are_refused_with_what_works():
     found = algorithm("all_reduce", "railx-ring")
-    with pytest.raises(InputError, match="all_reduce railx-ring: takes no 10 ranks; nearest that work: 8, 12"):
+    with pytest.raises(InputError, match="all_reduce railx-ring: cannot run on 10 ranks; nearest that work: 8, 12"):
         found.fit(10)
     with pytest.raises(InputError, match="all_reduce railx-ring: does not take shape 2x2x2x3; 2x2x6 works"):
         found.check((2, 2, 2, 3))

@@ -47,5 +47,5 @@ def test_recursive_doubling_sends_half_of_the_result_to_the_farthest(n):
     + [(o, "recursive-doubling") for o in ("all_reduce", "all_gather")],
 )
 def test_other_numbers_of_ranks_are_refused(operation, name):
-    with pytest.raises(InputError, match=f"{operation} {name}: takes no 6 ranks; nearest that work: 4, 8"):
+    with pytest.raises(InputError, match=f"{operation} {name}: cannot run on 6 ranks; nearest that work: 4, 8"):
         algorithm(operation, name).schedule(6)

@@ -118,5 +118,5 @@ def test_ranks_that_are_no_power_are_told_which_are_near_and_a_grid_of_unequal_d
     assert found.fit(16, (2, 2, 2, 2)) == (2, 2, 2, 2)
     with pytest.raises(InputError, match=r"sipco: does not take shape 2x8; 4x4 works"):
         found.check((2, 8))
-    with pytest.raises(InputError, match=r"sipco: takes no 10 ranks; nearest that work: 8, 9"):
+    with pytest.raises(InputError, match=r"sipco: cannot run on 10 ranks; nearest that work: 8, 9"):
         found.fit(10)

@@ -50,5 +50,5 @@ def test_its_chain_is_that_long(n):
 
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_odd_numbers_of_ranks_are_refused(operation):
-    with pytest.raises(InputError, match=f"{operation} swing: takes no 7 ranks; nearest that work: 6, 8"):
+    with pytest.raises(InputError, match=f"{operation} swing: cannot run on 7 ranks; nearest that work: 6, 8"):
         algorithm(operation, "swing").schedule(7)

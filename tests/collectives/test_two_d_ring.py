@@ -52,7 +52,7 @@ def test_every_ring_goes_upwards_in_both_halves():
 
 
 def test_what_is_no_plane_is_refused_with_what_works():
-    with pytest.raises(InputError, match="all_reduce 2d-ring: takes no 7 ranks; nearest that work: 6, 8"):
+    with pytest.raises(InputError, match="all_reduce 2d-ring: cannot run on 7 ranks; nearest that work: 6, 8"):
         algorithm("all_reduce", "2d-ring").fit(7)
     with pytest.raises(InputError, match="does not take shape 2x2x2; 2x4 works"):
         algorithm("all_reduce", "2d-ring").schedule((2, 2, 2))

@@ -55,5 +55,5 @@ def test_a_perturbation_holds_tasks_back_by_a_tick_at_most_and_is_the_seeds_own(
 
 
 def test_one_seed_has_no_spread():
-    with pytest.raises(InputError, match="perturb: runs must be 2 or more, or none, got 1"):
+    with pytest.raises(InputError, match="perturb: the number of runs must be 0, or 2 or more, got 1"):
         spread(graph_of("switch:n=4,bandwidth=50GB/s,latency=500ns", "at-once", 4), 1)

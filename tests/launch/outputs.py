@@ -18,7 +18,7 @@ from emu.study.calibrate.calibrate import Calibrated
 from emu.trace.trace_file import save
 from launch.cli import calibrate, papers
 from launch.data.devices import DEVICES
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
 from launch.papers.figure import Curve, Figure
 from launch.papers.paper import Paper
 from tests.launch.papers.test_measured import HEAD, ROW

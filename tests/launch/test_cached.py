@@ -13,8 +13,8 @@ from emu.study.planning.search import timed
 from emu.study.planning.search.kept import Kept
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
-from launch.papers import kept as rows
-from launch.papers.steps import step_of
+from launch.papers import row_cache as rows
+from launch.papers.step_estimates import step_of
 from tests.forked import Fork, command
 from tests.study.planning.spaces import H100, asked, found, table
 

@@ -18,7 +18,7 @@ from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import BenchRequest, ask
 from emu.study.measure.row import BenchRow
 from emu.topology.catalogue import build_topology
-from launch.show.text.compare import compare_lines
+from launch.show.text.algorithm_table import compare_lines
 
 BOARD = "ub-mesh:board"
 TORUS = "torus:dims=4x2,bandwidth=50GB/s,latency=500ns"
@@ -168,7 +168,7 @@ def test_ties_go_to_the_first_by_name() -> None:
         (["--algorithm", "ring", "--dims", "3x3"], "dims must be a grid of the 8 ranks, got '3x3'"),
         (["--algorithm", "ring", "--dims", "2x4"], "all_reduce ring: does not take shape 2x4; 8 works"),
         (["--algorithm", "sipco", "--ranks", "8", "--dims", "2x4"], "does not take shape 2x4; 2x2x2 works"),
-        (["--algorithm", "swing", "--ranks", "7"], "takes no 7 ranks; nearest that work"),
+        (["--algorithm", "swing", "--ranks", "7"], "cannot run on 7 ranks; nearest that work"),
         (["--algorithm", "in-switch"], "1 helpers, such as a switch that adds, do not fit ub-mesh:board with its 0 switches"),
     ],
 )

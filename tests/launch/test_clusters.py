@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from launch.clusters import Where
+from launch.clusters import ClusterOptions
 
 
 def program(rank):
@@ -17,13 +17,13 @@ def program(rank):
 
 
 def test_local_ranks_run_one_job_after_another():
-    with Where().opened() as ranks:
+    with ClusterOptions().open_cluster() as ranks:
         assert ranks.run(3, Choice(), program) == [3.0] * 3
         assert ranks.run(5, Choice(), program) == [10.0] * 5
 
 
 def test_recorded_local_ranks_give_their_trace():
-    results, trace = Where().record(3, Choice(), program)
+    results, trace = ClusterOptions().record(3, Choice(), program)
     assert results == [3.0] * 3
     assert trace.n_ranks == 3
     assert "all_reduce" in trace.events[0].name
@@ -35,17 +35,18 @@ def test_recorded_local_ranks_give_their_trace():
         (("rya",), r"no cluster is called 'rya'; did you mean ray\?"),
         (
             ("local", "1.2.3.4:6379"),
-            "--ray-address: the cluster must be ray where this is given, got 'local'; add --cluster ray",
+            "--ray-address: --cluster must be ray with this option, got 'local'; add --cluster ray",
         ),
-        (("local", None, 2), "--ranks-per-actor: the cluster must be ray where this is given, got 'local'"),
-        (("ray", None, 0), "--ranks-per-actor: the ranks must be 1 or more, got 0"),
+        (("local", None, 2), "--ranks-per-actor: --cluster must be ray with this option, got 'local'"),
+        (("ray", None, 0), "run: --ranks-per-actor must be 1 or more, got 0"),
     ],
 )
 def test_what_names_no_cluster_is_refused_before_anything_starts(given, message):
     with pytest.raises(InputError, match=message):
-        Where(*given)
+        ClusterOptions(*given)
 
 
 def test_ray_is_loaded_only_where_it_is_asked_for():
-    code = "import sys\nfrom launch.clusters import Where\nwith Where().opened():\n    assert 'ray' not in sys.modules"
+    opened = "with ClusterOptions().open_cluster():\\n    assert 'ray' not in sys.modules"
+    code = f"import sys\\nfrom launch.clusters import ClusterOptions\\n{opened}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -72,7 +72,7 @@ def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> No
 
 
 def test_the_help_of_training_names_every_setting_of_a_plan(emu) -> None:
-    words = " ".join(emu("train", "--help").out.split()).partition("How many ways")[2].partition("--topology")[0]
+    words = " ".join(emu("train", "--help").out.split()).partition("The sizes of the axes")[2].partition("--topology")[0]
     assert {name for name in WORDS if not re.search(rf"\b{name}\b", words)} == set()
     for name, known in CHOICES.items():
         assert f"{name}={'|'.join(known)}" in words
@@ -144,7 +144,7 @@ def test_verify_in_words_has_a_line_an_algorithm(emu) -> None:
         (["all_reduce", "--algorithm", "rign"], "no all_reduce algorithm is called 'rign'; did you mean ring"),
         (["--algorithm", "ring"], "--algorithm must be given with an operation"),
         (["--ranks", "0"], "--ranks must be 1 or more, got 0"),
-        (["all_reduce", "--algorithm", "halving-doubling", "--ranks", "6"], "takes no 6 ranks; nearest that work: 4, 8"),
+        (["all_reduce", "--algorithm", "halving-doubling", "--ranks", "6"], "cannot run on 6 ranks; nearest that work: 4, 8"),
         (["--ranks", "two"], "'two' is not a valid integer"),
     ],
 )

@@ -10,7 +10,7 @@ def test_a_table_says_what_each_network_costs_and_of_which_parts(emu) -> None:
     assert lines[2].split()[:5] == ["infinitehbd:k=2", "2880", "7.57", "2626.80", "48.10"]
     assert lines[3].split()[3:5] == ["9563.20", "75.95"]
     assert "18 NVLink switch of 28000 $ and 275 W" in done.out
-    assert "prices are those of Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8" in done.out
+    assert "all prices are from one book: Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8" in done.out
     assert "5 years, at 0.1 $ a kWh" in done.out
 
 
@@ -55,7 +55,10 @@ def test_what_cannot_be_is_one_line(emu) -> None:
         (["--prices", "none.toml"], "prices: cannot read 'none.toml': No such file or directory"),
         (["--prices", "railx", "--years", "-1"], "cost: --years must be a number of 0 or more, got '-1'"),
         (["--prices", "infinitehbd"], "infinitehbd: prices must be of big-switch, or of any, got"),
-        (["--prices", "railx", "--model", "llama3-8b", "--seq", "8"], "cost: a step needs --model, --plan, --global-batch and"),
+        (
+            ["--prices", "railx", "--model", "llama3-8b", "--seq", "8"],
+            "cost: --model, --plan, --global-batch and --seq go together; add",
+        ),
         (
             ["--prices", "railx", "--npu", "watts=x"],
             "cost: --npu must be dollars=30000,watts=700, or one of them, of 0 or more",

@@ -147,7 +147,7 @@ def test_a_device_without_float32_is_refused_before_the_script_runs(emu, tmp_pat
     device.write_text('memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = 1e12 }\n')
     done = emu("run", "--ranks", "1", *RAN, "--device", str(device), str(path))
     assert (done.code, done.out) == (2, "")
-    assert "mine: peak_flops must be given for float32, too, as a script is timed as it ran, got 'bfloat16'" in done.err
+    assert "mine: peak_flops must be given for float32 too, because most scripts compute in it, got 'bfloat16'" in done.err
     assert emu("run", "--ranks", "1", *RAN, "--device", str(device), "--dtype", "bfloat16", str(path)).code == 3
 
 

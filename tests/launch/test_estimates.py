@@ -9,8 +9,8 @@ def test_several_topologies_are_one_table_and_one_picture(emu, tmp_path):
     done = emu(*STEP, *BOTH, "--png", str(drawn))
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[:2] == [f"llama-tiny by tp=2,dp={dp},pp=2, as pytorch asks" for dp in (4, 2)]
-    assert lines[2] == "h100; placement tp,dp,pp: the axis of neighbouring NPUs first"
+    assert lines[:2] == [f"llama-tiny by tp=2,dp={dp},pp=2, software=pytorch" for dp in (4, 2)]
+    assert lines[2] == "h100; placement tp,dp,pp: neighbouring NPUs are on the first axis"
     head, rack, board = (lines[i].split() for i in (4, 6, 7))
     assert head[:6] == ["topology", "NPUs", "dp", "batch", "step", "compute"]
     assert (rack[:4], board[:4]) == (["ub-mesh:rack", "16", "4", "16"], ["ub-mesh:board", "8", "2", "8"])

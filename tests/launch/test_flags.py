@@ -4,7 +4,7 @@ import click
 import pytest
 
 from launch.main import COMMANDS, emu
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
 
 COMMON = {"--json", "--help", "--config"}  # a scenario is a file that can be kept and sent
 BUILDS_NOTHING = {"compare", "calibrate"}  # and so has nothing to import

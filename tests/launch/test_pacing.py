@@ -46,9 +46,9 @@ def test_a_run_without_a_pace_says_nothing_of_one(emu, script: str) -> None:
         (("--pace", "1000", "--cluster", "fake"), "run: --cluster must be local or ray where --pace is given, got 'fake'"),
         (
             ("--pace-compute", "off"),
-            "--pace-compute: the run must be paced where this is given, got 'no --pace'; add --pace 1000",
+            "run: --pace-compute needs --pace; add --pace 1000",
         ),
-        (("--pace", "1", "--pace-compute", "of"), "unknown name: no --pace-compute is called 'of'; did you mean off"),
+        (("--pace", "1", "--pace-compute", "of"), "run: --pace-compute must be on or off, got 'of'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(emu, script: str, words: tuple[str, ...], said: str) -> None:
@@ -172,4 +172,4 @@ def test_a_paced_training_run_is_kept_and_one_with_losses_is_not(emu, tmp_path: 
     assert [each.name for each in (tmp_path / "kept").iterdir()] == ["step-2"]
     refused = emu(*words, "--elastic")
     assert refused.code == 2
-    assert "a job that is kept must have no --elastic by this host's clock; leave --pace or --elastic out" in refused.err
+    assert "--pace: must be given without --elastic where --checkpoint is given; leave --pace or --elastic out" in refused.err

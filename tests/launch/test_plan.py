@@ -14,9 +14,9 @@ def test_the_table_ranks_plans_and_says_why_each_loses(emu, tmp_path):
         *ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--beside", "tp=2", "--png", str(tmp_path / "a.png")
     )
     assert done.code == 0
-    assert done.out.startswith("llama-tiny on 2 h100 of ub-mesh:board, 1 sequences of 64 tokens, as megatron asks\n\n")
+    assert done.out.startswith("llama-tiny on 2 h100 of ub-mesh:board, 1 sequences of 64 tokens, software=megatron\n\n")
     assert "\n1" in done.out or "\n 1  " in done.out
-    assert "why it loses against the first:\n 2  " in done.out
+    assert "why it is slower than the first:\n 2  " in done.out
     assert "* " in done.out
     assert "a plan of yours (--beside)" in done.out
     with Image.open(tmp_path / "a.png") as picture:

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 BEGIN = """
 import os, signal, sys, time
-from launch.signals import Terminated, listen
+from launch.signals import TerminationSignal, listen
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 listen()
@@ -22,7 +22,7 @@ class Falls:
 try:
     Falls()  # Python goes on as if nothing were
     time.sleep(60)
-except Terminated:
+except TerminationSignal:
     sys.exit(3)
 except KeyboardInterrupt:
     sys.exit(4)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from launch.cli.options.sweep import Sweep, at, parse_sweeps, points
-from launch.show.chart.swept import swept
-from launch.show.text.swept import Swept
+from launch.cli.options.sweep import Sweep, parse_sweeps, points, words_at
+from launch.show.chart.sweep_chart import sweep_figure
+from launch.show.text.sweep_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
@@ -87,7 +87,7 @@ def test_what_cannot_be_swept_is_one_line(emu, sweep, message):
         (("--sweep", "seq=1,2", "--sweep", "seq=3"), "--sweep: seq is given twice"),
         (
             ("--topology", "x.csv", "--sweep", "topology.n=1"),
-            "--sweep: topology.n must be of a topology of the catalogue, got 'x.csv'; write a file for each value",
+            "--sweep: topology.n must be a setting of a topology of the catalogue, got 'x.csv'; write a file for each value",
         ),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
         "device": "h100",
         "seq": "1",
     }
-    changed = at(
+    changed = words_at(
         words, {"plan.layers": "4", "plan.sp": "off", "stack.alpha": "1us", "topology.n": "4", "device.x": "2", "seq": "3"}
     )
     assert changed["plan"] == "tp=8,dp=2,layers=4,sp=off"
@@ -132,7 +132,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
     assert changed["stack"].count("alpha") == 1
     assert changed["topology"] == "switch:n=4,bandwidth=50GB/s,latency=500ns"
     assert (changed["device"], changed["seq"]) == ("h100:x=2", "3")
-    assert at(words | {"device": "own.toml:x=1"}, {"device.x": "2"})["device"] == "own.toml:x=2"
+    assert words_at(words | {"device": "own.toml:x=1"}, {"device.x": "2"})["device"] == "own.toml:x=2"
 
 
 def test_the_last_sweep_changes_fastest():
@@ -147,8 +147,8 @@ def test_words_of_a_picture_of_a_sweep_lie_on_no_others(emu):
     for row in done.json:
         made = step()
         made.step_time_s = row["step"]["step_time_s"]
-        found.append(Swept(row["topology"], row["point"], "", made))
-    figure = swept(found, "A step")
+        found.append(SweepRow(row["topology"], row["point"], "", made))
+    figure = sweep_figure(found, "A step")
     assert outside(figure) == []
     assert on_one_another(figure) == []
     (axes,) = figure.axes

@@ -153,7 +153,7 @@ def test_an_msccl_program_is_shown_and_benched_on_its_own_number_of_ranks(emu, t
     assert (row["algorithm"], row["wrong"]) == ("mine", 0)
     ALGORITHMS._filed.pop("all_reduce/mine")
     wrong = emu("show", "collective", "all_reduce", "mine", "--import", str(path))
-    assert wrong.err == "emu: all_reduce mine: takes no 8 ranks; nearest that work: 4\n"
+    assert wrong.err == "emu: all_reduce mine: cannot run on 8 ranks; nearest that work: 4\n"
 
 
 def test_an_msccl_program_that_cannot_be_filed_is_one_line(emu, tmp_path: Path) -> None:
@@ -165,6 +165,5 @@ def test_an_msccl_program_that_cannot_be_filed_is_one_line(emu, tmp_path: Path) 
     path.write_bytes(b"\xff\xfe\xff")
     assert "cannot be read: it is no text" in emu("verify", "--import", str(path)).err
     path.write_text(WRITTEN["ring"].replace('name="t" ', ""))
-    assert (
-        "collective 'all_reduce/ring' is filed twice; give one of them another name" in emu("verify", "--import", str(path)).err
-    )
+    twice = "collective 'all_reduce/ring' is defined twice; give one of them another name"
+    assert twice in emu("verify", "--import", str(path)).err

@@ -9,7 +9,7 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from launch.papers.infinitehbd.wired import joined
+from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted
 from topologies.infinitehbd.circuits.fibres import bundles, states
 from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate
@@ -250,7 +250,7 @@ def _counted(built):
     parts = getattr(counted, family)(built)
     if family == "infinitehbd":
         k = int(built.name.partition("k=")[2][0])
-        parts["fibre"] = parts["node"] * len(joined(k)) // 2 * 8  # bundles of 8, two ends
+        parts["fibre"] = parts["node"] * len(fibre_neighbours(k)) // 2 * 8  # bundles of 8, two ends
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands take, and how results are printed."""
+"""Options that several commands share, and the printing of results."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.units import parse_size, parse_time
-from launch.cli.options.outputs import print_text, read_too
+from launch.cli.options.outputs import print_text, remember_input
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 
@@ -31,85 +31,87 @@ _IMPORTED = "emu.imported"
 RECORDED = "recorded"
 ALGORITHM_WORDS = "auto|nccl|[AXIS.]OPERATION=NAME"
 ALGORITHM_HELP = (
-    "What serves an operation, or an operation on one axis (dp.all_gather=ring); give several. Unless one is named, `auto` "
-    "serves: the fastest for each request by its group and size, chosen for each --topology by itself; or `nccl`: what NCCL "
-    "itself would take. Where a run moves data, it is served by what is chosen on the first."
+    "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
+    "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. An operation "
+    "that is not named is served by `auto`, or by the library of --stack. Data of a run are moved by the choice on the first "
+    "--topology."
 )
 
 
-DEVICE_HELP = "The device that computes: see `emu list devices`, or a FILE.toml of your own, as `emu calibrate` writes one."
+DEVICE_HELP = "The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes."
 _CALLS = (
-    "launch=TIME that a rank takes for each collective and message, alpha=TIME for each message, adding=TIME more for each to "
-    "or from a switch that adds, bandwidth=0.8/0.9: shares that data reach of the links' bandwidth, tier by tier, library=nccl "
-    "for whose choice of algorithms serves where --algorithm names none; `nccl` for all of these as NCCL has them"
+    "launch=TIME is added to each collective and message, alpha=TIME to each message, adding=TIME to each message to or from a "
+    "switch that adds; bandwidth=0.8/0.9 is the share of a link's bandwidth that data reach, tier by tier; library=nccl lets "
+    "NCCL's rules choose algorithms where --algorithm names none; `nccl` sets all of these to NCCL's values"
 )
 _OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS["megatron"].items())
 _STACK_HELP = (
-    f"Settings that change time and not results: software={'|'.join(SOFTWARE)}. With megatron: {_OF_SOFTWARE} (the first "
-    f"is the default). With either: a dtype for {', '.join(ROLES)}; {_CALLS}."
+    f"The software and its settings; they change times and never results: software={'|'.join(SOFTWARE)}. With megatron: "
+    f"{_OF_SOFTWARE} (the first is the default). With either: a dtype for {', '.join(ROLES)}. {_CALLS}."
 )
 
 
 _DTYPE_HELP = (
-    f"Data type as which float32 is timed; {AS_RAN}: each operator and message in the dtype that it ran in, products of "
-    "float32 at the peak of TF32 where the program lets CUDA use it.  "
-    f"[default: {AS_RAN}; of a trace, what its command has: bfloat16 if that is `emu train`, or not known]"
+    f"The data type as which float32 is timed. {AS_RAN}: operators and messages are timed in the dtype that they ran in; "
+    "products of float32 reach the peak of TF32 if the program allows TF32.  "
+    f"[default: {AS_RAN}; bfloat16 for a trace of `emu train` or of an unknown command]"
 )
 
 
-class Size(click.ParamType[int]):
-    """A size such as 64MiB."""
+class SizeType(click.ParamType[int]):
+    """The type of an option that takes a size such as 64MiB."""
 
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return parse_size(value, _flag(param))
 
 
-class Time(click.ParamType[int]):
-    """A time such as 500ns."""
+class TimeType(click.ParamType[int]):
+    """The type of an option that takes a time such as 500ns."""
 
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Ticks."""
+        """Return the time in ticks."""
         return parse_time(value if isinstance(value, str) else float(value), _flag(param))
 
 
 def _flag(param: click.Parameter | None) -> str:
+    """Return the longest name of an option."""
     return max(param.opts, key=len) if param else "value"
 
 
 def json_option(command: F) -> F:
-    """`--json`."""
+    """Add `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
 
 
 def topology_option(command: F) -> F:
-    """`--topology`, as often as one likes."""
+    """Add `--topology` to a command; it may be repeated."""
     return click.option(
         "--topology",
         "topologies",
         multiple=True,
         required=True,
         metavar="NAME[:VARIANT][:key=value,...]|FILE",
-        help="The network; repeat it to compare several. See `emu list topologies`; a FILE is .toml, .csv or .graphml.",
+        help="The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file. Repeat it to compare several.",
     )(command)
 
 
 def stack_option(command: F) -> F:
-    """`--stack`, of a step that is generated."""
+    """Add `--stack` to a command that generates a step."""
     return click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)(command)
 
 
 def calls_option(command: F) -> F:
-    """`--stack`, of a step that ran."""
-    return click.option("--stack", default="", metavar="launch=TIME,...", help=f"What the software takes: {_CALLS}.")(command)
+    """Add `--stack` to a command that times a step that ran."""
+    return click.option("--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}.")(command)
 
 
 def stack_of(words: str) -> Stack:
-    """What `--stack` says.
+    """Return the stack that `--stack` gives.
 
     Raises:
         InputError: as `parse_stack`.
@@ -118,51 +120,53 @@ def stack_of(words: str) -> Stack:
 
 
 def calls_of(words: str) -> Stack:
-    """What `--stack` says where a step is timed that ran.
+    """Return the stack that `--stack` gives for a step that ran: only the times of messages and requests.
 
     Raises:
-        InputError: as `parse_stack`, or it says more than what messages and requests take.
+        InputError: as `parse_stack`, or there is a setting that only a generated step can have.
     """
     return beside(stack_of(words))
 
 
-def built_under(stack: Stack, topologies: Sequence[str], device: str, dtype: str) -> tuple[list[Topology], Device]:
-    """The topologies, and the device, each with what the software takes for messages and requests.
+def build_with_stack(stack: Stack, topologies: Sequence[str], device: str, dtype: str) -> tuple[list[Topology], Device]:
+    """Return the topologies and the device, each with the times that the stack adds to messages and requests.
 
     Raises:
-        InputError: a topology, a device or a dtype is none.
+        InputError: a topology, the device or the dtype is unknown.
     """
     built = [topology_under(stack, build_topology(word)) for word in topologies]
     return built, device_under(stack, find_device(device, dtype))
 
 
 def check_float32(device: Device, dtype: str) -> None:
-    """Refuse a device that cannot time a script as it will run: in what is not known yet, but most compute in float32, too.
+    """Refuse a device without a peak for float32 where a script is timed as it ran.
+
+    The dtypes of a script are not known before it runs, but most scripts compute in float32, too.
 
     Raises:
         InputError: the device has no peak for float32.
     """
     if dtype == AS_RAN and "float32" not in device.peak_flops:
-        mend = "add float32 = 67e12 to it, or give --dtype bfloat16, which times float32 as that"
-        what = "given for float32, too, as a script is timed as it ran"
+        mend = "add float32 = 67e12 to it, or give --dtype bfloat16, which times float32 as bfloat16"
+        what = "given for float32 too, because most scripts compute in it"
         raise must_be(device.name, "peak_flops", what, ", ".join(device.peak_flops), mend)
 
 
 def perturb_option(command: F) -> F:
-    """`--perturb`."""
-    text = "Compute the time N times more, with each start delayed by a tick or not, and print how far chaotic times spread."
+    """Add `--perturb` to a command."""
+    text = "Compute the time N more times (2 or more), with random starts one tick later, and print how far it spreads."
     return click.option("--perturb", type=int, default=0, metavar="N", help=text)(command)
 
 
 def import_option(command: F) -> F:
-    """`--import`, as often as one likes."""
+    """Add `--import` to a command; it may be repeated, and its files are loaded before other options are read."""
 
     def load(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> None:
         for path in paths:
-            read_too("--import", path)
+            remember_input("--import", path)
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
-        kept.keep_in(None if paths else kept.users())  # a file of one's own may read others, which no digest sees
+        kept.keep_in(None if paths else kept.users())  # a user's file may read others, whose changes no digest sees
 
     return click.option(
         "--import",
@@ -175,26 +179,32 @@ def import_option(command: F) -> F:
     )(command)
 
 
-def imported() -> list[Algorithm] | None:
-    """The algorithms of the files that the command in progress was given; None: no file was given."""
+def imported_algorithms() -> list[Algorithm] | None:
+    """Return the algorithms of the files that `--import` gave; None where no file was given."""
     found: tuple[object, ...] | None = click.get_current_context().meta.get(_IMPORTED)
     return None if found is None else [thing for thing in found if isinstance(thing, Algorithm)]
 
 
-def kept_in(cache: Path | None) -> Path | None:
-    """The folder in which results are kept between commands; None: nowhere, as a file of one's own may read others."""
-    return cache or (user_folder() / "plans" if imported() is None else None)
+def cache_folder(cache: Path | None) -> Path | None:
+    """Return the folder in which results are kept between commands; None where results must not be kept.
+
+    Nothing is kept in the user's cache where files were imported: they may read other files, which may change unnoticed.
+
+    Args:
+        cache: The folder that `--cache` gives; None: the user's cache.
+    """
+    return cache or (user_folder() / "plans" if imported_algorithms() is None else None)
 
 
 def with_options(command: F, *options: Callable[[F], F]) -> F:
-    """The command with options of click, which its help lists in this order."""
+    """Return the command with these options, which its help lists in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def timing_options(command: F) -> F:
-    """How a trace is timed."""
+    """Add the options that say how a trace is timed."""
     taken = with_options(
         command,
         click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
@@ -204,25 +214,29 @@ def timing_options(command: F) -> F:
     return calls_option(taken)
 
 
-def served_by(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
-    """What serves a recorded run: as `chosen_by`, or as it ran where one of the words says so."""
-    return tuple(word for word in words if word != RECORDED) if RECORDED in words else chosen_by(words, stack)
+def recorded_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
+    """Return the words that choose algorithms for a recorded run: the given ones alone where one of them is `recorded`."""
+    return tuple(word for word in words if word != RECORDED) if RECORDED in words else algorithm_choice(words, stack)
 
 
-def chosen_by(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
-    """What serves a step: what none of the words names is served by `auto`, or as the stack's library would serve it."""
+def algorithm_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
+    """Return the words that choose algorithms for a step.
+
+    Operations that no word names are served by the library of the stack, else by `auto`.
+    """
     return (stack.library or AUTO, *words)
 
 
 def print_json(value: object) -> None:
-    """A result as JSON on stdout."""
+    """Print a result as JSON on stdout."""
     print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def _plain(value: object) -> object:
+    """Return a value in terms of dicts, lists, strings and numbers."""
     if is_dataclass(value) and not isinstance(value, type):
         kept = {f.name: getattr(value, f.name) for f in fields(value)}
-        return _plain({name: each for name, each in kept.items() if each is not None or name not in _left_out(value)})
+        return _plain({name: each for name, each in kept.items() if each is not None or name not in _optional_fields(value)})
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
@@ -230,6 +244,6 @@ def _plain(value: object) -> object:
     return value.item() if hasattr(value, "item") else value
 
 
-def _left_out(value: Any) -> set[str]:
-    """The fields of a result that have no meaning where they are None."""
+def _optional_fields(value: Any) -> set[str]:
+    """Return the fields of a result that JSON leaves out where they are None."""
     return {f.name for f in fields(value) if "left out" in f.metadata}

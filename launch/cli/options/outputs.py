@@ -1,4 +1,7 @@
-"""Options that name what a command writes: all are checked before anything is computed; what fails after all is told last."""
+"""Options that name the files that a command writes.
+
+All are checked before anything is computed. A file that cannot be written in the end is reported after all other output.
+"""
 
 import os
 import sys
@@ -17,10 +20,10 @@ _FAILURES, _READ = "emu.failures", "emu.read"
 
 
 class OutputFile(click.ParamType[Path]):
-    """A file that a command writes.
+    """The type of an option that names a file to write.
 
     Args:
-        ending: Of its name, where what reads it goes by that; "": any.
+        ending: The ending that the name must have; "": any.
     """
 
     name = "FILE"
@@ -36,7 +39,7 @@ class OutputFile(click.ParamType[Path]):
         """Refuse a path that cannot be written.
 
         Raises:
-            InputError: as `check_file`; or another ending.
+            InputError: as `check_file`; or the name has another ending.
         """
         check_file(flag, path)
         if path.suffix.lower() != self._ending and self._ending and not is_stream(path):
@@ -44,7 +47,7 @@ class OutputFile(click.ParamType[Path]):
 
 
 class OutputFolder(click.ParamType[Path]):
-    """A folder that a command writes to, and makes if it is not there."""
+    """The type of an option that names a folder to write to; a missing folder is made."""
 
     name = "DIR"
 
@@ -63,23 +66,23 @@ class OutputFolder(click.ParamType[Path]):
 
 @cache
 def with_outputs(command: click.Command) -> click.Command:
-    """Return the command, or each command of a group, with its outputs checked before it starts and its failures told last."""
+    """Return the command, or the group with all its commands, that checks its outputs first and reports write errors last."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_outputs(each)
     elif command.callback is not None:
-        command.callback = _around(command.callback)
+        command.callback = _with_checks(command.callback)
     return command
 
 
-def read_too(flag: str, path: Path) -> None:
-    """Remember a file that the command in progress has read and does not hand on, so that no output takes its place."""
+def remember_input(flag: str, path: Path) -> None:
+    """Note a file that the running command has read, so that no output overwrites it."""
     click.get_current_context().meta.setdefault(_READ, []).append((flag, path))
 
 
 @contextmanager
 def may_fail() -> Iterator[None]:
-    """Go on where a file cannot be written; the command ends with the line that says so, once all else is done."""
+    """Go on after a write error inside the context; the command reports it at its end."""
     try:
         yield
     except WriteError as error:
@@ -87,24 +90,26 @@ def may_fail() -> Iterator[None]:
 
 
 def print_text(text: str, *, nl: bool = True) -> None:
-    """Print an answer on stdout; where stdout does not take it, files are written all the same.
+    """Print text on stdout; a failure to print is reported at the end of the command.
 
-    Nothing is said where nobody reads any more, as after `| head`.
+    A closed pipe, as after `| head`, is not reported.
     """
     try:
         click.echo(text, nl=nl)
     except OSError as error:
         _failures().append("" if isinstance(error, BrokenPipeError) else f"stdout: cannot print: {error.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which takes what is left in the buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest of the buffer
 
 
 def _failures() -> list[str]:
-    """The lines of what could not be written so far; an empty one has nothing to say."""
+    """Return the list of write errors so far; an empty line stands for an error that is not reported."""
     found: list[str] = click.get_current_context().meta.setdefault(_FAILURES, [])
     return found
 
 
-def _around(callback: Callable[..., Any]) -> Callable[..., Any]:
+def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the callback of a command with checks before it and write errors after it."""
+
     @wraps(callback)
     def called(*given: Any, **options: Any) -> Any:
         _check(click.get_current_context())
@@ -114,16 +119,16 @@ def _around(callback: Callable[..., Any]) -> Callable[..., Any]:
             if lines := [line for line in _failures() if line]:
                 error.args = ("; ".join((str(error), *lines)),)
             raise
-        return _ended(result) if _failures() else result
+        return _exit_code(result) if _failures() else result
 
     return called
 
 
-def _ended(result: object) -> int:
-    """Return the exit code of a command that could not write all: its own if it has one, as that of a script.
+def _exit_code(result: object) -> int:
+    """Return the exit code of a command that could not write everything: its own if that is not 0.
 
     Raises:
-        WriteError: naming what it could not write.
+        WriteError: naming the files that could not be written.
     """
     code = result if isinstance(result, int) and result else WriteError.exit_code
     if told := "; ".join(filter(None, _failures())):
@@ -134,35 +139,39 @@ def _ended(result: object) -> int:
 
 
 def _check(ctx: click.Context) -> None:
-    """Refuse outputs that cannot be written, and those that name one file twice, or a file that the command reads.
+    """Refuse outputs that cannot be written, one file for two outputs, and an output that is also an input.
 
     Raises:
         InputError: naming the option.
     """
-    taken = {_place(path): flag for flag, path in _given(ctx)}
+    taken = {_real_path(path): flag for flag, path in _input_files(ctx)}
     for param in ctx.command.params:
         path = ctx.params.get(param.name or "")
         if isinstance(param.type, OutputFile | OutputFolder) and path is not None:
             flag = _flag(param)
             param.type.check(flag, path)
-            if not is_stream(path) and taken.setdefault(_place(path), flag) != flag:
-                raise InputError(f"{flag}: cannot write {str(path)!r}: {taken[_place(path)]} names it, too; name another file")
+            if not is_stream(path) and taken.setdefault(_real_path(path), flag) != flag:
+                raise InputError(
+                    f"{flag}: cannot write {str(path)!r}: {taken[_real_path(path)]} names it, too; name another file"
+                )
 
 
-def _given(ctx: click.Context) -> Iterator[tuple[str, Path]]:
-    """The files that the command reads, by option; a word may name one, such as a topology."""
+def _input_files(ctx: click.Context) -> Iterator[tuple[str, Path]]:
+    """Yield the option and the path of each file that the command reads; an option such as `--topology` may name one."""
     yield from ctx.meta.get(_READ, ())
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
         if not isinstance(param.type, OutputFile | OutputFolder | click.types.UnprocessedParamType):
             for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, str | Path) and os.path.isfile(each):  # noqa: PTH113  a word may be no path at all
+                if isinstance(each, str | Path) and os.path.isfile(each):  # noqa: PTH113  a value may be no path at all
                     yield _flag(param), Path(each)
 
 
-def _place(path: Path) -> str:
+def _real_path(path: Path) -> str:
+    """Return the path without links."""
     return os.path.realpath(path)
 
 
 def _flag(param: click.Parameter) -> str:
+    """Return the name of an option or argument as the user writes it."""
     return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name

@@ -1,4 +1,4 @@
-"""`--pace` of the commands that run ranks: virtual time by this host's clock."""
+"""The options `--pace` and `--pace-compute` of the commands that run ranks: virtual time by the clock of this host."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,8 @@ import click
 
 from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
-from emu.registry import unknown
 from emu.study.live.disturbed import Disturbed
 from emu.study.training.composed.calls import topology_under
 from emu.topology.fault_injection.fault import Fault
@@ -24,11 +23,11 @@ _COMPUTES = {"on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Pacing:
-    """What was asked for of it.
+class PaceOptions:
+    """The values of `--pace` and `--pace-compute`.
 
     Raises:
-        InputError: how computation is paced where nothing is, or a word that is none.
+        InputError: `--pace-compute` has an unknown value, or is given without `--pace`.
     """
 
     factor: float | None
@@ -38,22 +37,22 @@ class Pacing:
         if self.compute is None:
             return
         if self.compute not in _COMPUTES:
-            raise unknown("--pace-compute", self.compute, _COMPUTES)
+            raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
         if self.factor is None:
-            raise must_be("--pace-compute", "the run", "paced where this is given", "no --pace", "add --pace 1000")
+            raise InputError("run: --pace-compute needs --pace; add --pace 1000")
 
     def on(self, topology: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
-        """The fabric and the tempo of its clock; None: no pace was asked for.
+        """Return the fabric and its clock; None where no pace was given.
 
         Args:
             topology: The whole machine.
-            device: What computations take.
-            dtype: What float32 is timed as.
-            stack: What the software takes for messages.
-            faults: That ranks meet.
+            device: The device that gives the times of computations.
+            dtype: The dtype as which float32 is timed.
+            stack: The times that the software adds to messages.
+            faults: The faults that ranks meet.
 
         Raises:
-            InputError: a pace that is none.
+            InputError: the pace is not above 0.
         """
         if self.factor is None:
             return None
@@ -61,22 +60,22 @@ class Pacing:
         return Pace(tempo, topology, tuple(faults), partial(topology_under, stack))
 
 
-def kept_of(pace: Pace | None) -> Paced | None:
-    """How far this host has kept up, of a run that was paced."""
+def pacing_of(pace: Pace | None) -> Paced | None:
+    """Return how well this host kept up with a paced run; None where the run was not paced."""
     return None if pace is None else pace.told()
 
 
 def with_pace(results: Sequence[Disturbed], pace: Pace | None) -> list[Disturbed]:
-    """The same; how far this host has kept up beside the first, on whose fabric the run was paced."""
-    return [replace(results[0], paced=kept_of(pace)), *results[1:]]
+    """Return the results, the first one with how well this host kept up: the run was paced by the first topology."""
+    return [replace(results[0], paced=pacing_of(pace)), *results[1:]]
 
 
 def pace_options(command: F) -> F:
-    """`--pace` and `--pace-compute`; the command takes both as one `Pacing`."""
+    """Add `--pace` and `--pace-compute` to a command, which takes both as one `PaceOptions`."""
 
     @wraps(command)
     def called(*given: Any, pace: float | None, pace_compute: str | None, **rest: Any) -> Any:
-        return command(*given, pacing=Pacing(pace, pace_compute), **rest)
+        return command(*given, pacing=PaceOptions(pace, pace_compute), **rest)
 
     taken: Any = with_options(
         called,
@@ -84,13 +83,13 @@ def pace_options(command: F) -> F:
             "--pace",
             type=float,
             metavar="FACTOR",
-            help="Let the ranks meet the fabric of the first --topology by this host's clock: a second of virtual time takes "
-            "FACTOR seconds, such as 1000. Each message is held until its virtual arrival. [default: nothing is held]",
+            help="Run virtual time by the clock of this host: a second of virtual time takes FACTOR seconds, such as 1000. "
+            "Each message is held until it arrives on the first --topology. [default: messages are not held]",
         ),
         click.option(
             "--pace-compute",
             metavar="on|off",
-            help="Whether computation takes the device's time x FACTOR, too, or what it takes here. [default: on, with --pace]",
+            help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
         ),
     )
     return cast("F", taken)

@@ -1,4 +1,4 @@
-"""`--sweep NAME=VALUES`: a command at several values of what it takes; of several sweeps at all combinations."""
+"""The option `--sweep NAME=VALUES`: a command at several values of an option, and at all combinations of several sweeps."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,35 +20,35 @@ _PLAIN = ("model", "device", "seq", "global-batch")
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
 _RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
 _HELP = (
-    "Take NAME at each of these values, instead of the one given; repeat it for all combinations. NAME is "
-    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING; VALUES are one "
-    "after another, or 25GB/s..400GB/s:5, five that grow by the same factor."
+    "Repeat the command with NAME at each of these values; give several sweeps for all combinations. NAME is "
+    f"{', '.join(_PLAIN)}, npus (of `emu plan`), plan.WORD, stack.WORD, topology.SETTING or device.SETTING. VALUES are a list "
+    "such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio."
 )
-Words = Mapping[str, str]  # what the command was given, by option
+Words = Mapping[str, str]  # the value of each option, as text
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A quantity, and the words for each of its values."""
+    """A quantity, and the text of each of its values."""
 
     name: str
     values: tuple[str, ...]
 
 
 def sweep_option(command: F) -> F:
-    """`--sweep`, as often as one likes."""
+    """Add `--sweep` to a command; it may be repeated."""
     return click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)(command)
 
 
 def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
-    """What is swept, in the order given.
+    """Return the sweeps in the order given.
 
     Args:
-        texts: NAME=VALUES.
-        also: Names besides, of options that not every command has.
+        texts: Sweeps as `NAME=VALUES`.
+        also: Names of further quantities, for options that not every command has.
 
     Raises:
-        InputError: no NAME=VALUES, a name that is unknown (with the nearest) or given twice, no value, or no range.
+        InputError: a text is not `NAME=VALUES`, or a name is unknown or given twice, or there is no value or a bad range.
     """
     sweeps = tuple(_parse(text, (*_PLAIN, *also, *_PARTS)) for text in texts)
     names = [sweep.name for sweep in sweeps]
@@ -59,16 +59,16 @@ def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
 
 
 def points(sweeps: Sequence[Sweep]) -> Iterator[dict[str, str]]:
-    """All combinations of values, those of the last sweep changing fastest."""
+    """Yield all combinations of values; the values of the last sweep change fastest."""
     for values in product(*(sweep.values for sweep in sweeps)):
         yield {sweep.name: value for sweep, value in zip(sweeps, values, strict=True)}
 
 
-def at(words: Words, point: Words) -> Words:
-    """What the command would have been given at a point.
+def words_at(words: Words, point: Words) -> Words:
+    """Return the options of the command at a point of the sweep.
 
     Raises:
-        InputError: a setting of a topology that is a file.
+        InputError: a setting is swept of a topology that is a file.
     """
     changed = dict(words)
     for name, value in point.items():
@@ -78,6 +78,7 @@ def at(words: Words, point: Words) -> Words:
 
 
 def _parse(text: str, known: Sequence[str]) -> Sweep:
+    """Return the sweep that a text gives."""
     name, equals, said = text.partition("=")
     name = name.strip().replace("_", "-") if "." not in name else name.strip()
     part, _, key = name.partition(".")
@@ -92,7 +93,7 @@ def _parse(text: str, known: Sequence[str]) -> Sweep:
 
 
 def _range(name: str, said: str) -> list[str]:
-    """Values that grow by the same factor; whole ones between whole ends."""
+    """Return values that grow by the same factor; they are whole numbers where both ends are."""
     found = _RANGE.fullmatch(said.strip())
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
@@ -105,34 +106,45 @@ def _range(name: str, said: str) -> list[str]:
 
 
 def _is_range(found: re.Match[str]) -> bool:
+    """Return whether the ends and the count of a range are valid."""
     numbers = [re.fullmatch(r"\d+(\.\d+)?", found[end]) for end in ("low", "high")]
     return all(numbers) and 0 < float(found["low"]) < float(found["high"]) and int(found["count"]) > 1
 
 
 def _in_words(words: str, key: str, value: str) -> str:
-    """A list such as `tp=8,sp,layers=7,8x14` with another value of one of its words."""
+    """Return a list of words such as `tp=8,sp,layers=7,8x14` with another value of one of them."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
         name, equals, _ = word.strip().partition("=")
-        dropped = name == key or (dropped and not equals and name[:1].isdigit())  # what follows `layers=` is of it
+        dropped = name == key or (
+            dropped and not equals and name[:1].isdigit()
+        )  # words that begin with a digit belong to `layers=`
         kept += [] if dropped else [word]
     return ",".join([*kept, f"{key}={value}"])
 
 
 def _in_stack(words: str, key: str, value: str) -> str:
+    """Return the words of a stack with another value of one of them; a named stack is written out first."""
     return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
 def _in_call(words: str, key: str, value: str) -> str:
-    """`NAME:VARIANT:key=value,...` with another value of one of its settings."""
+    """Return `NAME:VARIANT:key=value,...` with another value of one setting."""
     name, variant, settings = parse_call(words, "--sweep")
     said = ",".join(f"{k}={v}" for k, v in {**settings, key: value}.items())
     return ":".join(filter(None, (name, variant, said)))
 
 
 def _in_topology(words: str, key: str, value: str) -> str:
+    """Return a topology with another value of one setting.
+
+    Raises:
+        InputError: the topology is a file.
+    """
     if is_file(words):
-        raise must_be("--sweep", f"topology.{key}", "of a topology of the catalogue", words, "write a file for each value")
+        raise must_be(
+            "--sweep", f"topology.{key}", "a setting of a topology of the catalogue", words, "write a file for each value"
+        )
     return _in_call(words, key, value)
 
 

@@ -1,1 +1,1 @@
-"""Flex-SiPAC (J. Opt. Commun. Netw. 16, 2024), worked out again."""
+"""The Flex-SiPAC paper (J. Opt. Commun. Netw. 16, 2024)."""

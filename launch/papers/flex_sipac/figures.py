@@ -1,4 +1,4 @@
-"""Figures of the Flex-SiPAC paper, drawn again."""
+"""The figures of the Flex-SiPAC paper."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -6,13 +6,14 @@ from typing import Any
 
 from launch.papers.figure import Curve, Figure
 from launch.papers.flex_sipac.counts import RADICES, flex, tpuv4
-from launch.papers.flex_sipac.timed import times
-from launch.papers.wiring import built
+from launch.papers.flex_sipac.times import times
+from launch.papers.topology_counts import build_once
 
 _SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
 
 
-def _reduced(_: Any) -> Figure:
+def _all_reduce_times(_: Any) -> Figure:
+    """Return figure 7: the time of an all_reduce by size."""
     by = [times(size, 64) for size in _SIZES]
     curves = [Curve(name, _SIZES, [each[name] for each in by]) for name in by[0]]
     title = "Flex-SiPAC figure 7, on 64 CUs of 1920 Gb/s and not 512: an all_reduce of one job"
@@ -20,9 +21,10 @@ def _reduced(_: Any) -> Figure:
 
 
 def _sizes(_: Any) -> Figure:
+    """Return figure 9: the size of each system by the radix of a switch."""
     radices = RADICES[2]
     curves = (
-        Curve("SiP-OCS", radices, [built(f"sip-ocs:n={radix}").n_npus for radix in radices]),
+        Curve("SiP-OCS", radices, [build_once(f"sip-ocs:n={radix}").n_npus for radix in radices]),
         Curve("TPUv4", radices, [tpuv4(radix) for radix in radices]),
         Curve("Flex-SiPAC, 2 levels", radices, [flex(radix, 2) for radix in radices]),
         Curve("Flex-SiPAC, 3 levels", RADICES[3], [flex(radix, 3) for radix in RADICES[3]]),
@@ -30,4 +32,4 @@ def _sizes(_: Any) -> Figure:
     return Figure("Flex-SiPAC figure 9: size by the radix of a switch, as far as built", "radix", "CUs", curves, log="xy")
 
 
-FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _reduced, "9": _sizes})
+FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _all_reduce_times, "9": _sizes})

@@ -1,1 +1,1 @@
-"""Alibaba HPN (SIGCOMM 2024), worked out again."""
+"""The Alibaba HPN paper (SIGCOMM 2024)."""

@@ -1,14 +1,15 @@
-"""Figures of the HPN paper, drawn again."""
+"""The figures of the HPN paper."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from launch.papers.figure import Curve, Figure
-from launch.papers.hpn.timed import dual_plane
+from launch.papers.hpn.times import dual_plane
 
 
 def _dual_plane(paper: Any) -> Figure:
+    """Return figure 19: what an all_reduce gains from two planes, by the number of GPUs."""
     gains = dual_plane()
     printed = [float(target.value) for target in paper.targets if target.id in ("hpn-dp-lo", "hpn-dp-hi")]
     return Figure(

@@ -1,28 +1,27 @@
-"""The rows of the HPN paper: counted on what is built, timed on it, or summed up from what the paper prints."""
+"""The rows of the HPN paper: counted on built topologies, timed on them, or computed from printed values."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from launch.papers.hpn.counts import COUNTED
+from launch.papers.hpn.counts import COUNTS
 from launch.papers.hpn.figures import FIGURES
-from launch.papers.hpn.timed import TIMED
-from launch.papers.hpn.trained import TRAINED, Steps
-from launch.papers.paper import Paper as Printed
-from launch.papers.paper import called
+from launch.papers.hpn.times import TIMES
+from launch.papers.hpn.training import TRAINING, HpnSteps
+from launch.papers.paper import Paper, from_nothing
 from launch.papers.targets import Target, read_targets
 
 _TARGETS = Path(__file__).with_name("targets.csv")
 
 
 @dataclass(eq=False)
-class Paper(Printed):
-    """A topology is built when the first row asks for it."""
+class HpnPaper(Paper):
+    """The HPN paper; a topology is built for the first row that needs it."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    steps: Steps = field(default_factory=Steps)
+    steps: HpnSteps = field(default_factory=HpnSteps)
     figures = FIGURES
-    ways = MappingProxyType({**TRAINED, **{name: called(way) for name, way in {**COUNTED, **TIMED}.items()}})
+    answers = MappingProxyType({**TRAINING, **{name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()}})
     notes = (
         "counts are those of `hpn` and its variants `pod`, `segment`, `clos`, `rail-only` and `dcn-plus` as they are built",
         "other rows are worked out from what the paper prints, never from the value of a row",

@@ -1,4 +1,4 @@
-"""Figures 13 to 18 and 20 to 23 of the InfiniteHBD paper, in its axes, from what is worked out."""
+"""Figures 13 to 18 and 20 to 23 of the InfiniteHBD paper, with its axes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,27 +9,28 @@ import numpy as np
 
 from emu.arrays import F64
 from launch.papers.figure import Curve, Figure
-from launch.papers.infinitehbd.bought import PRICED, aggregate
-from launch.papers.infinitehbd.faulty import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
-from launch.papers.infinitehbd.ordered import largest, waiting
-from launch.papers.infinitehbd.placed import RATIOS, SIZES, WAYS_TO_PLACE, crossing
+from launch.papers.infinitehbd.costs import PRICED, aggregate
+from launch.papers.infinitehbd.fault_waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
+from launch.papers.infinitehbd.orderings import largest, waiting
+from launch.papers.infinitehbd.placements import PLACEMENTS, RATIOS, SIZES, crossing
 
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
 _SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)
 
 
 def _systems(tp: int) -> list[str]:
+    """Return the systems that can hold a group of this size."""
     return [system for system in SYSTEMS if holds(system, tp)]
 
 
 def _cumulative(values: F64, share: F64) -> tuple[list[float], list[float]]:
-    """Values from the smallest, and for how much of the time there is so much or less."""
+    """Return the values in ascending order, and the share of the time with so much or less."""
     order = np.argsort(values, kind="stable")
     return values[order].tolist(), share[order].cumsum().tolist()
 
 
 def _spread(paper: Any) -> list[Figure]:
-    """How often the waste is how large (13 and 21)."""
+    """Return the distribution of the waste for each TP (figures 13 and 21)."""
     found = []
     for tp in TPS:
         rows = {system: on_trace(system, tp) for system in _systems(tp)}
@@ -39,7 +40,7 @@ def _spread(paper: Any) -> list[Figure]:
 
 
 def _over_time(paper: Any) -> list[Figure]:
-    """The waste from day to day (20)."""
+    """Return the waste over time for each TP (figure 20)."""
     found = []
     for tp in TPS:
         rows = {system: on_trace(system, tp) for system in _systems(tp)}
@@ -49,7 +50,7 @@ def _over_time(paper: Any) -> list[Figure]:
 
 
 def _by_rate(paper: Any) -> list[Figure]:
-    """The waste where each node fails by itself (14 and 22)."""
+    """Return the waste by the share of faulty nodes, for each TP (figures 14 and 22)."""
     at = [100 * rate for rate in RATES]
     return [
         Figure(
@@ -63,7 +64,7 @@ def _by_rate(paper: Any) -> list[Figure]:
 
 
 def _jobs(paper: Any) -> Figure:
-    """The largest job by TP (15)."""
+    """Return the largest job for each TP (figure 15)."""
     bars = {s: [float(largest(s, tp)) if holds(s, tp) else 0.0 for tp in TPS] for s in SYSTEMS}
     curves = [Curve(system, range(len(TPS)), sizes) for system, sizes in bars.items()]
     title = f"The largest job that {NPUS} GPUs hold at any time of the trace"
@@ -71,7 +72,7 @@ def _jobs(paper: Any) -> Figure:
 
 
 def _waits(paper: Any) -> list[Figure]:
-    """How long jobs wait by their size (16 and 23)."""
+    """Return the share of the time that jobs wait, by their size, for each TP (figures 16 and 23)."""
     found = []
     for tp in TPS:
         jobs = [int(scale * NPUS) // tp * tp for scale in _SCALES]
@@ -85,7 +86,8 @@ _CROSS = "cross-ToR traffic (%)"
 
 
 def _by_size(paper: Any) -> Figure:
-    curves = [Curve(way, SIZES, [crossing(way, 0.9, 0.05, size=size) for size in SIZES]) for way in WAYS_TO_PLACE]
+    """Return the cross-ToR traffic by the size of the cluster (figure 17a)."""
+    curves = [Curve(way, SIZES, [crossing(way, 0.9, 0.05, size=size) for size in SIZES]) for way in PLACEMENTS]
     return Figure("A job of 90 %, 5 % of nodes faulty", "GPUs of the cluster", _CROSS, curves, log="x")
 
 
@@ -93,14 +95,18 @@ _OF_JOBS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.825, 0.85, 0.875, 0.9)
 
 
 def _by_job(paper: Any) -> Figure:
+    """Return the cross-ToR traffic by the size of the job (figure 17b)."""
     at = [100 * job for job in _OF_JOBS]
-    curves = [Curve(way, at, [crossing(way, job, 0.05) for job in _OF_JOBS]) for way in WAYS_TO_PLACE]
-    return Figure("8,192 GPUs, 5 % of nodes faulty", "job (% of all GPUs)", _CROSS, [*curves, *_printed(paper, "o-172", 90.0)])
+    curves = [Curve(way, at, [crossing(way, job, 0.05) for job in _OF_JOBS]) for way in PLACEMENTS]
+    return Figure(
+        "8,192 GPUs, 5 % of nodes faulty", "job (% of all GPUs)", _CROSS, [*curves, *_printed_curve(paper, "o-172", 90.0)]
+    )
 
 
 def _by_faults(paper: Any) -> Figure:
+    """Return the cross-ToR traffic by the share of faulty nodes (figure 17c)."""
     at = [100 * rate for rate in RATIOS]
-    curves = [Curve(way, at, [crossing(way, 0.85, rate) for rate in RATIOS]) for way in WAYS_TO_PLACE]
+    curves = [Curve(way, at, [crossing(way, 0.85, rate) for rate in RATIOS]) for way in PLACEMENTS]
     return Figure("8,192 GPUs, a job of 85 %", "faulty nodes (%)", _CROSS, curves)
 
 
@@ -108,18 +114,20 @@ _COST_RATES = (0.0, 0.02, 0.04, 0.06, 0.08, 0.10, 0.12, 0.14, 0.16)
 
 
 def _costs(paper: Any) -> Figure:
+    """Return the aggregate cost by the share of faulty nodes (figure 17d)."""
     at = [100 * rate for rate in _COST_RATES]
     curves = [Curve(system, at, [aggregate(system, rate) / 1000 for rate in _COST_RATES]) for system in PRICED]
     title = "The network, and GPUs faulty or wasted, TP-32"
     return Figure(title, "faulty nodes of 4 GPUs (%)", "aggregate cost (1,000 $ a GPU)", curves)
 
 
-def _printed(paper: Any, row: str, x: float) -> list[Curve]:
+def _printed_curve(paper: Any, row: str, x: float) -> list[Curve]:
+    """Return the printed value of a row as a curve of one mark."""
     return [Curve("printed", [x], [float(each.value)], printed=True) for each in paper.targets if each.id == f"hbd-{row}"]
 
 
 def _trace(paper: Any) -> list[Figure]:
-    """The trace as it is (18)."""
+    """Return the share of faulty servers over time, and its distribution (figure 18)."""
     found = servers()
     percent = 100 * found.faulty.mean(axis=1)
     return [
@@ -129,6 +137,7 @@ def _trace(paper: Any) -> list[Figure]:
 
 
 def _all(figures: Sequence[Callable[[Any], Figure]], paper: Any) -> list[Figure]:
+    """Return several figures as the parts of one."""
     return [figure(paper) for figure in figures]
 
 

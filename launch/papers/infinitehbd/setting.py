@@ -1,4 +1,4 @@
-"""With which device, software, network and plans the InfiniteHBD paper's steps are estimated: what `emu estimate` is asked."""
+"""The device, software, topology and plans of the InfiniteHBD paper's steps, as `emu estimate` takes them."""
 
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -20,11 +20,11 @@ from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import format_size
 from launch.data.stacks import STACKS
-from launch.papers.steps import step_of
+from launch.papers.step_estimates import step_of
 
 HERE = Path(__file__).parent
-GPUS, _TORS, _NODES = 4, 128, 2  # of a node (6.1), ToRs of a domain, nodes of a ToR
-_HBD, _DCN = "800GB/s", "50GB/s"  # of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
+GPUS, _TORS, _NODES = 4, 128, 2  # GPUs of a node (6.1), ToRs of a domain, nodes of a ToR
+_HBD, _DCN = "800GB/s", "50GB/s"  # bandwidths of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
 
 NOTES = (
     "every step is estimated as `emu estimate` does (software=megatron), composed (docs/training.md)",
@@ -41,7 +41,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A model of the paper, and what every plan of it has."""
+    """A model of the paper, and what all its plans share."""
 
     model: str
     seq: int
@@ -54,10 +54,17 @@ MOE = Training("gpt-moe-1.1t", 2048, 1536, 3)
 
 
 def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
-    """The paper's plan.
+    """Return a plan of the paper.
+
+    Args:
+        of: The model and what all its plans share.
+        tp: The size of tensor parallelism.
+        pp: The number of stages.
+        dp: The size of data parallelism.
+        **more: Other fields of the plan.
 
     Raises:
-        InputError: sizes that do not fit each other.
+        InputError: the sizes do not fit each other.
     """
     layers, stages = MODELS.find(of.model).layers, pp * (of.vp if pp > 1 else 1)
     return Plan(
@@ -76,9 +83,9 @@ def plan_of(of: Training, tp: int, pp: int, dp: int, **more: Any) -> Plan:
 
 
 def topology_of(plan: Plan) -> str:
-    """The word for rings of TP GPUs, all of which work; where rows travel to experts, of a switch for each TP GPUs instead.
+    """Return the topology of a plan: rings of TP GPUs, or a switch for each TP GPUs where tokens travel to experts.
 
-    A ring has no way between GPUs that are no neighbours, and experts need any-to-any communication (2.1).
+    Experts need any-to-any communication (2.1), and a ring has no route between GPUs that are not neighbours.
     """
     if plan.exchanges:
         of = f"nodes={plan.world // plan.tp},gpus={plan.tp},nvlink={_HBD},nic={_DCN},network=switch"
@@ -89,19 +96,19 @@ def topology_of(plan: Plan) -> str:
 
 
 @dataclass(eq=False)
-class Steps:
-    """Estimates of the paper's steps, each made once, and kept between commands where there is a place for them."""
+class InfiniteHBDSteps:
+    """The estimates of the paper's steps, each computed once and kept between commands."""
 
     kept: Kept = field(default_factory=lambda: Kept(None))
 
     @cached_property
     def device(self) -> Device:
-        """Of the paper; its memory is not asked for."""
+        """The paper's device, without a limit of memory."""
         return replace(self._device, memory_bytes=0)
 
     @property
     def memory_bytes(self) -> int:
-        """Of a GPU."""
+        """The memory of a GPU in bytes."""
         return self._device.memory_bytes
 
     @cached_property
@@ -110,20 +117,20 @@ class Steps:
 
     @cached_property
     def words(self) -> dict[str, Any]:
-        """What `--config` reads."""
+        """The options that `--config stack.toml` gives."""
         return tomllib.loads((HERE / "stack.toml").read_text(encoding="utf-8"))
 
     def stack(self, plan: Plan) -> Stack:
-        """The software; the DCN is the last tier of either topology."""
+        """Return the software for a plan; the DCN is the last tier of either topology."""
         found = parse_stack(self.words["stack"], STACKS)
         return replace(found, bandwidth=(1.0, found.bandwidth[-1])) if plan.exchanges else found
 
     def topology(self, plan: Plan) -> Topology:
-        """For a plan."""
+        """Return the built topology of a plan."""
         return build_topology(topology_of(plan))
 
     def of(self, training: Training, plan: Plan) -> PlanRow:
-        """One step.
+        """Return one step.
 
         Raises:
             InputError: as `estimate`.
@@ -132,7 +139,7 @@ class Steps:
         return step_of(self.kept, request, topology_of(plan), partial(self.topology, plan), self.device)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Of all rows."""
+        """Return the assumptions of all rows."""
         return (
             f"--device launch/papers/infinitehbd/device.toml: {'; '.join(self.device.assumptions)}",
             f"--config launch/papers/infinitehbd/stack.toml: --stack {self.words['stack']}",
@@ -141,12 +148,12 @@ class Steps:
         )
 
 
-def told(of: Training, step: PlanRow) -> tuple[str, ...]:
-    """By what a step is worked out."""
+def step_notes(of: Training, step: PlanRow) -> tuple[str, ...]:
+    """Return the notes of a row that a step answers: model, plan, topology and memory."""
     memory = f"it would take {format_size(step.peak_memory_bytes)} of a GPU's memory"
     return (f"{of.model} by {step.plan} on {step.topology}: {memory}",)
 
 
-def short(plan: Plan) -> str:
-    """As the paper names it."""
+def printed_name(plan: Plan) -> str:
+    """Return a plan as the paper writes it, such as `16/8/8`."""
     return f"{plan.tp}/{plan.pp}/{plan.dp}"

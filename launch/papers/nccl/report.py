@@ -1,4 +1,4 @@
-"""NCCL's all_reduce on a node of 8 H100 by nccl-tests, beside what `emu bench --stack nccl` says of it.
+"""NCCL's all_reduce on a node of 8 H100 as nccl-tests measured it, beside `emu bench --stack nccl`.
 
 Source of the rows: launch/data/measured/all_reduce-8xh100.csv, as published.
 """
@@ -30,8 +30,8 @@ _START, _LOW, _HIGH = (15.0, 1.0, 25.0, 0.7), (1.0, 0.05, 0.0, 0.3), (100.0, 10.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One size."""
+class SizeRow:
+    """The measured and the computed time of one size."""
 
     size_bytes: int
     measured_s: float
@@ -41,46 +41,51 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """All sizes."""
+class NcclComparison:
+    """The comparison of all sizes."""
 
-    rows: tuple[Row, ...]
-    median_error: float  # of |ratio - 1|
-    median_error_of_unseen: float | None = field(default=None, metadata=LEFT_OUT)  # by fits on the other half of the sizes
+    rows: tuple[SizeRow, ...]
+    median_error: float  # median of |ratio - 1|
+    median_error_of_unseen: float | None = field(default=None, metadata=LEFT_OUT)  # from fits on the other half of the sizes
     topology: str
-    stack: str  # as `--stack` takes it
+    stack: str  # stack in the words of `--stack`
     fitted_by: str
 
 
-def measured() -> list[tuple[int, float]]:
-    """Bytes and seconds."""
+def measured_times() -> list[tuple[int, float]]:
+    """Return the bytes and the measured seconds of all sizes."""
     with _ROWS.open(encoding="utf-8", newline="") as file:
         return [(int(row["bytes"]), float(row["time_us"]) / 1e6) for row in csv.DictReader(file)]
 
 
-def nccl() -> Stack:
-    """What `--stack nccl` says."""
+def nccl_stack() -> Stack:
+    """Return the stack that `--stack nccl` gives."""
     return parse_stack("nccl", STACKS)
 
 
-def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[Row]:
-    """What a stack makes of some sizes."""
+def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[SizeRow]:
+    """Return the rows of some sizes, computed with a stack.
+
+    Args:
+        stack: The times that the software adds.
+        which: Bytes and measured seconds.
+    """
     topology = topology_under(stack, build_topology(NODE))
     sizes = tuple(size for size, _ in which)
     found = bench(topology, BenchRequest("all_reduce", stack.library or AUTO, sizes, launch_s=stack.launch_s))
     return [
-        Row(size_bytes=size, measured_s=taken, ours_s=row.time_s, ratio=row.time_s / taken, algorithm=row.built)
+        SizeRow(size_bytes=size, measured_s=taken, ours_s=row.time_s, ratio=row.time_s / taken, algorithm=row.built)
         for (size, taken), row in zip(which, found, strict=True)
     ]
 
 
-def median_error(found: Sequence[Row]) -> float:
-    """Of |ratio - 1|."""
+def median_error(found: Sequence[SizeRow]) -> float:
+    """Return the median of |ratio - 1|."""
     return median(abs(row.ratio - 1) for row in found)
 
 
 def fit(which: Sequence[tuple[int, float]]) -> Stack:
-    """The launch, alpha, adding and bandwidth that fit best: least squares of log(ours / measured)."""
+    """Return the stack whose launch, alpha, adding and bandwidth fit best, by least squares of log(ours / measured)."""
 
     def errors(values: F64) -> F64:
         return np.log([row.ratio for row in rows(_stack(values), which)])
@@ -90,17 +95,18 @@ def fit(which: Sequence[tuple[int, float]]) -> Stack:
 
 
 def _stack(values: F64) -> Stack:
+    """Return the stack with these constants."""
     launch, alpha, adding, share = values.tolist()
     words = f"library=nccl,launch={launch:.4g}us,alpha={alpha:.4g}us,adding={adding:.4g}us,bandwidth={share:.4g}"
     return parse_stack(words)
 
 
-def halves(which: Sequence[tuple[int, float]]) -> list[Row]:
-    """Each size by a fit on the other half of the sizes: no size is predicted by a fit that saw it."""
+def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
+    """Return the row of each size with constants that are fitted on the other half of the sizes."""
     found = [row for half in (0, 1) for row in rows(fit(which[half::2]), which[1 - half :: 2])]
     return sorted(found, key=lambda row: row.size_bytes)
 
 
-def told(stack: Stack) -> str:
-    """In words, as `--stack` takes them."""
+def stack_words(stack: Stack) -> str:
+    """Return a stack in the words of `--stack`."""
     return spell_stack(stack).partition(",")[2]

@@ -1,1 +1,1 @@
-"""RailX (arXiv:2507.18889), worked out again."""
+"""The RailX paper (arXiv:2507.18889)."""

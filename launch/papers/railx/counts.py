@@ -1,4 +1,4 @@
-"""Rows of the RailX paper that count chips, rails, optical switches and hops on what is built."""
+"""Rows of the RailX paper that count chips, rails, optical switches and hops on built topologies."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from emu.topology.facts.facts import bisection, cut
 from emu.topology.orbits import components
 from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
-from launch.papers.formulas import Case, follows
+from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.targets import Answer
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 from topologies.railx.grid_placement import available
 
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
@@ -24,49 +24,49 @@ _SAMPLE = 40_000
 
 
 def _light(topology: Topology) -> Bool:
-    """[L] whether a link joins two nodes."""
+    """Return [L] whether a link joins two nodes."""
     return np.asarray(topology.links.dimension > 0)
 
 
 def _chips(word: str) -> float:
-    """That links join into one."""
-    topology = built(word)
+    """Return the number of chips that links join with chip 0."""
+    topology = build_once(word)
     return float((components(topology.n_npus, topology.links.src, topology.links.dst) == 0).sum())
 
 
 def _switches(word: str) -> float:
-    """OCS that the rails fill, a port at either end of each."""
-    topology = built(word)
+    """Return the number of OCS that the rails fill; a rail takes one port at each end."""
+    topology = build_once(word)
     return float(topology.links.bandwidth_Bps[_light(topology)].sum() / _PORT / _OCS)
 
 
 def _rails(word: str, m: int) -> float:
-    """Of a node along X, of which each has two ends there."""
-    links = built(word).links
+    """Return the rails of a node along X; 0 where nodes differ. A rail has two ends at a node."""
+    links = build_once(word).links
     out = set(np.bincount(links.src[links.dimension == 1] // m**2).tolist())
     return float(out.pop() / 2) if len(out) == 1 else 0.0
 
 
 def _in_a_row(word: str, m: int) -> float:
-    """Nodes that rails along X join to the first, and itself."""
-    links = built(word).links
+    """Return the nodes that rails along X join with the first node directly, itself included."""
+    links = build_once(word).links
     row = links.dimension == 1
     return float(len(np.unique(links.dst[row][links.src[row] // m**2 == 0] // m**2)) + 1)
 
 
 def _in_a_line(word: str, m: int) -> float:
-    """Nodes that rails along X join to the first, directly or not."""
-    topology = built(word)
+    """Return the nodes that rails along X join with the first node, directly or over others."""
+    topology = build_once(word)
     row = topology.links.dimension == 1
     part = components(topology.n_npus // m**2, topology.links.src[row] // m**2, topology.links.dst[row] // m**2)
     return float((part == part[0]).sum())
 
 
 def _lemma() -> Answer:
-    """Rails of a row: the first link of each leads from a + port."""
+    """Answer whether each ordered pair of nodes is joined once, by the first links of the rails of a row."""
     sizes, once = (5, 7, 8, 9, 16, 37, 63, 64), []
     for size in sizes:
-        links = built(f"railx:hyperx:m=1,n={size - 1}").links
+        links = build_once(f"railx:hyperx:m=1,n={size - 1}").links
         plus = np.flatnonzero(links.dimension == 1)[::2]
         first = plus[links.src[plus] < size]
         pairs = Counter(zip(links.src[first].tolist(), links.dst[first].tolist(), strict=True))
@@ -76,8 +76,11 @@ def _lemma() -> Answer:
 
 
 def _hops(word: str, m: int) -> tuple[int, int, int]:
-    """The most hops inside nodes and between them, and virtual channels, of all pairs or of a sample; 0 channels: deadlock."""
-    topology = built(word)
+    """Return the most hops inside nodes, the most hops between nodes, and the virtual channels, over random pairs.
+
+    The number of virtual channels is 0 where routes can deadlock.
+    """
+    topology = build_once(word)
     src, dst = np.random.default_rng(0).integers(topology.n_npus, size=(2, _SAMPLE))
     apart = src != dst
     routes = topology.routes(src[apart], dst[apart], np.arange(int(apart.sum())) % 5)
@@ -88,6 +91,7 @@ def _hops(word: str, m: int) -> tuple[int, int, int]:
 
 
 def _most_inside() -> Answer:
+    """Answer whether hops inside nodes stay below the bound 5m - 6."""
     every = {m: _hops(f"railx:hyperx:m={m},n=2", m)[0] for m in (2, 3, 4, 5)}
     holds = all(found <= 5 * m - 6 for m, found in every.items())
     words = ", ".join(f"m={m}: {found} of at most {5 * m - 6}" for m, found in every.items())
@@ -95,32 +99,39 @@ def _most_inside() -> Answer:
 
 
 def _throughput(word: str, cut_Bps: float | None = None) -> float:
-    """Of all-to-all and a chip, in ports: 2 B_c / N, where B_c is both ways (equation 2)."""
-    topology = built(word)
+    """Return the all-to-all throughput of a chip in ports: 2 B_c / N with B_c in both directions (equation 2).
+
+    Args:
+        word: The topology.
+        cut_Bps: The bandwidth of the cut; None: the bisection.
+    """
+    topology = build_once(word)
     across = bisection(topology)[0] if cut_Bps is None else cut_Bps
     return float(4 * across / topology.links.bandwidth_Bps.min() / topology.n_npus)
 
 
-def _of_torus() -> Answer:
-    return follows([Case("R=128, m=7, n=9", _throughput(SEVEN), 16 * 9 / (128 * 7))])
+def _torus_throughput() -> Answer:
+    """Answer the all-to-all throughput of the torus."""
+    return check_formula([FormulaCase("R=128, m=7, n=9", _throughput(SEVEN), 16 * 9 / (128 * 7))])
 
 
-def _of_dragonfly() -> Answer:
+def _dragonfly_throughput() -> Answer:
+    """Answer the all-to-all throughput of the dragonfly."""
     word, groups = "railx:dragonfly:m=4,n=2,groups=10", 10
-    topology = built(word)
+    topology = build_once(word)
     between = cut(topology, np.arange(topology.n_npus) < topology.n_npus // 2)
     found = _throughput(word, between) * (groups - 1) / groups
-    return follows([Case("m=4, n=2, 10 groups", found, 2 * 2 / 4)], 1e-6, "but for what stays in a group")
+    return check_formula([FormulaCase("m=4, n=2, 10 groups", found, 2 * 2 / 4)], 1e-6, "but for what stays in a group")
 
 
 def _alone() -> float:
-    """TB/s out of a chip that is alone in its node."""
-    links = built("railx:hyperx:m=1,n=9").links
+    """Return the bandwidth out of a chip that is alone in its node, in TB/s."""
+    links = build_once("railx:hyperx:m=1,n=9").links
     return float(np.bincount(links.src, links.bandwidth_Bps).min() / 1e12)
 
 
 def _grids() -> Answer:
-    """The maximum allocation against trying every set of rows, after which each column with a fault left goes."""
+    """Answer whether the largest allocation equals that of trying every set of rows, on random grids."""
     rng, equal, of = np.random.default_rng(0), 0, 400
     for _ in range(of):
         rows, columns = rng.integers(2, 8, size=2)
@@ -135,41 +146,53 @@ def _grids() -> Answer:
     return Answer(f"equal on {equal} grids", ("2 to 7 rows and columns, up to 7 faults, seeded",), holds=equal == of)
 
 
-def left(side: int, faults: np.ndarray) -> int:
-    """Nodes of the largest job on a square of nodes."""
+def largest_job_nodes(side: int, faults: np.ndarray) -> int:
+    """Return the nodes of the largest job on a square of nodes with faults."""
     kept = available(side, side, faults)
     return len(kept[0]) * len(kept[1])
 
 
 def _worst() -> Answer:
-    return follows(
-        [Case(f"R=128, {2 * a} faults", left(64, np.stack([np.arange(2 * a)] * 2, 1)), (64 - a) ** 2) for a in (1, 2, 5)]
+    """Answer the nodes of the largest job with the worst faults."""
+    return check_formula(
+        [
+            FormulaCase(f"R=128, {2 * a} faults", largest_job_nodes(64, np.stack([np.arange(2 * a)] * 2, 1)), (64 - a) ** 2)
+            for a in (1, 2, 5)
+        ]
     )
 
 
 def availability(side: int, rate: float, samples: int = 100) -> float:
-    """Per cent of the nodes that the largest job has, in the mean, where each fails at that rate."""
+    """Return the share of nodes that the largest job has, in per cent, as a mean over random faults.
+
+    Args:
+        side: The nodes of a side of the square.
+        rate: The share of nodes that are faulty.
+        samples: The number of random faults.
+    """
     rng = np.random.default_rng(0)
-    sizes = [left(side, np.argwhere(rng.random((side, side)) < rate)) for _ in range(samples)]
+    sizes = [largest_job_nodes(side, np.argwhere(rng.random((side, side)) < rate)) for _ in range(samples)]
     return float(100 * np.mean(sizes) / side**2)
 
 
-def largest(side: int, faults: int, samples: int = 20) -> float:
-    """Nodes of the largest job in the mean, where so many nodes drawn at random have failed."""
+def mean_largest_job(side: int, faults: int, samples: int = 20) -> float:
+    """Return the nodes of the largest job, as a mean over random sets of this number of faults."""
     rng = np.random.default_rng(0)
     drawn = [rng.choice(side**2, faults, replace=False) for _ in range(samples)]
-    return float(np.mean([left(side, np.stack(np.divmod(each, side), 1)) for each in drawn]))
+    return float(np.mean([largest_job_nodes(side, np.stack(np.divmod(each, side), 1)) for each in drawn]))
 
 
 def _available() -> Answer:
+    """Answer the availability at a fault rate of 0.1 %."""
     every = {2 * side: availability(side, 0.001) for side in (64, 80, 160)}
     words = ", ".join(f"{found:.1f} % at R={radix}" for radix, found in every.items())
     return Answer(every[128], (f"{words}: not above 90 % for every R that the paper uses",), holds=every[128] > 90)
 
 
 def _falls() -> Answer:
+    """Answer whether the largest job falls linearly with faults, and stays above the worst case."""
     counts = (0, 2, 4, 6, 8, 10)
-    means = [largest(64, faults) for faults in counts]
+    means = [mean_largest_job(64, faults) for faults in counts]
     linear = float(np.corrcoef(counts, means)[0, 1])
     worst = [(64 - faults / 2) ** 2 for faults in counts]
     holds = linear < -0.99 and all(mean >= low for mean, low in zip(means, worst, strict=True))
@@ -178,12 +201,13 @@ def _falls() -> Answer:
 
 
 def _larger() -> Answer:
+    """Answer whether availability falls with the size of the system."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])
 
 
-COUNTED: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
+COUNTS: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
     {
         "rx-n-128-5": lambda: _chips("railx:torus:m=5,n=9,nodes=64x64"),
         "rx-n-320-2": lambda: _chips("railx:torus:m=2,n=9,nodes=160x160,radix=320"),
@@ -194,7 +218,7 @@ COUNTED: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
         "rx-tpu": lambda: _chips("tpuv4:cubes=4x4x4"),
         "rx-tpu-cubes": lambda: _chips("tpuv4:cubes=64x1x1") / 4**3,
         "rx-hx-nodes": lambda: _in_a_line("railx:split:m=2,n=2,rails=K3@2+K3@2/C2@4", 2),
-        "rx-hx-par": lambda: follows([Case("r=8, a=2", _in_a_row("railx:hyperx:m=4,n=2,a=2", 4), 8 / 2 + 1)]),
+        "rx-hx-par": lambda: check_formula([FormulaCase("r=8, a=2", _in_a_row("railx:hyperx:m=4,n=2,a=2", 4), 8 / 2 + 1)]),
         "rx-lem31": _lemma,
         "rx-1.8tb": _alone,
         "rx-t2-torus-n": lambda: _chips(FOUR),
@@ -203,11 +227,11 @@ COUNTED: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
         "rx-t2-torus-d": lambda: float(_hops("railx:torus:m=1,n=1,nodes=64x64", 1)[1]),
         "rx-t2-hx-d": lambda: float(_hops(HYPERX, 4)[1]),
         "rx-t2-df-d": lambda: float(_hops("railx:dragonfly:m=2,n=2,groups=11", 2)[1]),
-        "rx-t2-torus-bw": _of_torus,
-        "rx-t2-df-bw": _of_dragonfly,
+        "rx-t2-torus-bw": _torus_throughput,
+        "rx-t2-df-bw": _dragonfly_throughput,
         "rx-d-hx": _most_inside,
         "rx-vc": lambda: float(_hops(HYPERX, 4)[2]),
-        "rx-hpn360": lambda: float(built("hpn:pod").bill["ToR switch"] + built("hpn:pod").bill["Agg switch"]),
+        "rx-hpn360": lambda: float(build_once("hpn:pod").bill["ToR switch"] + build_once("hpn:pod").bill["Agg switch"]),
         "rx-rx4-hyperx": lambda: _in_a_row("railx:hyperx:m=4,n=9", 4),
         "rx-f14-n": lambda: _chips(HYPERX),
         "rx-a2": _grids,

@@ -1,21 +1,23 @@
-"""Figures of the RailX paper, drawn again."""
+"""The figures of the RailX paper."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from launch.papers.figure import Curve, Figure
-from launch.papers.railx.counts import availability, largest
-from launch.papers.railx.exchanged import BY_K, OTHERS, Drawn
-from launch.papers.railx.timed import SEQUENCES, SIZES, ports_of_cp, reduced
+from launch.papers.railx.all_to_all import BY_K, OTHERS, ChipFabric
+from launch.papers.railx.counts import availability, mean_largest_job
+from launch.papers.railx.times import SEQUENCES, SIZES, all_reduce_times, ports_of_cp
 
 
-def _latencies(title: str, drawn: Sequence[Drawn]) -> Figure:
+def _latencies(title: str, drawn: Sequence[ChipFabric]) -> Figure:
+    """Return a figure of the latency of packets by load."""
     curves = [Curve(each.name, each.loads(), [each.latency(load) for load in each.loads()]) for each in drawn]
     return Figure(title, "flits that a chip offers in a cycle", "cycles of a packet", curves, low=0)
 
 
 def _all_to_all(_: Any) -> Sequence[Figure]:
+    """Return the parts of figure 14."""
     compared = (BY_K[4], *OTHERS)
     found = [each.through() for each in compared]
     most = Figure(
@@ -32,7 +34,8 @@ def _all_to_all(_: Any) -> Sequence[Figure]:
     ]
 
 
-def _reduced(_: Any) -> Sequence[Figure]:
+def _all_reduce_times(_: Any) -> Sequence[Figure]:
+    """Return the parts of figure 15: the time of an all_reduce by size."""
     return [
         Figure(
             f"RailX figure 15: all_reduce on {p}x{p} nodes of 4x4 chips, 4 ports of 100 GB/s a chip",
@@ -41,11 +44,12 @@ def _reduced(_: Any) -> Sequence[Figure]:
             [Curve(name, SIZES, times) for name, times in by.items()],
             log="xy",
         )
-        for p, by in reduced().items()
+        for p, by in all_reduce_times().items()
     ]
 
 
 def _split(_: Any) -> Figure:
+    """Return figure 16: the ports of context parallelism by the length of sequences."""
     curves = [
         Curve(name, SEQUENCES, [ports_of_cp(seq, overlapped=over) for seq in SEQUENCES])
         for name, over in (("all of DP waited for", False), ("a third of DP hidden", True))
@@ -55,9 +59,10 @@ def _split(_: Any) -> Figure:
 
 
 def _available(_: Any) -> Sequence[Figure]:
+    """Return the parts of figure 17: the largest job, and availability."""
     faults, rates = range(0, 21, 2), (0.0005, 0.001, 0.002, 0.004)
     sizes = (
-        Curve("mean of 20 draws", faults, [largest(64, each) for each in faults]),
+        Curve("mean of 20 draws", faults, [mean_largest_job(64, each) for each in faults]),
         Curve("worst case, (R/2 - a)^2 of 2a faults", faults, [(64 - each / 2) ** 2 for each in faults]),
     )
     left = [
@@ -73,5 +78,5 @@ def _available(_: Any) -> Sequence[Figure]:
 
 
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"14": _all_to_all, "15": _reduced, "16": _split, "17": _available}
+    {"14": _all_to_all, "15": _all_reduce_times, "16": _split, "17": _available}
 )

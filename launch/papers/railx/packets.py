@@ -1,7 +1,7 @@
-"""Uniform random packets among all chips of a fabric (RailX 6.1.2, 6.3): what gets through, and how long a packet takes.
+"""Random packets among all chips of a fabric (RailX 6.1.2, 6.3): throughput, and latency of a packet.
 
-Packets of 4 flits to chips drawn at random. Links share max-min fairly, as everywhere in Emu: buffers, virtual channels and
-routers are not modelled. A cycle is a tenth of the longest link's latency (6.1.2); in it a port carries one flit.
+A packet has 4 flits and goes to a random chip. Links share max-min fairly; buffers, virtual channels and routers are not
+modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carries one flit in it.
 """
 
 from dataclasses import replace
@@ -16,20 +16,22 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-from launch.papers.wiring import built
+from launch.papers.topology_counts import build_once
 
-_FLITS, _PORTS, _ROUNDS = 4, 8, 16  # of a packet; of a chip (m=4, n=2); packets that each port sends
-_CYCLES = 10  # of the longest link (6.1.2)
-_OFFERED = 120  # cycles in which packets are offered; the middle half is looked at
+_FLITS, _PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port
+_CYCLES = 10  # cycles of the longest link's latency (6.1.2)
+_OFFERED = 120  # cycles in which packets are offered; only the middle half counts
 
 
 @cache
-def saturated(word: str, ports: int = _PORTS) -> float:
-    """Flits a cycle and chip while the middle half of all packets arrives, and no port is ever idle.
+def saturated_throughput(word: str, ports: int = _PORTS) -> float:
+    """Return the flits of a chip in a cycle while no port is idle, measured over the middle half of all packets.
 
-    Each port of a chip has one packet under way, and then the next; the slowest link is a port.
+    Args:
+        word: The topology; its slowest link is one port.
+        ports: The ports of a chip; each has one packet under way, and then the next.
     """
-    topology = built(word)
+    topology = build_once(word)
     arrived = np.sort(_arrivals_s(topology, ports))
     first, last = len(arrived) // 4, 3 * len(arrived) // 4
     return float((last - first) * _FLITS / topology.n_npus / ((arrived[last] - arrived[first]) / _cycle_s(topology)))
@@ -37,38 +39,42 @@ def saturated(word: str, ports: int = _PORTS) -> float:
 
 @cache
 def latency(word: str, load: float, ports_a_link: int = 1) -> float:
-    """Cycles from when a packet is offered until all of it has arrived: the mean.
+    """Return the mean number of cycles from the offer of a packet until all of it has arrived.
 
     Args:
         word: The topology.
-        load: Flits that each chip offers in a cycle, at random times.
-        ports_a_link: Of the slowest link.
+        load: The flits that each chip offers in a cycle, at random times.
+        ports_a_link: The ports of the slowest link.
     """
-    topology, rng = built(word), np.random.default_rng(0)
+    topology, rng = build_once(word), np.random.default_rng(0)
     n = topology.n_npus
     number = round(n * load / _FLITS * _OFFERED)
     at, src = rng.uniform(0, _OFFERED * _cycle_s(topology), number), rng.integers(n, size=number)
     dst = (src + rng.integers(1, n, number)) % n
-    packets = np.arange(number)  # each on a channel of its own: on one, those of a pair would be one message
+    packets = np.arange(number)  # a channel for each, because packets of one pair and channel are one message
     graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
-    ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)  # packets come first
+    ready = column(
+        np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64
+    )  # the first tasks are the packets
     took_s = (run(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
     middle = np.abs(at / _cycle_s(topology) - _OFFERED / 2) < _OFFERED / 4
     return float(took_s[middle].mean() / _cycle_s(topology))
 
 
 def _cycle_s(topology: Topology) -> float:
+    """Return the seconds of a cycle."""
     return int(topology.links.latency_fs.max()) / TICKS_PER_S / _CYCLES
 
 
 def _graph(topology: Topology, packets: Schedule, ports_a_link: int = 1) -> Graph:
+    """Return the tasks of the packets."""
     rate_Bps = float(topology.links.bandwidth_Bps.min()) / ports_a_link
     sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * rate_Bps))
     return lower(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32)).graph
 
 
 def _arrivals_s(topology: Topology, ports: int) -> F64:
-    """[packets] seconds until each has arrived."""
+    """Return [packets] the seconds until each packet has arrived."""
     rng, n = np.random.default_rng(0), topology.n_npus
     src, port = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     rounds = []

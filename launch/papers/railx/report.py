@@ -1,4 +1,4 @@
-"""The rows of RailX's cost tables, worked out again from what is built and the paper's prices."""
+"""The rows of RailX's cost tables, from built topologies and the paper's prices, and the paper with all its rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,16 +9,15 @@ from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.data.prices import find_book
-from launch.papers.paper import Paper as Printed
-from launch.papers.paper import Way, called
-from launch.papers.railx.counts import COUNTED
+from launch.papers.paper import AnswerFunction, Paper, from_nothing
+from launch.papers.railx.counts import COUNTS
 from launch.papers.railx.figures import FIGURES
-from launch.papers.railx.timed import TIMED
+from launch.papers.railx.times import TIMES
 from launch.papers.targets import Answer, Target, read_targets
 
 _TARGETS = Path(__file__).with_name("targets.csv")
 _BOOK, _REFERENCE = "railx", "2FT"
-_LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches of 64 ports, optical ones of 128
+_LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches have 64 ports, optical ones 128
     {
         "2FT": "fat-tree:radix=64,tiers=2,planes=36",
         "Tap13": "fat-tree:radix=64,taper=3,planes=36",
@@ -34,49 +33,51 @@ _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; sw
     }
 )
 _OPTICAL = "OCS"
-_WITHOUT_SWITCHES = "Tor"  # the same cables and modules join the faces of its cubes
-_SIDES = MappingProxyType({"Rx4": 4, "Rx7": 7})  # of their meshes, of 9 x 4 ports a chip
+_WITHOUT_SWITCHES = "Tor"  # its cubes are joined by the cables and modules of TorOCS
+_SIDES = MappingProxyType({"Rx4": 4, "Rx7": 7})  # sides of the meshes; a chip has 9 x 4 ports
 _THOUSANDS = MappingProxyType({"aot": ("optical transceiver", "optical module"), "pcc": ("DAC cable",)})
 
 
-def _row(paper: "Paper", target: Target) -> Answer:
+def _row(paper: "RailXPaper", target: Target) -> Answer:
+    """Answer a row of the cost tables."""
     name, what = target.given["of"], target.given["what"]
     return Answer(float(paper.value(name, what)), (_LINES[name],))
 
 
-def _same(_: "Paper", target: Target) -> Answer:
+def _tables_agree(_: "RailXPaper", target: Target) -> Answer:
+    """Answer whether two tables of the paper print the same numbers."""
     three, six = (target.given[table].split() for table in ("three", "six"))
     words = ("cost, /inject, GBW and /GBW as both tables print them",)
     return Answer("same" if three == six else "other", words, holds=three == six)
 
 
-def _below(what: str) -> Way:
-    """Per cent of the fat tree's, the larger of both systems."""
+def _below(what: str) -> AnswerFunction:
+    """Return the function that answers with the cost in per cent of the fat tree's, for the larger of both systems."""
     return lambda paper, _: 100 * max(paper.value(name, what) for name in _SIDES)
 
 
 @dataclass(eq=False)
-class Paper(Printed):
-    """What is known of the networks so far; one is built when the first row asks for it."""
+class RailXPaper(Paper):
+    """The RailX paper; a network is built for the first row that needs it."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     costs: dict[str, Cost] = field(default_factory=dict)
     figures = FIGURES
-    ways = MappingProxyType(
+    answers = MappingProxyType(
         {
             "rx-t6-": _row,
             "rx-t3-": _row,
-            "rx-t3-agree": _same,
+            "rx-t3-agree": _tables_agree,
             "rx-10pct": _below("inj"),
             "rx-50pct": _below("cgb"),
             "rx-1.3b": lambda paper, _: paper.cost("Rx7").dollars / 1e9,
             "rx-half-hx": lambda paper, _: paper.value("Rx4", "cgb") / paper.value("Hx4", "cgb"),
-            **{name: called(way) for name, way in {**COUNTED, **TIMED}.items()},
+            **{name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()},
         }
     )
 
     def assumptions(self) -> list[str]:
-        """Of all rows."""
+        """Return the assumptions of all rows."""
         return [
             f"parts are those of what is built, prices those of {find_book(_BOOK).source}",
             "injection is that of 36 ports of 400 Gb/s a chip; those of RailX's nodes too (k=1)",
@@ -85,7 +86,7 @@ class Paper(Printed):
         ]
 
     def value(self, name: str, what: str) -> float:
-        """Of a line of the table and one of its columns."""
+        """Return the value of a line of the cost table in one of its columns."""
         if what == "sw":
             return self._count(name, ("switch", _OPTICAL))
         if what in _THOUSANDS:
@@ -97,27 +98,29 @@ class Paper(Printed):
         return self._rate(name, what) / self._rate(_REFERENCE, what)
 
     def _global(self, name: str) -> float:
-        """The share of injection that half of the chips can send to the others, all at once."""
+        """Return the share of injection that half of the chips can send to the others at once."""
         found = self.cost(name)
         return 2 * 9 / _SIDES[name] / 36 if name in _SIDES else _present(found.global_GBps) / found.injection_GBps
 
     def _rate(self, name: str, what: str) -> float:
-        """Dollars for each GB/s of injection, or of global bandwidth."""
+        """Return the dollars for each GB/s of injection, or of global bandwidth."""
         each = self.cost(name).dollars_per_injection_GBps
         return each / self._global(name) if what == "cgb" else each
 
     def cost(self, name: str) -> Cost:
-        """Of a line of the table."""
+        """Return the cost of a line of the table."""
         if name not in self.costs:
             self.costs[name] = cost(_built(name), find_book(_BOOK), across=name not in _SIDES)
         return self.costs[name]
 
     def _count(self, name: str, parts: tuple[str, ...]) -> int:
+        """Return the number of parts of some kinds."""
         found = self.cost(name).parts
         return sum(found[part][0] for part in parts if part in found)
 
 
 def _built(name: str) -> Topology:
+    """Return the built topology of a line; switches are taken out of the bill where the line has none."""
     topology = build_topology(_LINES[name])
     if name != _WITHOUT_SWITCHES:
         return topology
@@ -125,5 +128,6 @@ def _built(name: str) -> Topology:
 
 
 def _present(value: float | None) -> float:
+    """Return the value, which must not be None."""
     assert value is not None
     return value

@@ -1,24 +1,25 @@
-"""Figures of the UB-Mesh paper, drawn again; what the text prints of them stands beside."""
+"""The figures of the UB-Mesh paper, with the values that its text prints."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from launch.papers.figure import Curve, Figure
-from launch.papers.ub_mesh.priced import NETWORK_SHARE, ratios
-from launch.papers.ub_mesh.scaled import BASES, DRAWN, linearity
-from launch.papers.ub_mesh.steps import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
-from launch.papers.ub_mesh.trained import SENSITIVE, gains_of_lanes, losses, mean_relative, relative
+from launch.papers.ub_mesh.costs import NETWORK_SHARE, ratios
+from launch.papers.ub_mesh.scaling import BASES, DRAWN, linearity
+from launch.papers.ub_mesh.setting import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
+from launch.papers.ub_mesh.training import SENSITIVE, gains_of_lanes, losses, mean_relative, relative
 
 _SHARE = "% of the Clos's performance"
 _LOWEST = 80.0
 
 
 def _racks(paper: Any) -> Sequence[Figure]:
+    """Return the parts of figure 17: the performance of racks, by model and by the length of sequences."""
     by_model = [Curve(rack, range(len(MODELS)), [relative(paper.steps, rack, model) for model in MODELS]) for rack in RACKS]
     by_seq = [Curve(rack, range(2), [mean_relative(paper.steps, rack, seqs) for seqs in (SHORT, LONG)]) for rack in RACKS]
     printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)
-    assert [*RACKS] == [UB, A, B, CLOS]  # the places of the marks
+    assert [*RACKS] == [UB, A, B, CLOS]  # the order in which printed values are listed
     return [
         Figure("UB-Mesh figure 17a: 8,192 NPUs, the mean of all sequences", "", _SHARE, by_model, words=[*MODELS], low=_LOWEST),
         Figure(
@@ -33,6 +34,7 @@ def _racks(paper: Any) -> Sequence[Figure]:
 
 
 def _between(paper: Any) -> Figure:
+    """Return figure 19: the performance by the routing between racks."""
     curves: list[Curve] = []
     words: tuple[str, ...] = ()
     for model in SENSITIVE:
@@ -45,6 +47,7 @@ def _between(paper: Any) -> Figure:
 
 
 def _lanes(paper: Any) -> Figure:
+    """Return figure 20: the gain from twice the lanes out of a rack, by model."""
     short, long = (gains_of_lanes(paper.steps, *asked) for asked in ((8, 16, SHORT), (16, 32, LONG)))
     curves = [
         Curve("x8 to x16, 8K to 32K", range(len(MODELS)), [*short.values()]),
@@ -55,6 +58,7 @@ def _lanes(paper: Any) -> Figure:
 
 
 def _capex(_: Any) -> Figure:
+    """Return figure 21: the price of other systems as a multiple of UB-Mesh's."""
     found = ratios(NETWORK_SHARE)
     curves = (
         Curve("ours, at public prices", range(len(found)), [*found.values()]),
@@ -63,7 +67,8 @@ def _capex(_: Any) -> Figure:
     return Figure("UB-Mesh figure 21: CapEx of others over UB-Mesh's", "", "times UB-Mesh's", curves, words=[*found])
 
 
-def _scaled(paper: Any) -> Figure:
+def _linearity(paper: Any) -> Figure:
+    """Return figure 22: the performance of an NPU as the cluster grows."""
     named = {name: f"{name}, 1x is {npus:,} NPUs" for name, npus in BASES.items()}
     curves = [Curve(words, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name, words in named.items()]
     return Figure(
@@ -77,5 +82,5 @@ def _scaled(paper: Any) -> Figure:
 
 
 FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _scaled}
+    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _linearity}
 )

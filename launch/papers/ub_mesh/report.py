@@ -1,4 +1,4 @@
-"""The rows of the UB-Mesh paper: counted on the topologies that are built, or worked out from what its tables give."""
+"""The rows of the UB-Mesh paper: counted on built topologies, or computed from its tables, and the paper with all its rows."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -7,32 +7,31 @@ from types import MappingProxyType
 from typing import Any
 
 from emu.errors import InputError
-from launch.papers.paper import Paper as Printed
-from launch.papers.paper import Way, called
+from launch.papers.paper import AnswerFunction, Paper, from_nothing
 from launch.papers.targets import Answer, Target, read_targets
+from launch.papers.ub_mesh.costs import COSTS
 from launch.papers.ub_mesh.figures import FIGURES
-from launch.papers.ub_mesh.priced import PRICED
-from launch.papers.ub_mesh.scaled import SCALED
-from launch.papers.ub_mesh.steps import NOTES as STEPS
-from launch.papers.ub_mesh.steps import Steps
-from launch.papers.ub_mesh.timed import TIMED
-from launch.papers.ub_mesh.trained import TRAINED
+from launch.papers.ub_mesh.scaling import SCALING
+from launch.papers.ub_mesh.setting import NOTES as STEPS
+from launch.papers.ub_mesh.setting import UBMeshSteps
+from launch.papers.ub_mesh.times import TIMES
+from launch.papers.ub_mesh.training import TRAINING
 from launch.papers.ub_mesh.wiring import (
     CLOS,
     POD,
     RACK,
     SUPERPOD,
-    built,
+    build_once,
     lanes,
     lrs_of_npus,
+    mean_count,
     rack_lanes_to_hrs,
-    same,
     tier,
 )
 
 _TARGETS = Path(__file__).parent / "targets.csv"
-_HOURS = 8760  # of a year
-_DIGITS = 4  # to which the rates of switches are equal
+_HOURS = 8760  # hours of a year
+_DIGITS = 4  # decimals in which the rates of switches are equal
 _NOTES = (
     "rows of table 3 are counted on the topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos` as they are built",
     "other rows are worked out from what the paper's tables give, never from the value of a row",
@@ -40,132 +39,151 @@ _NOTES = (
 
 
 def _volume(target: Target) -> float:
+    """Return the bytes of an axis in table 1, in GB."""
     return sum(prod(map(float, transfer.split("x"))) for transfer in target.given["transfers"].split("+")) / 1024
 
 
 def _share(paper: Any, target: Target) -> float:
+    """Return the share of some axes in all bytes of table 1, in per cent."""
     volume = {each.id.split("-")[2]: _volume(each) for each in paper.targets if each.id.endswith("-vol")}
     return 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
 
 
-def _told(paper: Any, _: Target) -> str:
+def _shares_of_dp_and_tp(paper: Any, _: Target) -> str:
+    """Return the shares of DP and TP as the paper prints them."""
     dp, tp = (_share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{axis}-pct")) for axis in ("DP", "TP"))
     return f"{dp:.2f};{tp:.1f}"
 
 
 def _near(paper: Any, _: Target) -> Answer:
-    """TP and SP stay in a rack, where two NPUs are 2 hops apart at most."""
+    """Answer which share of bytes stays in a rack: that of TP and SP. Two NPUs of a rack are 2 hops apart at most."""
     share = _share(paper, next(each for each in paper.targets if each.id == "ub-t1-97"))
     return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
 
 
-def _of(target: Target, name: str) -> float:
+def _given_number(target: Target, name: str) -> float:
+    """Return a given number of a row."""
     return float(target.given[name])
 
 
 def _hidden(paper: Any, target: Target) -> float:
-    return _of(target, "heads") * _of(target, "head")
+    """Return the hidden size from the number and the size of heads."""
+    return _given_number(target, "heads") * _given_number(target, "head")
 
 
 def _parameters(paper: Any, target: Target) -> float:
-    return _of(target, "layers") * _hidden(paper, target) ** 2 * (4 + 8 * _of(target, "experts")) / 1e12
+    """Return the number of parameters in 1e12, from layers, hidden size and experts."""
+    return _given_number(target, "layers") * _hidden(paper, target) ** 2 * (4 + 8 * _given_number(target, "experts")) / 1e12
 
 
 def _failures(paper: Any, target: Target) -> float:
+    """Return the failures in a year, as the sum of those of the parts."""
     return sum(map(float, target.given["afrs"].split("+")))
 
 
 def _mtbf(paper: Any, target: Target) -> float:
+    """Return the mean time between failures in hours."""
     return _HOURS / _failures(paper, target)
 
 
 def _availability(paper: Any, target: Target) -> float:
-    mtbf = _of(target, "mtbf")
-    return 100 * mtbf / (mtbf + _of(target, "minutes") / 60)
+    """Return the availability in per cent."""
+    mtbf = _given_number(target, "mtbf")
+    return 100 * mtbf / (mtbf + _given_number(target, "minutes") / 60)
 
 
-def _of_each_switch(paper: Any, target: Target) -> float:
-    """Of LRS and HRS of both systems; the mean, to which each is equal in four digits."""
+def _failures_of_a_switch(paper: Any, target: Target) -> float:
+    """Return the failures of a switch in a year, which are equal for LRS and HRS of both systems to four digits.
+
+    Raises:
+        InputError: the rates differ.
+    """
     rates = []
     for name, word in (("ub", SUPERPOD), ("clos", CLOS)):
         failures = map(float, target.given[name].split("/"))
-        rates += [each / built(word).bill[part] for each, part in zip(failures, ("LRS", "HRS"), strict=True)]
+        rates += [each / build_once(word).bill[part] for each, part in zip(failures, ("LRS", "HRS"), strict=True)]
     if len({round(rate, _DIGITS) for rate in rates}) > 1:
         raise InputError(f"the rates differ: {', '.join(map(str, rates))}")
     return sum(rates) / len(rates)
 
 
 def _efficiency(paper: Any, target: Target) -> float:
-    share = _of(target, "share")
-    return _of(target, "performance") / ((1 - share) / _of(target, "capex") + share * _of(target, "opex"))
+    """Return the performance for each dollar, relative to the other system."""
+    share = _given_number(target, "share")
+    return _given_number(target, "performance") / (
+        (1 - share) / _given_number(target, "capex") + share * _given_number(target, "opex")
+    )
 
 
 def _saved_lanes() -> float:
+    """Return the share of optical lanes that UB-Mesh saves against the Clos, in per cent."""
     ub, clos = (
-        built(word).links.bandwidth_Bps[tier(built(word), of)].sum() for word, of in ((SUPERPOD, "HRS"), (CLOS, "spine"))
+        build_once(word).links.bandwidth_Bps[tier(build_once(word), of)].sum()
+        for word, of in ((SUPERPOD, "HRS"), (CLOS, "spine"))
     )
     return 100 * (1 - float(ub / clos))
 
 
 def _up() -> float:
-    rack = built(RACK)
+    """Return the lanes of an NPU to switches."""
+    rack = build_once(RACK)
     of_npus = (rack.links.src < rack.n_npus) & (rack.links.dst >= rack.n_npus)
-    return same(lanes(rack, of_npus)[: rack.n_npus])
+    return mean_count(lanes(rack, of_npus)[: rack.n_npus])
 
 
 _PLANES = 4
-_COUNTED: dict[str, Way] = {
-    "ub-npu-rack": lambda *_: float(built(RACK).n_npus),
-    "ub-pod": lambda *_: float(built(POD).n_npus),
-    "ub-sp": lambda *_: built(SUPERPOD).n_npus / built(RACK).n_npus,
-    "ub-lrs-plane": lambda *_: built(RACK).bill["LRS"] / _PLANES,
-    "ub-lrs-rack": lambda *_: float(built(RACK).bill["LRS"]),
+_COUNTED: dict[str, AnswerFunction] = {
+    "ub-npu-rack": lambda *_: float(build_once(RACK).n_npus),
+    "ub-pod": lambda *_: float(build_once(POD).n_npus),
+    "ub-sp": lambda *_: build_once(SUPERPOD).n_npus / build_once(RACK).n_npus,
+    "ub-lrs-plane": lambda *_: build_once(RACK).bill["LRS"] / _PLANES,
+    "ub-lrs-rack": lambda *_: float(build_once(RACK).bill["LRS"]),
     "ub-up": lambda *_: _up(),
-    "ub-lanes": lambda *_: same(lanes(built(SUPERPOD))[: built(SUPERPOD).n_npus]),
-    "ub-rack-links": lambda *_: same(rack_lanes_to_hrs(built(SUPERPOD))),
-    "ub-lrs-x72": lambda *_: same(lrs_of_npus(built(SUPERPOD), built(RACK).bill["LRS"] // _PLANES)),
-    "ub-hrs-ub": lambda *_: float(built(SUPERPOD).bill["HRS"]),
-    "ub-hrs-clos": lambda *_: float(built(CLOS).bill["HRS"]),
-    "ub-lrs-all": lambda *_: f"{built(SUPERPOD).bill['LRS']};{built(CLOS).bill['LRS']}",
-    "ub-hrs98": lambda *_: 100 * (1 - built(SUPERPOD).bill["HRS"] / built(CLOS).bill["HRS"]),
+    "ub-lanes": lambda *_: mean_count(lanes(build_once(SUPERPOD))[: build_once(SUPERPOD).n_npus]),
+    "ub-rack-links": lambda *_: mean_count(rack_lanes_to_hrs(build_once(SUPERPOD))),
+    "ub-lrs-x72": lambda *_: mean_count(lrs_of_npus(build_once(SUPERPOD), build_once(RACK).bill["LRS"] // _PLANES)),
+    "ub-hrs-ub": lambda *_: float(build_once(SUPERPOD).bill["HRS"]),
+    "ub-hrs-clos": lambda *_: float(build_once(CLOS).bill["HRS"]),
+    "ub-lrs-all": lambda *_: f"{build_once(SUPERPOD).bill['LRS']};{build_once(CLOS).bill['LRS']}",
+    "ub-hrs98": lambda *_: 100 * (1 - build_once(SUPERPOD).bill["HRS"] / build_once(CLOS).bill["HRS"]),
     "ub-opt93": lambda *_: _saved_lanes(),
 }
-_WORKED: dict[str, Way] = {
-    "ub-64k": lambda _, target: _of(target, "times") * built(POD).n_npus,
+_WORKED: dict[str, AnswerFunction] = {
+    "ub-64k": lambda _, target: _given_number(target, "times") * build_once(POD).n_npus,
     **{f"ub-t1-{axis}-vol": lambda _, target: _volume(target) for axis in ("TP", "SP", "EP", "PP", "DP")},
     "ub-t1-": _share,
-    "ub-t1-dp2": _told,
+    "ub-t1-dp2": _shares_of_dp_and_tp,
     "ub-hops": _near,
     **{f"ub-t5-{name}-h": _hidden for name in ("LLAMA-70B", "GPT3-175B", "Dense-1T", "GPT4-2T", "MoE-10T")},
     "ub-t5-": _parameters,
-    "ub-afr-sw": _of_each_switch,
-    "ub-av-diff": lambda _, target: _of(target, "more") - _of(target, "less"),
+    "ub-afr-sw": _failures_of_a_switch,
+    "ub-av-diff": lambda _, target: _given_number(target, "more") - _given_number(target, "less"),
     "ub-t6-ub-sum": _failures,
     "ub-t6-clos-sum": _failures,
     "ub-t6-ub-mtbf": _mtbf,
     "ub-t6-clos-mtbf": _mtbf,
-    "ub-t6-x": lambda _, target: _of(target, "mtbf") / _of(target, "other"),
+    "ub-t6-x": lambda _, target: _given_number(target, "mtbf") / _given_number(target, "other"),
     "ub-av-": _availability,
-    "ub-capex-net": lambda _, target: (1 - _of(target, "after")) / (1 - _of(target, "before")),
+    "ub-capex-net": lambda _, target: (1 - _given_number(target, "after")) / (1 - _given_number(target, "before")),
     "ub-2.04": _efficiency,
 }
 
 
 @dataclass(eq=False)
-class Paper(Printed):
-    """What is counted is built once."""
+class UBMeshPaper(Paper):
+    """The UB-Mesh paper; a topology is built once."""
 
     targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    steps: Steps = field(default_factory=Steps)
+    steps: UBMeshSteps = field(default_factory=UBMeshSteps)
     figures = FIGURES
-    ways = MappingProxyType(
-        {**_COUNTED, **_WORKED, **TRAINED, **SCALED, **PRICED, **{name: called(way) for name, way in TIMED.items()}}
+    answers = MappingProxyType(
+        {**_COUNTED, **_WORKED, **TRAINING, **SCALING, **COSTS, **{name: from_nothing(way) for name, way in TIMES.items()}}
     )
 
     def assumptions(self) -> tuple[str, ...]:
-        """Of all rows."""
+        """Return the assumptions of all rows."""
         return tuple(
             dict.fromkeys(
-                [*_NOTES, *STEPS, *(told for word in (RACK, POD, SUPERPOD, CLOS) for told in built(word).assumptions)]
+                [*_NOTES, *STEPS, *(told for word in (RACK, POD, SUPERPOD, CLOS) for told in build_once(word).assumptions)]
             )
         )

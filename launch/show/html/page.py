@@ -1,6 +1,6 @@
-"""A report as one HTML file that needs no network: what it is made of, and how it is written.
+"""A report as one HTML file that needs no network: the parts of a page, and the writer.
 
-A page is figures, then sections of blocks; each kind of block has a template of its name in `templates`.
+A page has key figures, then sections of blocks. The template of a block is the file that its class names in `templates`.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number that the page begins with."""
+class KeyFigure:
+    """A number at the top of a page."""
 
-    name: str  # that of the JSON's field, by which programs find it
+    name: str  # the name of the JSON field, for programs that read the page
     label: str
     text: str
     value: float | str
@@ -28,16 +28,16 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A place of a table."""
+    """A cell of a table."""
 
     text: str
-    key: float | str | None = None  # what the column is sorted by; None: the text
-    wide: bool = False  # a sentence, which a narrow column would stretch over many lines
+    key: float | str | None = None  # the column is sorted by this; None: by the text
+    wide: bool = False  # whether the cell holds a sentence and needs a wide column
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """Sentences, an item each where there are several."""
+class TextBlock:
+    """Sentences: a paragraph where there is one, a list where there are several."""
 
     template: ClassVar[str] = "words.html"
     lines: tuple[str, ...]
@@ -45,7 +45,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that a click on a head sorts."""
+    """A table whose rows a click on a column's head sorts."""
 
     template: ClassVar[str] = "table.html"
     head: tuple[str, ...]
@@ -53,27 +53,27 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of a bar."""
+class BarSegment:
+    """A segment of a stacked bar."""
 
     name: str
     colour: str
-    share: float  # of the whole width, 0..1
-    told: str  # when it is pointed at
+    share: float  # share of the width of the page, 0..1
+    told: str  # text that appears when the segment is pointed at
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar, of pieces side by side."""
+class StackedBar:
+    """A bar of segments side by side."""
 
     name: str
-    pieces: tuple[Piece, ...]
-    told: str = ""  # after it
+    pieces: tuple[BarSegment, ...]
+    told: str = ""  # text after the bar
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What a colour stands for."""
+class LegendKey:
+    """An entry of a legend: a colour and its name."""
 
     name: str
     colour: str
@@ -81,52 +81,52 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """Bars under one another, and what their colours stand for."""
+class StackedBars:
+    """Stacked bars under one another, with their legend."""
 
     template: ClassVar[str] = "bars.html"
-    bars: tuple[Bar, ...]
-    keys: tuple[Key, ...]
+    bars: tuple[StackedBar, ...]
+    keys: tuple[LegendKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Svg:
-    """A drawing by a template of its own."""
+    """A drawing by a template of its own, with its legend."""
 
     template: ClassVar[str] = "svg.html"
-    drawing: str  # its template
-    told: str  # what it shows, for those who do not see it
+    drawing: str  # name of its template
+    told: str  # description for readers who cannot see it
     data: object
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Some blocks under a head."""
+    """Blocks under a title."""
 
     title: str
     blocks: tuple[object, ...]
-    note: str = ""  # under the head
+    note: str = ""  # text under the title
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report."""
+    """A report: a title, key figures and sections."""
 
     title: str
     subtitle: str
-    figures: tuple[Figure, ...]
+    figures: tuple[KeyFigure, ...]
     sections: tuple[Section, ...]
 
 
 def table_of(head: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> Table:
-    """A table of words, or of cells where a column is sorted by something else."""
+    """Return a table of texts or cells; a cell can be sorted by something else than its text."""
     cells = [tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows]
     return Table(tuple(head), tuple(cells))
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write a page, the same bytes each time.
+    """Write a page to a file; equal pages give equal bytes.
 
     Raises:
         WriteError: the file cannot be written.
@@ -135,7 +135,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def html_of(page: Page) -> str:
-    """A page as text."""
+    """Return a page as HTML text."""
     loader = FileSystemLoader(_TEMPLATES)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.get_template("page.html").render(page=page)

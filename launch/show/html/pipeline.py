@@ -1,4 +1,4 @@
-"""The pipeline of a step as a chart: a row a stage, computation above, communication by axis below."""
+"""The HTML chart of a pipeline: a row for each stage, computation in its upper half, communication by axis in its lower."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from emu.trace.report.requests import Coming
 from emu.trace.report.spans import Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
-from launch.show.html.page import Cell, Key, Svg, Table, table_of
-from launch.show.parts import COMPUTE, IDLE, colours_of
-from launch.show.spans import Lane, Standing, lanes_of, standing
-from launch.show.text.estimates import in_order
+from launch.show.html.page import Cell, LegendKey, Svg, Table, table_of
+from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
+from launch.show.step_parts import COMPUTE, IDLE, colours_of
+from launch.show.text.estimate_table import axes_in_order
 
-_WIDE, _HIGH = 2000, 24  # of a row, in units of its drawing
-_NEAR = 0.2  # units; what is nearer is one stretch
-_LEAST = 0.5  # units, that an eye can see
-_MOST = 64  # rows
-_STEPS = (1, 2, 2.5, 5, 10)  # between ticks
+_WIDE, _HIGH = 2000, 24  # width and height of a row, in units of its drawing
+_NEAR = 0.2  # units of a gap below which two spans are drawn as one
+_LEAST = 0.5  # units of the narrowest span
+_MOST = 64  # most rows
+_STEPS = (1, 2, 2.5, 5, 10)  # round numbers of a step between ticks
 _TICKS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """All times of one colour of a row."""
+    """All spans of one colour in a row, as one SVG path."""
 
     colour: str
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A rank that stands for its stage."""
+class StageRow:
+    """A row of the chart: the rank that stands for a stage."""
 
     name: str
     told: str
@@ -44,61 +44,72 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A moment of the step."""
+class TimeTick:
+    """A tick of the axis of time: its place from 0 to 1, and its text."""
 
     share: float
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """What the template draws."""
+class PipelineChart:
+    """A chart of a pipeline, as the template `pipeline.html` draws it."""
 
     wide: int
     high: int
     idle: str
-    rows: tuple[Row, ...]
-    ticks: tuple[Tick, ...]
+    rows: tuple[StageRow, ...]
+    ticks: tuple[TimeTick, ...]
 
 
-def rows_of(timed: TimedTrace) -> list[Standing]:
-    """The rank that stands for each stage; where there is no pipeline, one for each role; 64 at most."""
-    found, told = standing(timed), timed.report.rank
+def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
+    """Return the rank that stands for each stage, or for each role where there is no pipeline; 64 ranks at most."""
+    found, told = representatives(timed), timed.report.rank
     if any(each.stage is not None for each in found):
-        first: dict[int | None, Standing] = {}
-        for each in sorted(found, key=lambda each: each.row != told):  # of its stage the rank that the figures are of
+        first: dict[int | None, RepresentativeRank] = {}
+        for each in sorted(found, key=lambda each: each.row != told):  # the rank of the figures stands for its stage
             first.setdefault(each.stage, each)
         found = sorted(first.values(), key=lambda each: each.stage or 0)
     return found[:_MOST]
 
 
 def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
-    """The chart of the step that is reported, and its times as a table."""
+    """Return the chart of the reported step, and a table of its times."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
     ranks, coming = rows_of(timed), Coming.of(timed.replayed, timed.timeline)
     lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), coming, each.row)] for each in ranks]
     apart = told_apart(*_of(timed), timed.report, [each.row for each in ranks])
-    axes = in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
+    axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
-    keys = [Key(f"communication, {axis}", colour) for axis, colour in colours.items()]
+    keys = [LegendKey(f"communication, {axis}", colour) for axis, colour in colours.items()]
     told = f"computation and communication of {len(rows)} ranks over {format_time(seconds(total))}"
-    chart = Chart(_WIDE, _HIGH, IDLE, rows, tuple(_ticks(total)))
-    return Svg("pipeline.html", told, chart, (Key("computation", COMPUTE), *keys, Key("idle", IDLE))), _table(
+    chart = PipelineChart(_WIDE, _HIGH, IDLE, rows, tuple(_ticks(total)))
+    return Svg("pipeline.html", told, chart, (LegendKey("computation", COMPUTE), *keys, LegendKey("idle", IDLE))), _table(
         ranks, apart, total
     )
 
 
 def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
+    """Return the trace, the replay and the timeline of a timed trace."""
     return timed.trace, timed.replayed, timed.timeline
 
 
 def _computes(lane: Lane) -> bool:
+    """Return whether a lane is of computation."""
     return lane.stream.startswith("compute")
 
 
-def _row(each: Standing, lanes: Sequence[Lane], parts: Apart, colours: dict[str, str], total: int) -> Row:
+def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: Apart, colours: dict[str, str], total: int) -> StageRow:
+    """Return the row of one rank.
+
+    Args:
+        each: The rank.
+        lanes: Its lanes, in ticks from the beginning of the step.
+        parts: The parts of its time.
+        colours: The colour of each axis of communication.
+        total: The step time in ticks.
+    """
     computing = [lane for lane in lanes if _computes(lane)]
     talking = {lane.stream: lane for lane in lanes if not _computes(lane)}
     half, thin = _HIGH / 2, _HIGH / 2 / max(1, len(colours))
@@ -109,11 +120,19 @@ def _row(each: Standing, lanes: Sequence[Lane], parts: Apart, colours: dict[str,
     exposed = sum(parts.exposed_fs.values())
     shares = {"computes": parts.compute_fs, "communicates": exposed, "is idle": total - parts.compute_fs - exposed}
     said = ", ".join(f"{what} {100 * ticks / max(total, 1):.1f} %" for what, ticks in shares.items())
-    return Row(each.name, f"{each.name} {said} of the step", tuple(s for s in stretches if s.path))
+    return StageRow(each.name, f"{each.name} {said} of the step", tuple(s for s in stretches if s.path))
 
 
 def _stretch(colour: str, lanes: Sequence[Lane], total: int, top: float, high: float) -> Stretch:
-    """Rectangles in one path; those that no eye tells apart are one."""
+    """Return the spans of some lanes as one path; spans that are too near to be told apart are drawn as one.
+
+    Args:
+        colour: The colour.
+        lanes: The lanes.
+        total: The step time in ticks.
+        top: The upper edge of the spans in the row.
+        high: The height of the spans.
+    """
     start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in Spans._fields)
     order = np.argsort(start, kind="stable")
     near = int(_NEAR * total / _WIDE)
@@ -123,23 +142,25 @@ def _stretch(colour: str, lanes: Sequence[Lane], total: int, top: float, high: f
 
 
 def _box(start: int, end: int, total: int, top: float, high: float) -> str:
+    """Return the SVG path of one span."""
     left, wide = round(_WIDE * start / total, 1), max(_LEAST, round(_WIDE * (end - start) / total, 1))
     return f"M{left:g} {top:.3g}h{wide:g}v{high:.3g}h-{wide:g}z"
 
 
-def _ticks(total: int) -> list[Tick]:
-    """Moments in round numbers, from the beginning of the step."""
+def _ticks(total: int) -> list[TimeTick]:
+    """Return ticks at round times, from the beginning of the step."""
     if not total:
         return []
     least_s = seconds(total) / _TICKS
     power = 10.0 ** np.floor(np.log10(least_s))
     step_s = float(next(step * power for step in _STEPS if step * power >= least_s))
     count = int(seconds(total) / step_s)
-    return [Tick(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
+    return [TimeTick(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
 
 
-def _table(ranks: Sequence[Standing], apart: Sequence[Apart], total: int) -> Table:
-    axes = in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
+def _table(ranks: Sequence[RepresentativeRank], apart: Sequence[Apart], total: int) -> Table:
+    """Return a table of the parts of each rank's time."""
+    axes = axes_in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
     staged = any(each.stage is not None for each in ranks)
     who = (*(("stage",) if staged else ()), "rank", "stands for")
     head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), *(("bubble",) if staged else ()), "idle")
@@ -155,4 +176,5 @@ def _table(ranks: Sequence[Standing], apart: Sequence[Apart], total: int) -> Tab
 
 
 def _time(ticks: int) -> Cell:
+    """Return a cell with a time, given in ticks."""
     return Cell(format_time(seconds(ticks)), seconds(ticks))

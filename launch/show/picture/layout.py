@@ -1,4 +1,4 @@
-"""Where the nodes of a picture are: as the topology's source draws it, else by dims, by tiers or by distances."""
+"""The places of the nodes of a picture: the topology's own drawing, else by its dimensions, tiers or distances."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -6,35 +6,36 @@ from scipy.sparse.csgraph import shortest_path
 
 from emu.arrays import F64, I64, Bool
 from emu.topology.topology import Drawing, Links, Topology
-from launch.show.page import spaced
-from launch.show.picture.kinds import layers, switch_names
-from launch.show.text.describe import link_classes
+from launch.show.canvas import spread_apart
+from launch.show.picture.switch_kinds import layers, switch_names
+from launch.show.text.topology_facts import link_classes
 
-_LAYER = np.array((0.68, 0.5))  # from one layer to the next behind it
-_APART = 1.6  # between switches, in gaps between NPUs
-_SWEEPS = 4  # of ordering; further ones change little
-_STEPS = 100  # of majorisation; further ones change little
+_LAYER = np.array((0.68, 0.5))  # step from one layer to the next behind it
+_APART = 1.6  # least distance of switches, in gaps between NPUs
+_SWEEPS = 4  # sweeps of ordering; further ones change little
+_STEPS = 100  # steps of majorisation; further ones change little
 
 
 def layout(topology: Topology) -> Drawing:
-    """The topology's own drawing; one from its links where it has none."""
+    """Return the topology's own drawing, or one that is made from its links."""
     if topology.draw is not None:
         return topology.draw()
     if topology.n_nodes == topology.n_npus:
-        return Drawing(on_grid(topology) if _is_grid(topology) else by_distance(topology.links, topology.n_nodes))
+        return Drawing(grid_positions(topology) if _is_grid(topology) else distance_positions(topology.links, topology.n_nodes))
     if topology.n_nodes == topology.n_npus + 1:
-        npus = on_grid(topology)
+        npus = grid_positions(topology)
         centre = (npus.min(axis=0) + npus.max(axis=0)) / 2 if len(npus) > 1 else npus[0] - (0, 1)
         return Drawing(np.concatenate((npus, centre[None])))
     layer = layers(topology)
     switches = (topology.links.src >= topology.n_npus) & (topology.links.dst >= topology.n_npus)
     level = layer[topology.links.src] == layer[topology.links.dst]
     if (switches & level).sum() > (switches & ~level).sum():
-        return Drawing(by_distance(topology.links, topology.n_nodes))
-    return Drawing(in_tiers(topology, layer))
+        return Drawing(distance_positions(topology.links, topology.n_nodes))
+    return Drawing(tier_positions(topology, layer))
 
 
 def _is_grid(topology: Topology) -> bool:
+    """Return whether NPUs without switches are drawn as a grid, a ring or a full mesh."""
     n, links = topology.n_npus, topology.links
     if sum(size > 1 for size in topology.dims) > 1 or not len(links):
         return True
@@ -42,8 +43,11 @@ def _is_grid(topology: Topology) -> bool:
     return bool(np.isin(reach, (1, n - 1)).all()) or link_classes(topology)[0].wiring == "full mesh"
 
 
-def on_grid(topology: Topology) -> F64:
-    """[NPUs, 2] by dims: one wired fully, or the only one, is a circle, any other a line; they nest, the last innermost."""
+def grid_positions(topology: Topology) -> F64:
+    """Return [NPUs, 2] places by dimensions.
+
+    A dimension is a circle where it is a full mesh or the only one, else a line. They nest, with the last innermost.
+    """
     dims = topology.dims or (topology.n_npus,)
     wirings = {c.dimension: c.wiring for c in link_classes(topology)}
     digits = np.unravel_index(np.arange(topology.n_npus), dims)
@@ -61,19 +65,26 @@ def on_grid(topology: Topology) -> F64:
 
 
 def _circle(size: int, extent: float = 0.0) -> F64:
-    """[size, 2] clockwise from the top, far enough apart for what is `extent` wide."""
+    """Return [size, 2] places on a circle, clockwise from the top.
+
+    Args:
+        size: The number of places.
+        extent: The width of what stands at each place.
+    """
     turn = 2 * np.pi * np.arange(size) / max(size, 1)
     radius = (1 + 1.15 * extent) / (2 * np.sin(np.pi / size)) if size > 1 else 0.0
     return radius * np.stack((np.sin(turn), np.cos(turn)), axis=-1)
 
 
 def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
-    """From one to the next along the place-th line: right and down in turn, outside what is `extent` wide and high.
+    """Return [2] the step from one place to the next along a line of places.
+
+    Lines lead right and down in turn. With three lines or more the third leads behind the others, like layers.
 
     Args:
-        place: 0 is innermost.
-        sizes: Of all lines, where nothing else is drawn: then the third is layers behind one another.
-        extent: [2] of what is repeated.
+        place: The number of the line; 0 is innermost.
+        sizes: The numbers of places of all lines; empty where circles are drawn too.
+        extent: [2] width and height of what stands at each place.
     """
     behind = 0.2 + _LAYER * (sizes[2] - 1) if len(sizes) > 2 and place < 2 else np.zeros(2)
     if len(sizes) > 2 and place == 2:
@@ -83,8 +94,10 @@ def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
     return np.array((step[0], 0.0) if right else (0.0, -step[1]))
 
 
-def in_tiers(topology: Topology, layer: I64) -> F64:
-    """[nodes, 2] NPUs in a row, over them a row for each kind of switch, each switch near the middle of what it joins.
+def tier_positions(topology: Topology, layer: I64) -> F64:
+    """Return [nodes, 2] places in tiers: NPUs in a row, and above it a row for each kind of switch.
+
+    Each switch is near the middle of the nodes that it is linked to.
 
     Source: Sugiyama et al., Methods for visual understanding of hierarchical system structures (1981): barycentres.
     """
@@ -98,13 +111,16 @@ def in_tiers(topology: Topology, layer: I64) -> F64:
             of = np.flatnonzero(row == height)
             middle = _middle(topology.links, row, across, below_only=below_only)[of]
             order = np.lexsort((of, middle))
-            across[of[order]] = spaced(middle[order], _APART)
+            across[of[order]] = spread_apart(middle[order], _APART)
     rise = max(1.8, float(np.ptp(across)) / (2 + 2 * row.max()))
     return np.stack((across, row * rise), axis=-1)
 
 
 def _rows(topology: Topology, layer: I64) -> I64:
-    """[nodes] NPUs 0; then by distance from them, those that lead no farther below the others, and by kind."""
+    """Return [nodes] the row of each node: NPUs are in row 0, switches above them by layer and kind.
+
+    Switches of a layer that no link joins to the next layer are below the others of that layer.
+    """
     links, n = topology.links, topology.n_npus
     leads = np.zeros(topology.n_nodes, np.int64)
     leads[links.src[layer[links.dst] > layer[links.src]]] = 1
@@ -114,7 +130,7 @@ def _rows(topology: Topology, layer: I64) -> I64:
 
 
 def _npu_row(topology: Topology) -> F64:
-    """[NPUs] a gap of one; half a gap more where a digit before the last one changes, for each that does."""
+    """Return [NPUs] places in a row, one apart, and farther apart where groups of NPUs end."""
     dims = topology.dims or (topology.n_npus,)
     digits = np.stack(np.unravel_index(np.arange(topology.n_npus), dims))[:-1]
     changes = (np.diff(digits, axis=1) != 0).sum(axis=0)
@@ -122,22 +138,29 @@ def _npu_row(topology: Topology) -> F64:
 
 
 def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
-    """[nodes] the mean place of what each is linked to in other rows; its own place where there is nothing."""
+    """Return [nodes] the mean place of the nodes that each is linked to in other rows; its own place where there are none.
+
+    Args:
+        links: The links.
+        row: [nodes] the row of each node.
+        across: [nodes] the place of each node in its row.
+        below_only: Whether only lower rows count.
+    """
     counted: Bool = row[links.dst] < row[links.src] if below_only else row[links.dst] != row[links.src]
     count = np.bincount(links.src[counted], minlength=len(row))
     total = np.bincount(links.src[counted], across[links.dst[counted]], len(row))
     return np.where(count > 0, total / np.maximum(count, 1), across)
 
 
-def by_distance(links: Links, n_nodes: int) -> F64:
-    """[nodes, 2] as far apart as links lie between them, as nearly as a plane allows.
+def distance_positions(links: Links, n_nodes: int) -> F64:
+    """Return [nodes, 2] places as far apart as links lie between the nodes, as nearly as a plane allows.
 
     Source: Gansner, Koren and North, Graph drawing by stress majorization (2004), from classical scaling (Torgerson).
     """
     graph = csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(n_nodes, n_nodes))
     far = np.asarray(shortest_path(graph, directed=False, unweighted=True))
     far = np.where(np.isfinite(far), far, far[np.isfinite(far)].max() + 2)
-    at = _scaled(far) + 1e-3 * _circle(n_nodes)
+    at = _plane_of_distances(far) + 1e-3 * _circle(n_nodes)
     weight = np.divide(1.0, far**2, out=np.zeros_like(far), where=far > 0)
     inverse = np.linalg.pinv(np.diag(weight.sum(axis=1)) - weight)
     for _ in range(_STEPS):
@@ -148,8 +171,8 @@ def by_distance(links: Links, n_nodes: int) -> F64:
     return at * np.clip(0.8 / gap, 1.5, 6.0) if n_nodes > 1 else at
 
 
-def _scaled(far: F64) -> F64:
-    """[nodes, 2] the plane that keeps distances best in squares."""
+def _plane_of_distances(far: F64) -> F64:
+    """Return [nodes, 2] places in the plane whose squared distances are nearest to the squares of `far` (classical scaling)."""
     n = len(far)
     centring = np.eye(n) - 1 / n
     values, vectors = np.linalg.eigh(-0.5 * centring @ far**2 @ centring)

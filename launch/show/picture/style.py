@@ -7,11 +7,11 @@ from scipy.spatial import KDTree
 
 from emu.arrays import F64
 from emu.topology.topology import Topology
-from launch.show.picture.kinds import switch_names
+from launch.show.picture.switch_kinds import switch_names
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NPU, FRAME = "#22313f", "#dde3ea"
-_TIERS = (  # Okabe and Ito's, told apart by all eyes; then of Tol's muted ones
+_TIERS = (  # Okabe and Ito's, safe for colour-blind readers; then Tol's muted ones
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#882255", "#999933", "#44AA99", "#332288"),
 )
@@ -21,14 +21,14 @@ _SMALLEST_PT, _LARGEST_PT = 3.0, 28.0
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of one topology's links and switches."""
+    """The colours of a topology's tiers and of its kinds of switches."""
 
-    tiers: dict[int, str]  # by dimension
-    switches: dict[str, str]  # by what they are called, in order of appearance
+    tiers: dict[int, str]  # colour of each dimension
+    switches: dict[str, str]  # colour of each kind, in order of appearance
 
 
 def palette(topology: Topology) -> Palette:
-    """A colour each dimension that has links, and each kind of switch."""
+    """Return a colour for each dimension that has links, and for each kind of switch."""
     dimensions, names = np.unique(topology.links.dimension), dict.fromkeys(switch_names(topology))
     return Palette(
         {int(dimension): _TIERS[i % len(_TIERS)] for i, dimension in enumerate(dimensions)},
@@ -36,16 +36,21 @@ def palette(topology: Topology) -> Palette:
     )
 
 
-def size_of(at: F64, points: float) -> float:
-    """Points across each of these nodes: about half a gap, but that the nearest two do not overlap."""
+def node_size_pt(at: F64, points: float) -> float:
+    """Return the width of nodes in points: about half a gap, but small enough that the nearest two do not overlap.
+
+    Args:
+        at: [nodes, 2] places of nodes.
+        points: Points in a unit of the drawing.
+    """
     if len(at) < 2:
         return _LARGEST_PT
     gaps = KDTree(at).query(at, k=2)[0][:, 1]
     return float(np.clip(points * min(0.55 * np.quantile(gaps, 0.2), 0.95 * gaps.min()), _SMALLEST_PT, _LARGEST_PT))
 
 
-def gap(at: F64, first: int) -> float:
-    """Between any of the nodes from `first` on and what is nearest to it; far where there is nothing."""
+def least_gap(at: F64, first: int) -> float:
+    """Return the least distance between a node from number `first` on and any other node; 10.0 where there is none."""
     if len(at) < 2 or first >= len(at):
         return 10.0
     return float(KDTree(at).query(at[first:], k=2)[0][:, 1].min())

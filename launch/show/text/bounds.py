@@ -1,4 +1,4 @@
-"""How near times are to the least possible: the cells of a table, and a line a bound on what it is."""
+"""How near a time is to its bound: the cells of a table, and the meaning of each kind of bound."""
 
 from collections.abc import Sequence
 
@@ -8,43 +8,50 @@ from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")
 _MEANS = {
-    CUT: "what some set of nodes must send the others, over the links out of it; of all sets the slowest",
-    TRIED: "what some ranks must send the others; of single ranks, groups and halves the slowest, others may be slower",
-    MESSAGES: "n ranks, or groups of them, sum up and spread a byte by 2(n - 1) messages at least",
-    CROSSED: "what all pairs exchange crosses so many links at least, or links of a tier; all of these carry no more",
-    PATHS: "what all pairs exchange, spread over all links along the best paths",
-    LATENCY: "the quickest path between the two ranks farthest apart",
+    CUT: "the bytes that a set of nodes must send to the other nodes, over the links out of the set; the slowest of all sets",
+    TRIED: "the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves is taken",
+    MESSAGES: "n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte",
+    CROSSED: "the bytes of all pairs, times the fewest links between each pair, shared by all links or by all links of a tier",
+    PATHS: "the bytes of all pairs, spread over all links along the best paths",
+    LATENCY: "the latency of the quickest path between the two ranks that are farthest apart",
 }
+_OF_BOUND = (
+    "of_bound: the bound divided by the time. No schedule beats the bound; 1 means that nothing is left to gain. "
+    "Kinds of bounds:"
+)
 
 
 def of_bound(row: BenchRow) -> str:
-    """The least time possible over the time."""
+    """Return the bound divided by the time, as text."""
     return "-" if row.of_bound is None else f"{row.of_bound:.3f}"
 
 
 def bound_cells(row: BenchRow) -> tuple[str, str]:
-    """The cells of `BOUND_COLUMNS`."""
+    """Return the cells of `BOUND_COLUMNS`."""
     return of_bound(row), row.bound or "-"
 
 
-def bounds_told(rows: Sequence[BenchRow]) -> str:
-    """What `of_bound` means for these rows, what was left out; for an all_reduce also what is reached, which is no bound."""
+def bounds_text(rows: Sequence[BenchRow]) -> str:
+    """Return what `of_bound` means for these rows: the kinds of bounds, and those that were not computed.
+
+    An all_reduce also gets the times of the best algorithms that are known, which are no bounds.
+    """
     kinds = sorted({row.bound for row in rows if row.bound})
-    told = ["of_bound: a time that no schedule beats / time (1: nothing left to gain), set by"] if kinds else []
+    told = [_OF_BOUND] if kinds else []
     told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
     left_out = list(dict.fromkeys(each for row in rows for each in row.bounds_left_out))
     if left_out:
-        told.append(f"  not looked at, as they take longer (--bounds all): {', '.join(left_out)}")
+        told.append(f"  not computed, because they take long (add --bounds all): {', '.join(left_out)}")
     largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
-    return "\n".join([*told, *filter(None, map(_reached, largest.values()))])
+    return "\n".join([*told, *filter(None, map(_orientation_text, largest.values()))])
 
 
-def _reached(row: BenchRow) -> str:
-    """What the best reduce_scatter and all_gather in a row take, and the best trees."""
+def _orientation_text(row: BenchRow) -> str:
+    """Return the times of the best reduce_scatter with all_gather, and of the best trees; "" where none is known."""
     times = {"the best reduce_scatter and then the best all_gather": row.in_a_row_s, "the best trees": row.trees_s}
     known = [f"{name} would take {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
     return (
-        f"for orientation, latency ignored: {', '.join(known)} ({format_size(row.size_bytes)} on {row.topology})"
+        f"without latency, {', '.join(known)} ({format_size(row.size_bytes)} on {row.topology}); this is no bound"
         if known
         else ""
     )

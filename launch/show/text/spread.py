@@ -1,11 +1,16 @@
-"""How far a chaotic time spreads, in a line."""
+"""The spread of a chaotic time, in one line."""
 
 from emu.fabric.perturb import Spread
 from emu.units import format_time
 
 
-def spread_told(what: str, spread: Spread | None) -> list[str]:
-    """A line, or none where the time is not chaotic."""
+def spread_lines(what: str, spread: Spread | None) -> list[str]:
+    """Return the line; none where the time is not chaotic.
+
+    Args:
+        what: The name of the thing that takes the time.
+        spread: The least and the most time over several runs; None: the time is not chaotic.
+    """
     if spread is None:
         return []
     apart = f"{100 * (spread.most_s / spread.least_s - 1):.1f} %"

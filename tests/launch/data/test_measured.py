@@ -12,7 +12,7 @@ from launch.data.fitted import DATA, read_fitted
 from launch.papers.measured.constants import CONSTANTS, TRAINING
 from launch.papers.measured.report import ask, fit
 from launch.papers.measured.rows import read_runs
-from launch.papers.nccl.report import measured, nccl
+from launch.papers.nccl.report import measured_times, nccl_stack
 from launch.papers.nccl.report import rows as on_node
 
 
@@ -92,12 +92,12 @@ def test_the_times_of_nccl_tests_are_what_their_busbw_says():
     assert all(after["bytes"] == 4 * before["bytes"] for before, after in pairwise(rows))
     for row in rows:
         assert row["bytes"] * 14 / 8 / row["time_us"] / 1e3 == pytest.approx(row["busbw_GBps"], rel=4e-4)
-    assert measured() == [(row["bytes"], pytest.approx(row["time_us"] / 1e6)) for row in rows]
+    assert measured_times() == [(row["bytes"], pytest.approx(row["time_us"] / 1e6)) for row in rows]
 
 
 def test_no_constant_of_nccl_alone_would_be_moved_by_a_fit():
     """Newton's step along each, by differences of a thousandth: of constants that fit best it is none."""
-    which, kept = measured(), nccl()
+    which, kept = measured_times(), nccl_stack()
     values = np.array([kept.launch_s * 1e6, kept.alpha_s * 1e6, kept.adding_s * 1e6, kept.bandwidth[0]])
 
     def errors(changed):

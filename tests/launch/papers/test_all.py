@@ -11,7 +11,7 @@ import pytest
 from emu.study.planning.search.kept import Kept
 from launch.cli import papers as command
 from launch.cli.repro import repro_command
-from launch.papers.every import PAPERS
+from launch.papers.catalogue import PAPERS
 from launch.papers.targets import MET
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,16 +7,16 @@ import pytest
 from matplotlib.image import imread
 
 from launch.papers.figure import Figure
-from launch.papers.infinitehbd import placed
+from launch.papers.infinitehbd import placements
 from launch.papers.infinitehbd.figures import FIGURES
-from launch.papers.infinitehbd.report import Paper
+from launch.papers.infinitehbd.report import InfiniteHBDPaper
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
 ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1")
 OF_SECONDS = ("hbd-s-", "hbd-agg", "hbd-w-inf", "hbd-w-nvl", "hbd-w-tpu", "hbd-t1", "hbd-o-")
 
 
-class Few(Paper):
+class Few(InfiniteHBDPaper):
     """Without the rows that take long."""
 
     def __init__(self, **changed):
@@ -49,13 +49,17 @@ def test_ours_stays_whatever_the_paper_prints(exact):
 
 
 def test_a_job_of_90_percent_at_5_percent_faults_crosses_tors_within_a_third_of_a_point_of_the_paper():
-    assert placed.crossing("Optimized", 0.9, 0.05, 200) == pytest.approx(1.72, abs=0.3)
-    assert placed.crossing("Optimized", 0.9, 0.05) < placed.crossing("Greedy", 0.9, 0.05) < placed.crossing("Random", 0.9, 0.05)
+    assert placements.crossing("Optimized", 0.9, 0.05, 200) == pytest.approx(1.72, abs=0.3)
+    assert (
+        placements.crossing("Optimized", 0.9, 0.05)
+        < placements.crossing("Greedy", 0.9, 0.05)
+        < placements.crossing("Random", 0.9, 0.05)
+    )
 
 
 @pytest.mark.slow
 def test_models_and_orderings_of_faults_and_costs_are_met_but_for_a_baseline_that_is_not_printed():
-    found = list(Paper(targets=[t for t in Paper().targets if t.id.startswith(OF_SECONDS)]).rows())
+    found = list(InfiniteHBDPaper(targets=[t for t in InfiniteHBDPaper().targets if t.id.startswith(OF_SECONDS)]).rows())
     assert len(found) == 20
     assert {row.target.id for row in found if row.verdict != "met"} == {"hbd-o-lin"}
 
@@ -65,7 +69,7 @@ def test_a_figure_of_several_parts_is_drawn_and_has_the_rows_of_all(emu, tmp_pat
     found = emu("repro", "infinitehbd", "--figure", "18", "--png", str(path), "--json", "--cache", str(tmp_path)).json
     assert [row["id"] for row in found["rows"]] == ["hbd-tr-mean", "hbd-tr-p99"]
     assert imread(path).shape[1] == 1200
-    assert [each.id for each in Paper().of("fig 17")] == [
+    assert [each.id for each in InfiniteHBDPaper().of("fig 17")] == [
         "hbd-agg-cross",
         "hbd-agg-best",
         "hbd-o-172",
@@ -85,7 +89,7 @@ def test_a_figure_that_is_not_drawn_is_refused(emu, tmp_path):
 @pytest.mark.slow
 def test_every_figure_has_a_value_for_each_place_of_each_curve():
     for number, figure in FIGURES.items():
-        drawn = figure(Paper())
+        drawn = figure(InfiniteHBDPaper())
         parts = [drawn] if isinstance(drawn, Figure) else drawn
         curves = [curve for part in parts for curve in part.curves]
         assert all(len(curve.x) == len(curve.y) > 0 and np.isfinite(curve.y).all() for curve in curves), number

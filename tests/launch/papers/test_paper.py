@@ -7,11 +7,11 @@ import pytest
 from emu.errors import InputError
 from emu.study.planning.search.kept import Kept
 from launch.cli import papers
-from launch.papers import steps as estimated
+from launch.papers import step_estimates
 from launch.papers.infinitehbd import search
-from launch.papers.infinitehbd.report import Paper
-from launch.papers.infinitehbd.setting import DENSE, MOE, Steps, plan_of
-from launch.papers.targets import Answer, Target, judged, read_targets
+from launch.papers.infinitehbd.report import InfiniteHBDPaper
+from launch.papers.infinitehbd.setting import DENSE, MOE, InfiniteHBDSteps, plan_of
+from launch.papers.targets import Answer, Target, judge, read_targets
 
 HEAD = "id,table,what,given,assumed,value,unit,class,tolerance"
 
@@ -49,7 +49,7 @@ def target(**values):
     ],
 )
 def test_a_row_is_judged_by_its_tolerance(tolerance, value, answer, verdict, difference):
-    row = judged(target(value=value, tolerance=tolerance), answer)
+    row = judge(target(value=value, tolerance=tolerance), answer)
     assert row.verdict == verdict
     assert row.difference == (None if difference is None else pytest.approx(difference))
 
@@ -69,14 +69,16 @@ def test_data_of_a_paper_that_cannot_be_read_are_refused_with_their_line(tmp_pat
 
 
 def test_every_row_of_the_paper_has_something_that_works_it_out():
-    paper = Paper()
+    paper = InfiniteHBDPaper()
     assert len({each.id for each in paper.targets}) == len(paper.targets) == 163
-    assert all(paper.ways.keys() & {each.id[:n] for n in range(len(each.id) + 1)} for each in paper.targets if each.kind != "H")
+    assert all(
+        paper.answers.keys() & {each.id[:n] for n in range(len(each.id) + 1)} for each in paper.targets if each.kind != "H"
+    )
 
 
 def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
     small = {"given": {"gpus": "2048", "tp": "4", "pp": "1", "dp": "512"}}
-    one, other = (Paper([target(**small, value=value)]) for value in ("0.5", "0.9"))
+    one, other = (InfiniteHBDPaper([target(**small, value=value)]) for value in ("0.5", "0.9"))
     [first], [second] = one.rows("2"), other.rows("2")
     assert first.ours == second.ours == one.steps.of(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
     assert first.difference == pytest.approx(first.ours / 0.5 - 1)
@@ -86,14 +88,14 @@ def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
 
 @pytest.mark.parametrize("shape", [(4, 1, 512), pytest.param((64, 4, 8), marks=pytest.mark.slow)])
 def test_no_plan_is_faster_than_the_bound_by_which_a_search_leaves_it_out(shape):
-    steps, plan = Steps(), plan_of(DENSE, *shape)
+    steps, plan = InfiniteHBDSteps(), plan_of(DENSE, *shape)
     [bound] = search._least_s(steps, DENSE, [plan])
     assert 0.9 * steps.of(DENSE, plan).step_time_s < bound < steps.of(DENSE, plan).step_time_s
 
 
 def test_experts_that_rows_travel_to_are_round_a_switch():
     by_tp, by_ep = plan_of(MOE, 64, 16, 16), plan_of(MOE, 64, 16, 16, ep=8, etp=8)
-    steps = Steps()
+    steps = InfiniteHBDSteps()
     assert steps.topology(by_tp).name.startswith("infinitehbd")
     assert steps.topology(by_ep).tiers[0] == "GPU to NVSwitch"
     assert steps.stack(by_ep).bandwidth == (1.0, steps.stack(by_tp).bandwidth[-1])
@@ -102,16 +104,18 @@ def test_experts_that_rows_travel_to_are_round_a_switch():
 def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(Kept(tmp_path)) as kept:
-        first = Steps(kept).of(DENSE, plan)
-    monkeypatch.setattr(estimated, "prepare", None)  # whoever asks for it now fails
+        first = InfiniteHBDSteps(kept).of(DENSE, plan)
+    monkeypatch.setattr(step_estimates, "prepare", None)  # whoever asks for it now fails
     with closing(Kept(tmp_path)) as kept:
-        assert Steps(kept).of(DENSE, plan) == first
+        assert InfiniteHBDSteps(kept).of(DENSE, plan) == first
 
 
 def test_a_table_is_printed_with_its_assumptions(emu, monkeypatch):
-    whole = Paper()
+    whole = InfiniteHBDPaper()
     few = [each for each in whole.targets if each.id in ("hbd-t2-prod-1024", "hbd-t2-imp-131072")]
-    monkeypatch.setattr(papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: Paper(few, Steps(kept))})
+    monkeypatch.setattr(
+        papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: InfiniteHBDPaper(few, InfiniteHBDSteps(kept))}
+    )
     found = emu("repro", "infinitehbd", "--table", "2", "--json").json
     product, gain = found["rows"]
     assert (product["id"], product["value"], product["ours"], product["verdict"]) == ("hbd-t2-prod-1024", 1024, 1024, "met")
@@ -133,7 +137,7 @@ def test_an_unknown_table_is_refused(emu):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["2", "4", "5"])
 def test_every_row_of_tables_2_4_and_5_is_met(table):
-    paper = Paper()
+    paper = InfiniteHBDPaper()
     rows = [*paper.rows(table)]
     assert sum(row.target.kind == "M" for row in rows) == {"2": 21, "4": 5, "5": 5}[table]
     assert {row.target.id: row.difference for row in rows if row.verdict != "met"} == {}

@@ -3,7 +3,7 @@
 import networkx
 import pytest
 
-from launch.papers.railx.packets import latency, saturated
+from launch.papers.railx.packets import latency, saturated_throughput
 
 HOP, PACKET = 10, 4  # cycles of a hop; of a packet, which has 4 flits, at a port
 
@@ -34,7 +34,7 @@ def test_packets_of_a_torus_take_the_mean_distance_that_networkx_finds() -> None
 
 def test_packets_wait_for_one_another_the_more_the_nearer_a_fabric_is_to_what_it_can_carry() -> None:
     word = "torus:dims=8x8,bandwidth=50GB/s,latency=300ns"
-    most = saturated(word)
+    most = saturated_throughput(word)
     waits = [latency(word, share * most) for share in (0.2, 0.5, 0.8)]
     assert waits[0] < waits[1] < waits[2]
     assert waits[1] - waits[0] < waits[2] - waits[1]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launch.papers.flex_sipac.report import Paper as FlexSiPAC
-from launch.papers.hpn.report import Paper as Hpn
-from launch.papers.railx.report import Paper as RailX
-from launch.papers.targets import judged
-from launch.papers.ub_mesh.report import Paper as UBMesh
-from launch.show.text.papers import line
+from launch.papers.flex_sipac.report import FlexSiPACPaper as FlexSiPAC
+from launch.papers.hpn.report import HpnPaper as Hpn
+from launch.papers.railx.report import RailXPaper as RailX
+from launch.papers.targets import judge
+from launch.papers.ub_mesh.report import UBMeshPaper as UBMesh
+from launch.show.text.paper_page import table_line
 
 PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[3] / "docs" / "papers").glob("*.md"))
 
@@ -42,7 +42,7 @@ def rows_of(paper, chosen):
     """Worked out by ways that do not see what is printed."""
     printed = [target for target in paper().targets if chosen(target.id)]
     hidden = paper([replace(target, value="hidden") for target in printed])
-    return [judged(target, hidden.answer(blind)) for target, blind in zip(printed, hidden.targets, strict=True)]
+    return [judge(target, hidden.answer(blind)) for target, blind in zip(printed, hidden.targets, strict=True)]
 
 
 def check(rows):
@@ -50,7 +50,7 @@ def check(rows):
     ids = {row.target.id for row in rows}
     assert found == {"missed": MISSED & ids, "open": OPEN & ids}
     assert all(row.assumptions for row in rows if row.verdict in found)
-    assert [line(row) for row in rows if line(row) not in PAGES] == []
+    assert [table_line(row) for row in rows if table_line(row) not in PAGES] == []
     assert all(row.verdict == "listed" for row in rows if row.target.kind == "H")
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from launch.papers.ub_mesh import priced, wiring
-from launch.papers.ub_mesh.report import Paper
-from launch.papers.ub_mesh.scaled import BASES, machine, plan_at
-from launch.papers.ub_mesh.steps import MODELS, NPUS, model_of, plan_of
-from launch.papers.ub_mesh.trained import lanes
-from launch.papers.ub_mesh.wiring import built
+from launch.papers.ub_mesh import costs, wiring
+from launch.papers.ub_mesh.report import UBMeshPaper
+from launch.papers.ub_mesh.scaling import BASES, machine, plan_at
+from launch.papers.ub_mesh.setting import MODELS, NPUS, model_of, plan_of
+from launch.papers.ub_mesh.training import lanes
+from launch.papers.ub_mesh.wiring import build_once
 
 
 def test_counts_are_those_of_what_is_built(monkeypatch):
@@ -17,13 +17,13 @@ def test_counts_are_those_of_what_is_built(monkeypatch):
     monkeypatch.setattr(
         wiring, "build_topology", lambda word, of=wiring.build_topology: of(word.replace("clos", "clos:dims=64x8x8"))
     )
-    built.cache_clear()
-    paper = Paper()
+    build_once.cache_clear()
+    paper = UBMeshPaper()
     found = {
         name: paper.answer(next(each for each in paper.targets if each.id == name))
         for name in ("ub-lrs-all", "ub-afr-sw", "ub-sp")
     }
-    built.cache_clear()
+    build_once.cache_clear()
     assert found["ub-lrs-all"].ours == "9216;1024"
     assert found["ub-afr-sw"].ours is None
     assert found["ub-sp"].ours == 128
@@ -57,7 +57,7 @@ def test_a_cluster_that_grows_keeps_the_tokens_of_a_rank_and_the_microbatches(na
 
 @pytest.mark.parametrize("npus", [128, 256, 512, 1024, 4096])
 def test_a_part_of_a_superpod_has_so_many_npus(npus):
-    assert built(machine(npus)).n_npus == npus
+    assert build_once(machine(npus)).n_npus == npus
 
 
 def test_beyond_a_superpod_there_are_several():
@@ -73,9 +73,9 @@ def test_more_lanes_out_of_a_rack_leave_those_inside_as_they_are():
 
 
 def test_more_of_a_clos_that_is_network_makes_it_dearer_beside_ub_mesh():
-    usual = priced.ratios(0.67)
+    usual = costs.ratios(0.67)
     assert np.all(np.diff([usual[name] for name in ("1D-FM + x16 Clos", "1D-FM + x32 Clos", "x64T Clos")]) > 0)
-    assert priced.ratios(0.9)["x64T Clos"] > usual["x64T Clos"]
+    assert costs.ratios(0.9)["x64T Clos"] > usual["x64T Clos"]
 
 
 def test_a_figure_is_drawn(emu, tmp_path):

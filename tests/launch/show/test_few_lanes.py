@@ -16,8 +16,8 @@ from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.report.report import told_apart
 from launch.data.devices import find_device
-from launch.show import spans
-from launch.show.spans import few_lanes, standing
+from launch.show import lanes as lanes_module
+from launch.show.lanes import few_lanes, representatives
 
 BOARD, H100 = build_topology("ub-mesh:board"), find_device("h100", "bfloat16")
 REQUEST = EstimateRequest("llama-tiny", parse_plan("tp=2,pp=2,dp=2", global_batch=8, seq=32))
@@ -38,15 +38,15 @@ def test_a_small_run_has_the_lanes_of_every_rank(timed):
 
 
 def test_of_many_ranks_those_that_stand_for_a_stage_have_lanes(timed, monkeypatch):
-    monkeypatch.setattr(spans, "MOST_RANKS", 4)
+    monkeypatch.setattr(lanes_module, "MOST_RANKS", 4)
     told = timed.report.rank
     first = {0: 0, 1: 4} | {told // 4: told}
     assert owners(timed) == [*(f"rank {rank}, stage {stage} (4 alike)" for stage, rank in first.items()), "links"]
-    assert sum(each.alike for each in standing(timed)) == 8
+    assert sum(each.alike for each in representatives(timed)) == 8
 
 
 def test_of_many_links_the_busiest_have_lanes(timed, monkeypatch):
-    monkeypatch.setattr(spans, "MOST_LINKS", 3)
+    monkeypatch.setattr(lanes_module, "MOST_LINKS", 3)
     numbers = [int(lane.stream.split(":")[0].removeprefix("link ")) for lane in few_lanes(timed) if lane.owner == "links"]
     assert len(numbers) == 3
     assert min(timed.shares[numbers]) == sorted(timed.shares[sorted(set(timed.replayed.link.tolist()))])[-3]
@@ -66,7 +66,7 @@ def test_the_rank_that_is_told_is_told_apart_as_the_report_has_it(timed):
 
 
 def test_every_rank_is_written_where_it_is_asked_for(emu, tmp_path, monkeypatch):
-    monkeypatch.setattr(spans, "MOST_RANKS", 4)
+    monkeypatch.setattr(lanes_module, "MOST_RANKS", 4)
     plan = ("--plan", "tp=2,pp=2,dp=2", "--global-batch", "8", "--seq", "32", "--topology", "ub-mesh:board")
     tracks = []
     for more in ((), ("--every-rank",)):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from emu.fabric.run import run
 from emu.trace.trace import Group
+from launch.show.lanes import lanes
 from launch.show.perfetto import write_perfetto
-from launch.show.spans import lanes
 from tests.trace.laid import MS_OF_FLOATS, Words, replayed, star_of, trace_of
 
 MS = 10**12  # ticks

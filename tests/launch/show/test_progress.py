@@ -24,7 +24,7 @@ def test_a_pipe_gets_one_line_once_patience_has_run_out(
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])  # a command that ran in this process has left its own
     with caplog.at_level(logging.INFO, "emu"):
-        for _ in progress.tracked(range(3), "proving", 3):
+        for _ in progress.with_progress(range(3), "proving", 3):
             time.sleep(0.1)
     assert [record.getMessage() for record in caplog.records] == lines
     assert pipe.getvalue() == ""
@@ -38,7 +38,7 @@ def test_a_bar_appears_once_patience_has_run_out(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.bar("training") as advance:
+    with progress.progress_bar("training") as advance:
         time.sleep(0.3)
         advance()
     assert ("training" in terminal.getvalue()) is shown

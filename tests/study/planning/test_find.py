@@ -13,7 +13,7 @@ from emu.study.planning.reasons import parts_s, why
 from emu.study.planning.search import frontier, kept, search, timed
 from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate
-from launch.show.text.plans import plans_report
+from launch.show.text.plan_table import plans_report
 from tests.study.planning.spaces import (
     H100,
     asked,

@@ -17,7 +17,7 @@ from emu.trace.report.busy import busy_shares
 from emu.trace.report.path import critical_path_fs
 from emu.trace.report.report import report
 from emu.trace.trace import Group
-from launch.show.spans import lanes
+from launch.show.lanes import lanes
 from tests.trace.conftest import Words
 from tests.trace.laid import COLUMNS, DEVICE, MS_OF_FLOATS, grid_trace, moments, trace_of
 

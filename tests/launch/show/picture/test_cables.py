@@ -8,7 +8,7 @@ import pytest
 from emu.arrays import column
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import Links
-from launch.show.picture.cables import cables, counts, curves
+from launch.show.picture.cables import cable_counts, cables, curves
 from launch.show.picture.layout import layout
 
 LINES = [blueprint.example for _, blueprint in TOPOLOGIES]
@@ -46,7 +46,7 @@ def test_a_link_that_has_none_back_is_drawn_too():
 def test_as_many_are_drawn_as_there_are_cables_and_links_without_one_back():
     links = _links((0, 1), (1, 0), (1, 0), (1, 0), (0, 2), (1, 2), (2, 1))
     links = replace(links, dimension=column([0, 0, 0, 1, 1, 1, 1], np.int16))
-    assert counts(links) == {0: (1, 1), 1: (1, 2)}
+    assert cable_counts(links) == {0: (1, 1), 1: (1, 2)}
     rows, _ = cables(links)
     assert np.bincount(links.dimension[rows]).tolist() == [2, 3]
 

@@ -1,13 +1,13 @@
 """A line where a time is chaotic, none where it is not."""
 
 from emu.fabric.perturb import Spread
-from launch.show.text.spread import spread_told
+from launch.show.text.spread import spread_lines
 
 
 def test_a_chaotic_time_is_told_with_both_ends_and_how_far_they_are_apart():
     told = "chaotic: the last step takes 2 ms to 2.1 ms (5.0 % apart) in 20 runs whose starts moved by a tick"
-    assert spread_told("the last step", Spread(20, 2e-3, 2.1e-3)) == [told]
+    assert spread_lines("the last step", Spread(20, 2e-3, 2.1e-3)) == [told]
 
 
 def test_what_is_not_chaotic_is_not_told():
-    assert spread_told("the last step", None) == []
+    assert spread_lines("the last step", None) == []

@@ -160,7 +160,7 @@ def test_a_trace_without_a_step_and_one_too_large_for_the_topology_are_refused(t
 def test_a_step_that_does_not_feed_back_has_no_spread(trace: Trace) -> None:
     on = build_topology(SWITCH), DEVICE, "float32"
     assert time_trace(trace, Choice(), *on, perturb=3).step().spread is None
-    with pytest.raises(InputError, match="perturb: runs must be 2 or more, or none, got 1"):
+    with pytest.raises(InputError, match="perturb: the number of runs must be 0, or 2 or more, got 1"):
         time_trace(trace, Choice(), *on, perturb=1)
 
 

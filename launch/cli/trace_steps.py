@@ -1,0 +1,169 @@
+"""The steps of a recorded trace: the options that choose the trace, and the reports that `emu run` and `emu replay` print."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from emu.cluster.pace.kept import Paced
+from emu.collective.algorithm import Choice
+from emu.model.stack.stack import Stack
+from emu.study.live.clocked import Ran, clocked
+from emu.study.live.disturbed import Disturbed, disturbed
+from emu.study.live.times import of_trace
+from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.served.replayed import time_replay
+from emu.study.training.step.choices import choice_for
+from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.precision import messages_of, products_of, timed_told
+from emu.study.training.step.step import TimedTrace
+from emu.topology.catalogue import build_topology
+from emu.topology.fault_injection.fault_check import check_before_end
+from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps
+from emu.topology.topology import Topology
+from emu.trace.device.dtypes import usual_dtype
+from emu.trace.steps import count_steps
+from emu.trace.trace import Trace
+from emu.trace.trace_file import load
+from launch.cli.options.common import build_with_stack, calls_of, print_json, recorded_choice, timing_options, topology_option
+from launch.cli.options.outputs import print_text
+from launch.cli.options.view_options import ViewOptions
+from launch.data.devices import find_device
+from launch.show.text.step_report import step_report
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrace:
+    """A trace in a file, with the options that say how it is timed."""
+
+    trace: Path
+    topologies: tuple[str, ...]
+    device: str
+    dtype: str | None  # None: the dtype that the command of the trace uses
+    algorithms: tuple[str, ...]
+    stack: str
+
+    def time(self, perturb: int = 0) -> list[TimedTrace]:
+        """Return the trace timed on each topology.
+
+        Args:
+            perturb: The number of further runs with perturbed starts.
+
+        Raises:
+            InputError: the file cannot be read, or a topology, the device or an algorithm is unknown.
+        """
+        recorded = load(self.trace)
+        dtype = self.dtype or usual_dtype(recorded)
+        built, device = build_with_stack(calls_of(self.stack), self.topologies, self.device, dtype)
+        words = recorded_choice(self.algorithms, calls_of(self.stack))
+        return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
+
+    def time_with_faults(self, faults: Sequence[str]) -> list[Disturbed]:
+        """Return the steps of the trace on each topology while parts fail; a trace of one step is repeated.
+
+        Raises:
+            InputError: as `time`; or a fault names a part that does not exist.
+        """
+        recorded, stack = load(self.trace), calls_of(self.stack)
+        words, dtype = recorded_choice(self.algorithms, stack), self.dtype or usual_dtype(recorded)
+        return time_with_faults(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
+
+
+def time_with_faults(
+    recorded: Trace,
+    topologies: Sequence[str],
+    faults: Sequence[str],
+    words: Sequence[str],
+    stack: Stack,
+    device: str,
+    dtype: str,
+    *,
+    clock: bool = False,
+) -> list[Disturbed]:
+    """Return the steps of a trace on each topology while parts fail.
+
+    Args:
+        recorded: The trace.
+        topologies: The topologies as they were written.
+        faults: The faults as `read_faults` returns them.
+        words: The words that choose algorithms.
+        stack: The times that the software adds to messages and requests.
+        device: The name of the device.
+        dtype: The dtype as which float32 is timed.
+        clock: Whether a fault may be at a time instead of a step.
+
+    Raises:
+        InputError: a topology, the device, an algorithm or a fault is unknown.
+    """
+    found = device_under(stack, find_device(device, dtype))
+    steps, ranks = count_steps(recorded), recorded.n_ranks
+    steps = steps if steps > 1 else job_steps(faults)
+    built = [build_topology(word) for word in topologies]
+    known = [faults_of(faults, each, ranks, steps, clock=clock) for each in built]
+
+    def chosen(topology: Topology) -> Choice:
+        return choice_for(recorded, words, topology, dtype)
+
+    if at_times(faults):
+        ran = [Ran(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
+        told = [clocked(*each) for each in zip(ran, built, known, strict=True)]
+        _check_met(told, faults)
+    else:
+        timed = of_trace(recorded, chosen, found, dtype, stack)
+        told = [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+    how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+    return [replace(each, timed=how) for each in told]
+
+
+def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
+    """Refuse faults at times after the end of the job.
+
+    Raises:
+        InputError: a fault is too late.
+    """
+    for each in told:
+        if each.stopped is None:
+            check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
+
+
+def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add TRACE, `--topology` and the timing options to a command, which takes them as one `RecordedTrace`."""
+
+    @wraps(command)
+    def called(
+        trace: Path,
+        topologies: tuple[str, ...],
+        device: str,
+        dtype: str | None,
+        algorithms: tuple[str, ...],
+        stack: str,
+        **rest: Any,
+    ) -> None:
+        command(RecordedTrace(trace, topologies, device, dtype, algorithms, stack), **rest)
+
+    return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
+
+
+def show_steps(
+    title: str, timed: Sequence[TimedTrace], looks: ViewOptions, *, as_json: bool, paced: Paced | None = None
+) -> None:
+    """Print the step on each topology, and write the report and the timeline.
+
+    Args:
+        title: The title of the report.
+        timed: The timed trace on each topology.
+        looks: The files of the report and the timeline.
+        as_json: Whether to print JSON.
+        paced: How well this host kept up with the first topology; None: the run was not paced.
+    """
+    steps = [with_costliest(each.step(), each) for each in timed]
+    steps[0] = replace(steps[0], paced=paced)
+    topologies = ", ".join(step.topology for step in steps)
+    if as_json:
+        print_json(steps)
+    else:
+        print_text("\n\n".join(map(step_report, steps)))
+    looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))

@@ -1,0 +1,258 @@
+"""Rows of the Flex-SiPAC paper about its collectives and wavelengths: proofs, times and trials on built topologies."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from emu.collective.algorithm import algorithm
+from emu.collective.operation import operation
+from emu.collective.proof import prove
+from emu.collective.schedule import Schedule
+from emu.collective.shape import PartialGrid, Shape
+from launch.papers.flex_sipac.counts import component_sizes, flex, tpuv4
+from launch.papers.formulas import FormulaCase, check_formula
+from launch.papers.targets import Answer
+from launch.papers.timing import collective_s
+from launch.papers.topology_counts import build_once
+from topologies.sipac.assignment import distance, heuristic, program, scaled
+from topologies.sipac.combs import comb_lines
+from topologies.sipac.levels import Levels, Neighbours, neighbours
+
+_SYSTEMS = ((2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4))  # values of r and L
+_JOBS = ((3, 2), (4, 2), (4, 3), (8, 5))  # values of r, and of rows with L = 2
+_SIZE = 1_728_000
+_LINK = 8e9  # bytes per second: two wavelengths of 32 Gb/s
+_US = 1e-6
+
+
+def _sipco(r: int, levels: int) -> Schedule:
+    """Return the schedule of the all_reduce SiPCO on SiPAC(r, L)."""
+    return algorithm("all_reduce", "sipco").schedule((r,) * levels)
+
+
+def rows_of(r: int, n: int) -> PartialGrid:
+    """Return the shape of a job on the first n rows of SiPAC(r, 2)."""
+    return PartialGrid((r, r), tuple(range(n * r)))
+
+
+def _on_sipac(r: int, levels: int, latency: str = "2us", size: int = _SIZE) -> float:
+    """Return the time in seconds of an all_reduce on a SiPAC whose links have two wavelengths."""
+    word = f"sipac:r={r},L={levels},w={2 * levels * (r - 1)},latency={latency}"
+    return collective_s(word, "all_reduce", "sipco", (r,) * levels, size)
+
+
+def _steps() -> Answer:
+    """Answer how many latencies an all_reduce takes, from the times with two latencies."""
+    found: dict[int, set[float]] = {}
+    for r, levels in _SYSTEMS:
+        slope = (_on_sipac(r, levels, "5us") - _on_sipac(r, levels)) / 3e-6
+        found.setdefault(levels, set()).add(round(slope, 6))
+    holds = all(steps == {levels + 1} for levels, steps in found.items())
+    told = ", ".join(f"{min(found[levels]):.0f} for L={levels}" for levels in (2, 3))
+    return Answer(told, ("how much longer it takes on a built SiPAC whose links take 3 us more, over 3 us",), holds=holds)
+
+
+def _correct() -> Answer:
+    """Answer whether SiPCO is correct on several systems, by proof."""
+    proofs = [prove(_sipco(r, levels), operation("all_reduce", r**levels)) for r, levels in _SYSTEMS]
+    return Answer(
+        "verified", (f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}",), holds=all(each.uniform for each in proofs)
+    )
+
+
+def _chunk() -> Answer:
+    """Answer how many bytes a link carries in a step, from the times of two sizes."""
+    cases = []
+    for r, levels in _SYSTEMS:
+        more = _on_sipac(r, levels, size=2 * _SIZE) - _on_sipac(r, levels)
+        cases.append(
+            FormulaCase(f"bytes a link and step, r={r}, L={levels}", more * _LINK / (levels + 1), _SIZE / (r * levels))
+        )
+    return check_formula(cases)
+
+
+def _bound() -> Answer:
+    """Answer how the time of Flex-SiPCO on a part of a system compares with the formula."""
+    cases = []
+    for r, n in _JOBS:
+        word = f"flex-sipac:r={r},L=2,w={2 * (r - 1 + n - 1)},jobs={r * n},latency=2us"
+        found = collective_s(word, "all_reduce", "flex-sipco", rows_of(r, n), _SIZE)
+        port = _LINK * (r - 1)
+        cases.append(FormulaCase(f"s, a job of {r * n}, r={r}", found, 3 * (2 * _US + (r - 1) * 2 * _SIZE / (2 * r) / port)))
+    return check_formula(cases, 1e-6, "the 2 is reached by chunks in transit: a job on a part of a system")
+
+
+def _load() -> Answer:
+    """Answer how many messages a link carries at most in one round of Flex-SiPCO."""
+    most = set()
+    for r, n in _JOBS:
+        plan = algorithm("all_reduce", "flex-sipco").schedule(rows_of(r, n)).expand()
+        link = plan.src.astype(np.int64) * plan.n_ranks + plan.dst
+        most.add(max(int(np.unique(link[rows], return_counts=True)[1].max()) for rows in plan.rounds()))
+    return Answer(
+        float(max(most)), (f"the most of any link and step, on jobs of {[r * n for r, n in _JOBS]}",), holds=most == {2}
+    )
+
+
+def _single() -> Answer:
+    """Answer whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
+    every = [
+        algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
+        == _sipco(r, levels).digest()
+        for r, levels in _SYSTEMS
+    ]
+    return Answer("identical schedule" if all(every) else "other schedules", holds=all(every))
+
+
+def _least() -> Answer:
+    """Answer how many bytes SiPCO sends, as a multiple of the least possible."""
+    cases = []
+    for r, levels in (*_SYSTEMS, (8, 2), (16, 2)):
+        plan, n = _sipco(r, levels).expand(), r**levels
+        ratio = float(np.bincount(plan.src).max()) / (r * levels) / (2 * (1 - 1 / n))
+        cases.append(FormulaCase(f"r={r}, L={levels}", ratio, (levels + 1) * (r - 1) * r ** (levels - 1) / (2 * (n - 1))))
+    return check_formula(cases)
+
+
+def _skew() -> Answer:
+    """Answer how much the sizes of three jobs differ."""
+    sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
+    return check_formula([FormulaCase("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
+
+
+def _optimum() -> Answer:
+    """Answer whether rounding of wavelengths is as near to the traffic as an integer program, on 40 random cases."""
+    rng, near, equal = np.random.default_rng(0), neighbours(Levels("flex-sipac", 2, 2, 3)), 0
+    dark = np.zeros(len(near.src), int)
+    for _ in range(40):
+        table = rng.random((near.n, near.n)) * 5
+        t = scaled(near, table[near.src, near.dst], 3)
+        by = [distance(t, heuristic(near, t, 3, dark)), distance(t, program("", near, t, 3, dark))]
+        equal += abs(by[0] - by[1]) < 1e-6
+    words = "rounding is as near as the integer program in all of 40 cases, r = 2, L = 2, w = 3"
+    return Answer("optimum" if equal == 40 else f"{equal} of 40", (words, "traffic is scaled to sums of w"), holds=equal == 40)
+
+
+def _colours() -> Answer:
+    """Answer whether wavelengths are coloured with as many colours as the largest degree needs, on random demands."""
+    rng, exact = np.random.default_rng(0), True
+    for r in range(2, 9):
+        demand = rng.integers(0, 12, (r, r))
+        src, dst = np.nonzero(demand)
+        near = Neighbours(r, src, dst, np.zeros(len(src), int))
+        degree = int(max(demand.sum(0).max(), demand.sum(1).max()))
+        found = comb_lines(near, demand[src, dst], degree)
+        exact &= int(found.line.max()) + 1 == degree
+    return Answer(
+        "max degree" if exact else "more", ("7 demands drawn at random (Konig); the paper's DSatur may need more",), holds=exact
+    )
+
+
+def _bandwidth_gain() -> Answer:
+    """Answer how many times the bandwidth of a link grows if jobs use the wavelengths of the others."""
+    rates = [build_once(word).links.bandwidth_Bps.max() for word in ("flex-sipac:r=2,L=2,w=2,jobs=2+2", "sipac:r=2,L=2,w=2")]
+    ratio = float(rates[0] / rates[1])
+    return Answer(f"{ratio:g} times", ("of a link within two jobs of two",), holds=ratio == 2)
+
+
+# Other systems, each with 240 GB/s of every CU, as Flex-SiPAC has (6.B)
+_DGX, _TPU = "dgx-h100:superpod:servers=8,bandwidth=240GB/s", "tpuv4:cubes=1x1x1,bandwidth=40GB/s"
+_WORDS = "300 ns a link and 64 CUs unless told; 240 GB/s of each CU; jobs of two: 32 and 32, or 56 and 8"
+
+
+def times(size: int, job: int) -> dict[str, float]:
+    """Return the seconds of an all_reduce on several systems, by the name of the system and its algorithm.
+
+    Args:
+        size: The bytes of the all_reduce.
+        job: The number of ranks, which are the first CUs; the other CUs of 64 are another job.
+    """
+    word = f"flex-sipac:r=8,L=2,jobs={job}+{64 - job}" if job < 64 else "sipac:r=8,L=2"
+    npus = np.arange(job)
+
+    def at(where: str, name: str, shape: Shape) -> float:
+        return collective_s(where, "all_reduce", name, shape, size, npus=npus)
+
+    return {
+        "Flex-SiPAC, Flex-SiPCO": at(word, "flex-sipco", rows_of(8, job // 8)),
+        "Flex-SiPAC, mesh": at(word, "direct", job),
+        "DGX-H100, mesh": at(_DGX, "direct", job),
+        "TPUv4, mesh": at(_TPU, "direct", job),
+    }
+
+
+def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Callable[[], Answer]:
+    """Return the function that answers whether an ordering of systems holds.
+
+    Args:
+        size: The bytes of the all_reduce.
+        jobs: The sizes of jobs that are tried.
+        holds: The function that checks the times of one job.
+        says: The ordering in words.
+    """
+
+    def way() -> Answer:
+        found = {job: times(size, job) for job in jobs}
+        words = [
+            f"{size} bytes, the larger job {job}: {', '.join(f'{name} {t / _US:.1f} us' for name, t in each.items())}"
+            for job, each in found.items()
+        ]
+        is_so = all(holds(each) for each in found.values())
+        return Answer(says if is_so else f"not: {says}", (*words, _WORDS), holds=is_so)
+
+    return way
+
+
+def _best(each: dict[str, float]) -> bool:
+    """Return whether Flex-SiPAC with Flex-SiPCO is the fastest."""
+    return min(each.values()) == each["Flex-SiPAC, Flex-SiPCO"]
+
+
+def _gain() -> Answer:
+    """Answer how much less time an all_reduce takes on Flex-SiPAC than on DGX-H100, in per cent."""
+    flexible = collective_s("sipac:r=8,L=3,w=63", "all_reduce", "sipco", (8, 8, 8), 2**20)
+    dgx = collective_s("dgx-h100:superpod:bandwidth=240GB/s", "all_reduce", "direct", 256, 2**20)
+    gain = 100 * (1 - flexible / dgx)
+    words = (
+        f"{flexible / _US:.1f} us against {dgx / _US:.1f} us: 512 CUs with w = 63, as 60 do not divide by 21 neighbours",
+        "a SuperPOD has 256 GPUs at most (6.A), of which an upper tier of half their rate is taken; 300 ns a link of either",
+    )
+    return Answer(gain, words, holds=16 <= gain <= 39)
+
+
+def _order() -> Answer:
+    """Answer how the systems with switches of radix 64 rank by size."""
+    sizes = [build_once("sip-ocs:n=64").n_npus, 8 * 64, tpuv4(64), flex(64, 2)]
+    words = (
+        "DGX-H100 is 8 GPUs a port (figure 9): not built; three levels of radix 64 have more links than are built, 64**3 CUs"
+    )
+    return Answer(
+        "<".join(f"{size:.0f}" for size in (*sizes, 64**3)), (words,), holds=all(a < b for a, b in itertools.pairwise(sizes))
+    )
+
+
+TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+    {
+        "fs-steps": _steps,
+        "fs-correct": _correct,
+        "fs-chunk": _chunk,
+        "fs-bound": _bound,
+        "fs-flex-load": _load,
+        "fs-single": _single,
+        "fs-opt": _least,
+        "fs-sigma": _skew,
+        "fs-ilp": _optimum,
+        "fs-color": _colours,
+        "fs-26": _gain,
+        "fs-scale-order": _order,
+        "fs-s-1": _ordering(4096, (64, 56, 32), _best, "Flex-SiPAC the fastest"),
+        "fs-s-2": _ordering(4096, (64, 56), lambda each: max(each.values()) == each["TPUv4, mesh"], "TPUv4 the slowest"),
+        "fs-s-3": _ordering(
+            2**26, (32,), lambda each: each["Flex-SiPAC, mesh"] > each["Flex-SiPAC, Flex-SiPCO"], "mesh slower than Flex-SiPCO"
+        ),
+        "fs-s-4": _ordering(2**20, (64, 56, 32), _best, "Flex-SiPAC with Flex-SiPCO the fastest"),
+        "fs-s-5": _bandwidth_gain,
+    }
+)

@@ -1,0 +1,248 @@
+"""Rows of the HPN paper that are times: what HPN gains over DCN+ and over a Clos, by collectives on both."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
+from emu.topology.removal import remove_parts
+from launch.papers.hpn.counts import CORE, DCN, POD, switches_of_kind
+from launch.papers.targets import Answer
+from launch.papers.timing import concurrent_time_s, time_s
+from launch.papers.topology_counts import build_once
+
+_GPUS = 8
+CONNECTIONS = 4  # connections of a pair; only 4 can fill ports 3:1 (6.1)
+_SIZE = 2**30
+NVLINK = "nvlink=200GB/s"  # one way; 400 in both directions (9)
+HPN_JOB, DCN_JOB = f"hpn:segment:{NVLINK}", f"{DCN}:dims=1x4x16x8,{NVLINK}"
+FLOWS = f"a pair has {CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
+_IN_ORDER = "the 56 hosts are taken segment by segment, in order"
+_HIERARCHICAL = f"hierarchical-direct-ring@{CONNECTIONS}"
+
+
+def _hosts(word: str, hosts: int) -> I64:
+    """Return [hosts, GPUs] the NPUs of a job."""
+    return np.asarray(build_once(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
+
+
+def gain_percent(slow: float, fast: float) -> float:
+    """Return the gain in speed in per cent, from the time of the slower system and that of the faster one."""
+    return 100 * (slow / fast - 1)
+
+
+def _all_reduce() -> Answer:
+    """Answer what an all_reduce of 448 GPUs gains on HPN over DCN+."""
+    times = [
+        concurrent_time_s(_HIERARCHICAL, "all_reduce", (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE, build_once(word))
+        for word in (DCN_JOB, HPN_JOB)
+    ]
+    how = (
+        "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"
+    )
+    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, how))
+
+
+def _multi() -> Answer:
+    """Answer what eight rings at once, one for each rail, gain on HPN over DCN+."""
+    times = [
+        concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, build_once(word))
+        for word in (DCN_JOB, HPN_JOB)
+    ]
+    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
+
+
+def _all_gather() -> Answer:
+    """Answer what a round of eight rings gains on HPN over DCN+, where each ring leaves hosts by another rail."""
+    times = []
+    for word in (DCN_JOB, HPN_JOB):
+        turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
+        rings = np.repeat(np.stack([_hosts(word, 56)[:, order].ravel() for order in turned]), CONNECTIONS, axis=0)
+        times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
+    gain = gain_percent(*times)
+    how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
+    return Answer(gain, (FLOWS, _IN_ORDER, how), holds=abs(gain) < 10)
+
+
+def _round_s(word: str, src: I64, dst: I64) -> float:
+    """Return the seconds of one round in which each NPU sends 4 MiB.
+
+    Args:
+        word: The topology.
+        src: [groups, n] senders.
+        dst: [groups, n] receivers.
+    """
+    count = src.size
+    channel = np.broadcast_to(np.arange(len(src))[:, None], src.shape).ravel()
+    schedule = Schedule.build(
+        build_once(word).n_npus, count, [Sends(src.ravel(), dst.ravel(), np.arange(count), channel=channel)]
+    )
+    return time_s(schedule, 2**22, build_once(word))
+
+
+def _four_tasks() -> Answer:
+    """Answer what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
+    gains = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(64)
+        times = []
+        for paths in ("hashed", "disjoint"):
+            word = f"{POD}:dims=2x32x8,{NVLINK},paths={paths}"
+            rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
+            times.append(concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 16, rails, _SIZE, build_once(word)))
+        gains.append(gain_percent(*times))
+    where = "four tasks of 16 hosts drawn at random over two segments, each on its eight rails; the best of three draws"
+    return Answer(max(gains), (FLOWS, where))
+
+
+@cache
+def _dual_plane() -> dict[int, float]:
+    """Return the gain of two planes in per cent, by the number of GPUs."""
+    found = {}
+    for gpus in (32, 64, 128, 256):
+        hosts = gpus // _GPUS
+        order = np.random.default_rng(0).permutation(hosts)
+        times = []
+        for kind in ("clos", "pod"):
+            word = f"hpn:{kind}:dims=2x{hosts // 2}x8,{NVLINK}"
+            groups = _hosts(word, hosts)[order].reshape(1, -1)
+            times.append(concurrent_time_s(_HIERARCHICAL, "all_reduce", (hosts, _GPUS), groups, 2**32, build_once(word)))
+        found[gpus] = gain_percent(*times)
+    return found
+
+
+def dual_plane() -> Mapping[int, float]:
+    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (figure 19)."""
+    return _dual_plane()
+
+
+def _dual_plane_answer(choose: Callable[..., float]) -> Callable[[], Answer]:
+    """Return the function that answers with the least or the largest gain of two planes."""
+
+    def way() -> Answer:
+        gains = dual_plane()
+        words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
+        return Answer(choose(gains.values()), (words, FLOWS, "hosts of the two segments in an order drawn at random"))
+
+    return way
+
+
+def _across() -> Answer:
+    """Answer what traffic from each GPU of a segment to its partner in the next one gains from two planes."""
+    src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
+    times = [_round_s(f"hpn:{kind}:dims=2x128x8", src, src + 1024) for kind in ("clos", "pod")]
+    return Answer(gain_percent(*times), (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
+
+
+def _imbalance() -> Answer:
+    """Answer how many times the flows of a NIC's other port its fuller port carries, without two planes."""
+    word, keys = "hpn:clos:dims=2x128x8", np.arange(1024 * CONNECTIONS)
+    topology, pair = build_once(word), np.repeat(np.arange(1024), CONNECTIONS)
+    routes = topology.routes(pair, pair + 1024, keys)
+    last = routes.link[routes.start[1:] - 1].astype(np.int64)
+    of_one = np.bincount(pair, topology.links.src[last] == _first_tor(word, pair, last))
+    fuller = np.maximum(of_one, CONNECTIONS - of_one).sum()
+    return Answer(float(fuller / (keys.size - fuller)), (FLOWS, "of the flows that arrive, over all NICs of a segment"))
+
+
+def _first_tor(word: str, pair: I64, last: I64) -> I64:
+    """Return [flows] the ToR with the lower number of the two that lead to each NIC.
+
+    Args:
+        word: The topology.
+        pair: [flows] the sender of each flow.
+        last: [flows] the last link of each flow.
+    """
+    links = build_once(word).links
+    into = np.isin(links.src, switches_of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
+    lowest = np.full(build_once(word).n_npus, build_once(word).n_nodes)
+    np.minimum.at(lowest, links.dst[into], links.src[into])
+    return np.asarray(lowest[pair + 1024])
+
+
+def _cross_segment() -> Answer:
+    """Answer by how much HPN reduces the share of pairs of hosts that are in different segments."""
+    shares = []
+    for word, size in ((DCN, 128), (POD, 1024)):
+        of = np.bincount(np.asarray(build_once(word).place(289 * _GPUS)) // size) / (289 * _GPUS)
+        shares.append(1 - float((of**2).sum()))
+    where = "289 hosts fill 19 segments of DCN+ or 3 of HPN, and those that talk to each other are drawn at random"
+    return Answer(100 * (1 - shares[1] / shares[0]), (where,))
+
+
+def _stages() -> Answer:
+    """Answer how uneven the cables into ToRs are loaded, as the largest load over the mean."""
+    over = []
+    for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
+        topology, rng = build_once(word), np.random.default_rng(0)
+        routes = topology.routes(rng.integers(*src, 20000), rng.integers(*dst, 20000), rng.integers(0, 8, 20000))
+        into = np.isin(topology.links.dst[routes.link], switches_of_kind(topology, "ToR"))
+        into &= np.isin(topology.links.src[routes.link], switches_of_kind(topology, "Agg"))
+        carried = np.bincount(routes.link[into])
+        last = topology.links.dst[routes.link[into]]
+        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, switches_of_kind(topology, "Agg"))
+        over.append(float(carried.max() / (into.sum() / could.sum())))
+    words = f"HPN {over[0]:.2f}, DCN+ {over[1]:.2f} times the mean on the fullest cable from an Agg to a ToR, of 20,000 flows"
+    return Answer(f"HPN {over[0]:.2f} < DCN+ {over[1]:.2f}", (words,), holds=over[0] < over[1])
+
+
+def _core() -> Answer:
+    """Answer whether activations of all GPUs through the Core take less time than the computation of a microbatch."""
+    pod = 15360
+    src = np.arange(pod)[None, :]
+    sent_s = _round_s(CORE, src, src + pod) * 6 / 4  # 6 MiB in place of 4 MiB (table 3)
+    computed_s = 6 * 175e9 / 64 * 2048 / (0.5 * 989e12)
+    share = 100 * sent_s / computed_s
+    words = f"{1000 * sent_s:.1f} ms for 6 MiB of every GPU through a Core of 15:1, and {1000 * computed_s:.0f} ms of computing"
+    hides = "which hides behind the computing of the next microbatch"
+    half = "a GPU computes at half of 989 Tflop/s; GPT-3 175B with TP=8, PP=8 and sequences of 2,048 (section 7)"
+    return Answer(f"{share:.1f} % of a microbatch", (words, hides, half), holds=share < 100)
+
+
+def _single(what: str) -> Callable[[], Answer]:
+    """Return the function that answers whether a message still has a route after the link of a NIC has failed.
+
+    Args:
+        what: A note for the answer.
+    """
+
+    def way() -> Answer:
+        dual, single = (
+            build_once("hpn:segment:dims=4x8"),
+            build_once("servers:nodes=4,gpus=8,nvlink=200GB/s,nic=50GB/s,network=switch"),
+        )
+        routed = []
+        for topology in (dual, single):
+            gone = np.flatnonzero((topology.links.src == 0) & (topology.links.dst >= topology.n_npus))[-1:]
+            try:
+                remove_parts(topology, links=gone).routes(*np.array([[0], [8], [0]]))
+                routed.append(True)
+            except InputError:
+                routed.append(False)
+        words = f"with a NIC's link down, a message has a way: two ToRs {routed[0]}, one {routed[1]}; {what}"
+        return Answer(f"two ToRs {routed[0]}, one {routed[1]}", (words,), holds=routed == [True, False])
+
+    return way
+
+
+TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+    {
+        "hpn-ar": _all_reduce,
+        "hpn-mar": _multi,
+        "hpn-ag": _all_gather,
+        "hpn-347": _four_tasks,
+        "hpn-dp-lo": _dual_plane_answer(min),
+        "hpn-dp-hi": _dual_plane_answer(max),
+        "hpn-716": _across,
+        "hpn-3x": _imbalance,
+        "hpn-37": _cross_segment,
+        "hpn-s-hash": _stages,
+        "hpn-s-core": _core,
+        "hpn-s-fail": _single("how long NCCL waits is not modelled"),
+        "hpn-s-flap": _single("how long NCCL waits is not modelled"),
+    }
+)

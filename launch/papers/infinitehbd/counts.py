@@ -1,0 +1,257 @@
+"""Rows of the InfiniteHBD paper about its ring, its parts and all-to-all on it: 2.3, 4, 5.1, 7 and appendix G."""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import schedule
+from emu.errors import InputError
+from emu.model.model import MODELS
+from emu.topology.catalogue import build_topology
+from emu.topology.topology import Topology
+from launch.papers.infinitehbd.setting import MOE
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer, Target
+from topologies.infinitehbd.circuits.orchestration import components
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+
+_FIBRE, _DCN = 2, 3  # tiers of the built topology
+_CASES = 900
+
+
+def _fibre_ends(topology: Topology) -> I64:
+    """Return [2, links] the nodes at both ends of the fibres that are lit."""
+    lit = topology.links.dimension == _FIBRE
+    return np.stack((topology.links.src[lit], topology.links.dst[lit])).astype(np.int64) // topology.dims[-1]
+
+
+def fibre_neighbours(k: int) -> set[int]:
+    """Return the nodes to which fibres lead from node 8 of 20; each fibre is lit if all nodes between are faulty."""
+    found: set[int] = set()
+    for gap in range(k):
+        for first in (9, 8 - gap):
+            faulty = "+".join(map(str, range(first, first + gap))) or "none"
+            src, dst = _fibre_ends(build_topology(f"infinitehbd:dims=1x20x1x4,k={k},tp={4 * (20 - gap)},faulty={faulty}"))
+            found |= set(dst[src == 8].tolist())
+    return found
+
+
+def _degree(paper: Any, target: Target) -> Answer:
+    """Answer to how many nodes a node has fibres, for K of 2, 3 and 4."""
+    of = {k: len(fibre_neighbours(k)) for k in (2, 3, 4)}
+    told = ", ".join(f"K={k}: {links}" for k, links in of.items())
+    return Answer(told, (), holds=all(links == 2 * k for k, links in of.items()))
+
+
+def _has_one_ring(k: int, left: int, right: int) -> bool:
+    """Return whether one ring takes all working nodes, with the nearest working nodes this far left and right of a node."""
+    faulty = [8 - away for away in range(1, left)] + [8 + away for away in range(1, right)]
+    shown = "+".join(map(str, sorted(faulty))) or "none"
+    try:
+        built = build_topology(f"infinitehbd:line:dims=1x16x1x4,k={k},tp={4 * (16 - len(faulty))},faulty={shown}")
+    except InputError:
+        return False
+    return 8 in _fibre_ends(built)[0]
+
+
+def _broken_pairs(paper: Any, target: Target) -> float:
+    """Return the number of pairs of distances, left and right up to K, for which no ring takes all working nodes."""
+    away = range(1, target.number("k") + 1)
+    return float(sum(not _has_one_ring(target.number("k"), left, right) for left in away for right in away))
+
+
+def _breaks(paper: Any, target: Target) -> Answer:
+    """Answer whether a line ends exactly where K nodes in a row are faulty."""
+    random, right = np.random.default_rng(0), 0
+    for case in range(_CASES):
+        k = 2 + case % 3
+        line = OcstrxPlan("infinitehbd", (1, int(random.integers(2 * k + 1, 40)), 1, 4), k, 4, OcstrxRates(), closed=False)
+        sound = random.random(line.nodes) < random.choice([0.3, 0.6, 0.9])
+        marks = "".join("x" if works else " " for works in sound).strip()
+        runs = sum(len(run) >= k for run in marks.split("x"))
+        right += int(components(line, sound)[1].max(initial=0)) == (runs if marks else 0)
+    return Answer(f"{right} of {_CASES} random lines", ("K = 2, 3 and 4",), holds=right == _CASES)
+
+
+def _rings(paper: Any, target: Target) -> Answer:
+    """Answer whether any nodes in a row make one ring of all their GPUs."""
+    random, found = np.random.default_rng(0), []
+    for gpus in (4, 8):
+        for m in range(1, 9):
+            faulty = "+".join(map(str, np.flatnonzero(random.random(40) < 0.3))) or "none"
+            size = m * gpus
+            built = build_topology(f"infinitehbd:dims=1x40x1x{gpus},k=3,tp={size},faulty={faulty},job={size}")
+            found.append(_ring_length(built) == size)
+    return Answer(f"{sum(found)} of {len(found)} rings", ("4 and 8 GPUs a node, 1 to 8 nodes",), holds=all(found))
+
+
+def _ring_length(built: Topology) -> int:
+    """Return the number of GPUs on the ring of a job's first GPU."""
+    links = built.links
+    ring = links.dimension < _DCN
+    beside: dict[int, list[int]] = {}
+    for a, b in zip(links.src[ring].tolist(), links.dst[ring].tolist(), strict=True):
+        beside.setdefault(a, []).append(b)
+    first = int(built.place(1)[0])
+    before, at, steps = first, beside[first][0], 1
+    while at != first:
+        one, other = beside[at]
+        before, at, steps = at, other if one == before else one, steps + 1
+    return steps
+
+
+def _joint(paper: Any, target: Target) -> float:
+    """Return the number, from 1, of the node to which a fibre leads between two sub-lines."""
+    nodes, tor, node = (target.number(name) for name in ("nodes", "tor", "node"))
+    src, dst = _fibre_ends(build_topology(f"infinitehbd:dims=1x{nodes // tor}x{tor}x4,tp={4 * nodes}"))
+    return float(min(set((dst[src == node - 1] + 1).tolist()) - {node + tor}))
+
+
+def _partners(paper: Any, target: Target) -> float:
+    """Return the number of GPUs, or nodes, up to which all partners of GPU 0 are reached without the DCN."""
+    built = build_topology(target.given["of"])
+    bits = 1 << np.arange(built.n_npus.bit_length() - 1)
+    routes = built.routes(np.zeros_like(bits), bits, np.zeros_like(bits))
+    near = sum(_DCN not in built.links.dimension[routes.of(i)] for i in range(len(bits)))
+    return float(2**near // target.number("each"))
+
+
+def _pairs(paper: Any, target: Target) -> Answer:
+    """Answer which ranks exchange messages in each round of Binary Exchange."""
+    full = schedule("all_to_all", "binary-exchange", target.number("p"))
+    ends = [np.unique(np.sort((full.src[rows], full.dst[rows]), axis=0), axis=1).T.tolist() for rows in full.rounds()]
+    return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
+
+
+def _compare_with_formula(ours: float, printed: float, target: Target) -> Answer:
+    """Answer with Emu's value beside the paper's formula at the row's numbers."""
+    at = ", ".join(f"{name}={value}" for name, value in target.given.items())
+    return Answer(ours, (f"the printed formula is {printed:.10g} at {at}",), holds=math.isclose(ours, printed, rel_tol=1e-9))
+
+
+def _messages_of_rank_0(p: int) -> list[int]:
+    """Return the number of messages of rank 0 in each round of Binary Exchange."""
+    full = schedule("all_to_all", "binary-exchange", p)
+    return [int((full.src[rows] == 0).sum()) for rows in full.rounds()]
+
+
+def _exchange_time(paper: Any, target: Target) -> Answer:
+    """Answer the time of Binary Exchange."""
+    p, m, ts, tw = (float(target.given[name]) for name in ("p", "m", "ts", "tw"))
+    printed = ts * math.log2(p) + tw * m * p * math.log2(p) / 2
+    return _compare_with_formula(sum(ts + tw * m * sent for sent in _messages_of_rank_0(int(p))), printed, target)
+
+
+def _exchange_bytes(paper: Any, target: Target) -> Answer:
+    """Answer the bytes of Binary Exchange in a round."""
+    p, m = target.number("p"), target.number("m")
+    return _compare_with_formula(float(m * max(_messages_of_rank_0(p))), p * m / 2, target)
+
+
+_GROUPS = (16, 32, 64, 128)
+_CLOSE, _LOGGED = 0.05, 1.4  # distance from slope 2; largest slope of p log2 p, which is 1.25 from 16 to 128
+
+
+def _slopes(paper: Any, target: Target) -> Answer:
+    """Answer how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
+    ring = [_most(schedule("all_to_all", "ring", p)) / 2 for p in _GROUPS]  # an item has two parts
+    exchange = [float(sum(_messages_of_rank_0(p))) for p in _GROUPS]
+    slopes = [float(np.polyfit(np.log(_GROUPS), np.log(items), 1)[0]) for items in (ring, exchange)]
+    sizes = ", ".join(map(str, _GROUPS))
+    both = zip(("ring", "Binary Exchange"), (ring, exchange), strict=True)
+    told = tuple(f"{name}, p = {sizes}: {', '.join(f'{i:g}' for i in items)} items" for name, items in both)
+    fine = abs(slopes[0] - 2) < _CLOSE and 1 < slopes[1] < _LOGGED
+    return Answer(f"slopes {slopes[0]:.2f} and {slopes[1]:.2f}", told, holds=fine)
+
+
+def _most(full: Any) -> int:
+    """Return the largest number of slots that a rank sends on channel 0."""
+    return int(np.bincount(full.src[full.channel == 0]).max())
+
+
+def _by_tp(target: Target) -> tuple[float, float]:
+    """Return the elements that a GPU sends for a layer with tensor parallelism, and the paper's formula for them."""
+    b, s, h, n = (target.number(name) for name in ("b", "s", "h", "n"))
+    ring = schedule("all_reduce", "ring", n)
+    return int((ring.src == 0).sum()) * b * s * h / n, 2 * b * s * h * (n - 1) / n
+
+
+def _by_ep(target: Target) -> tuple[float, float]:
+    """Return the elements that a GPU sends for a layer with expert parallelism, and the paper's formula for them.
+
+    Each token goes to k experts and back.
+    """
+    b, s, h, n, k = (target.number(name) for name in ("b", "s", "h", "n", "k"))
+    each = schedule("all_to_all", "at-once", n)
+    return 2 * int((each.src == 0).sum()) * (b * s / n) * k * h / n, 2 * b * s * h * (n - 1) / n * k / n
+
+
+def _tp_load(paper: Any, target: Target) -> Answer:
+    """Answer the elements that a GPU sends with tensor parallelism."""
+    return _compare_with_formula(*_by_tp(target), target)
+
+
+def _ep_load(paper: Any, target: Target) -> Answer:
+    """Answer the elements that a GPU sends with expert parallelism."""
+    return _compare_with_formula(*_by_ep(target), target)
+
+
+def _ratio(paper: Any, target: Target) -> Answer:
+    """Answer the ratio of the elements of expert and of tensor parallelism."""
+    return _compare_with_formula(_by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n"), target)
+
+
+def _rate(paper: Any, target: Target) -> float:
+    """Return the bandwidth out of a GPU in Tb/s, without that of the DCN."""
+    links = build_topology("infinitehbd").links
+    return float(links.bandwidth_Bps[(links.src == 0) & (links.dimension < _DCN)].sum()) * 8 / 1e12
+
+
+def _product(paper: Any, target: Target) -> float:
+    """Return the product of the row's numbers."""
+    return math.prod(map(float, target.given["of"].split("x")))
+
+
+def _sum(paper: Any, target: Target) -> Answer:
+    """Answer the sum of the row's numbers, and whether it is below the printed limit."""
+    found = sum(map(float, target.given["of"].split("+")))
+    return Answer(found, (target.given["of"],), holds=found < float(target.value))
+
+
+def _chips(paper: Any, target: Target) -> float:
+    """Return the number of chips of a topology."""
+    return float(build_topology(target.given["of"]).n_npus)
+
+
+def _parameters(paper: Any, target: Target) -> float:
+    """Return the parameters of the paper's mixture of experts, in 1e12."""
+    return MODELS.find(MOE.model).parameters() / 1e12
+
+
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "topo-deg": _degree,
+        "topo-k3": _broken_pairs,
+        "topo-break": _breaks,
+        "topo-ring": _rings,
+        "topo-tpu": _chips,
+        "dep-n3": _joint,
+        "aa-k2": _partners,
+        "aa-lim": _partners,
+        "aa-fig24": _pairs,
+        "aa-T": _exchange_time,
+        "aa-bytes": _exchange_bytes,
+        "aa-ord": _slopes,
+        "t3-tp": _tp_load,
+        "t3-ep": _ep_load,
+        "t3-cross": _ratio,
+        "b-params": _parameters,
+        "hw-rate": _rate,
+        "hw-area": _product,
+        "hw-power": _sum,
+    }
+)

@@ -1,0 +1,225 @@
+"""The waste that faults cause on the systems that the InfiniteHBD paper compares: 6.2, appendices A, C and E."""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from emu.arrays import F64
+from emu.study.faults.draw import independent
+from emu.study.faults.log import FaultLog, States, states
+from emu.study.faults.source import Logged
+from emu.study.faults.waste import Waste, machine_of, waste
+from emu.topology.catalogue import build_topology
+from launch.data.faults import GPUS, SOURCE, production_log
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer, Target
+from topologies.infinitehbd.circuits.orchestration import components
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+
+NPUS, NODE = 2880, 4  # GPUs of the cluster, and of a node (6.1, 7)
+TPS = (8, 16, 32, 64)
+SYSTEMS: Mapping[str, str] = MappingProxyType(
+    {
+        "Big-Switch": f"big-switch:n={NPUS}",
+        "InfiniteHBD (K=3)": "infinitehbd:k=3",
+        "InfiniteHBD (K=2)": "infinitehbd:k=2",
+        "NVL-36": "nvl:36",
+        "NVL-72": "nvl:72",
+        "NVL-576": "nvl:576",
+        "TPUv4": "tpuv4:cubes=5x3x3",
+        "SiP-Ring": "sip-ring:size={tp},rings={rings}",
+    }
+)
+IDEAL, BEST, FEWER = "Big-Switch", "InfiniteHBD (K=3)", "InfiniteHBD (K=2)"
+RACKS = ("NVL-36", "NVL-72")
+RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # shares of faulty nodes in figures 14 and 22
+_ORDERS = 8  # orders of the trace's servers; the paper does not print its own
+_DRAWS = 200
+
+
+def holds(system: str, tp: int) -> bool:
+    """Return whether a unit of the system can hold a group of this size."""
+    return not (system == "NVL-36" and tp > 36)
+
+
+@cache
+def word_of(system: str, tp: int) -> str:
+    """Return the topology of a system; the rings of SiP-Ring have the size of TP (6.1)."""
+    return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
+
+
+@cache
+def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> Waste:
+    """Return the waste of 2,880 GPUs over the production trace.
+
+    Args:
+        system: The name of the system.
+        tp: The size of groups.
+        seed: The seed of the order of servers.
+        repair_days: The time of every repair; 0.0: as logged.
+    """
+    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
+
+
+@cache
+def trace(seed: int, repair_days: float = 0.0) -> States:
+    """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
+    log = production_log()
+    return _log_source(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
+
+
+def _log_source(log: FaultLog, seed: int) -> Logged:
+    """Return a log as a source of faults, with servers in an order by the seed."""
+    return Logged(NODE, seed, log, SOURCE, GPUS)
+
+
+@cache
+def at_rate(system: str, tp: int, rate: float) -> Waste:
+    """Return the waste where each node is faulty with the same probability."""
+    drawn = independent(rate, NPUS // NODE, _DRAWS, 0)
+    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
+
+
+@cache
+def servers() -> States:
+    """Return the states of the servers over the production trace."""
+    return states(production_log())
+
+
+def faulty_quantile(quantile: float) -> float:
+    """Return the share of faulty servers that is not exceeded for this share of the time."""
+    found = servers()
+    rate = found.faulty.mean(axis=1)
+    order = np.argsort(rate, kind="stable")
+    return float(rate[order][np.searchsorted(found.share[order].cumsum(), quantile)])
+
+
+@cache
+def mean_on_trace(system: str, tp: int) -> F64:
+    """Return [8] the mean waste for each order of the servers."""
+    return np.array([on_trace(system, tp, seed).mean for seed in range(_ORDERS)])
+
+
+def _mean(paper: Any, target: Target) -> Answer:
+    """Answer the mean waste of a system over the trace."""
+    system, tp = target.given["of"], target.number("tp")
+    found = 100 * mean_on_trace(system, tp)
+    drawn = f"the mean of {_ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
+    rate = float(target.given["rate"]) / 100
+    by_itself = f"{100 * at_rate(system, tp, rate).mean:.2f} where each node is faulty with {target.given['rate']} % by itself"
+    return Answer(float(found.mean()), (f"{word_of(system, tp)} on the 348-day trace: {drawn}", by_itself))
+
+
+def _alone(paper: Any, target: Target) -> Answer:
+    """Answer the waste of units that have the same number of faulty GPUs."""
+    word, units, faults = target.given["of"], target.number("units"), target.number("faults")
+    topology = build_topology(word)
+    faulty = np.zeros((1, units * topology.n_npus), np.bool_)
+    faulty.reshape(units, -1)[:, :faults] = True
+    found = waste(machine_of(topology, faulty.size), target.number("tp"), States(np.ones(1), faulty, np.zeros(1)))
+    scale = {"%": 100.0, "GPUs": float(found.npus)}[target.unit]
+    return Answer(scale * found.mean, (f"{units} x {word}",))
+
+
+def _ninth(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL racks waste 1/9 of their GPUs without faults."""
+    whole = {(system, tp): at_rate(system, tp, 0.0).mean for system in RACKS for tp in TPS[1:] if holds(system, tp)}
+    told = ", ".join(f"{system} TP-{tp} {100 * share:.2f} %" for (system, tp), share in whole.items())
+    same = all(abs(share - 1 / 9) < 1e-12 for share in whole.values())
+    return Answer("1/9" if same else "not alike", (told,))
+
+
+def _waste_ratio(paper: Any, target: Target) -> Answer:
+    """Answer the ratio of two waste ratios that the paper prints."""
+    return Answer(float(target.given["one"]) / float(target.given["other"]), ("of the two waste ratios that the paper prints",))
+
+
+def _faulty_mean(paper: Any, target: Target) -> Answer:
+    """Answer the mean share of faulty servers of the trace."""
+    return Answer(100 * servers().mean_faulty, (SOURCE,))
+
+
+def _faulty_most(paper: Any, target: Target) -> Answer:
+    """Answer the share of faulty servers that is not exceeded for 99 % of the time."""
+    return Answer(100 * faulty_quantile(0.99), (SOURCE, "7.22 % are 26 of 360 servers, those that 2,880 GPUs take"))
+
+
+def _multiple(paper: Any, target: Target) -> float:
+    """Return the largest multiple of a unit's GPUs within a number of GPUs."""
+    unit = build_topology(target.given["of"]).n_npus
+    return float(target.number("gpus") // unit * unit)
+
+
+def rate_for_gpus(rate: float, gpus: int, of: int) -> float:
+    """Return the fault rate of a node from that of another node, if GPUs fail independently (appendix A).
+
+    Args:
+        rate: The fault rate of the other node.
+        gpus: The GPUs of the node.
+        of: The GPUs of the other node.
+    """
+    return float(1 - (1 - rate) ** (gpus / of))
+
+
+def _rate_of(paper: Any, target: Target) -> float:
+    """Return the fault rate of a node in per cent, from that of a larger one."""
+    return 100 * rate_for_gpus(float(target.given["rate"]) / 100, target.number("gpus"), target.number("of"))
+
+
+def _given(paper: Any, target: Target) -> float:
+    """Return the probability in per cent that a node of a faulty server is faulty (Bayes)."""
+    return 100 * float(target.given["node"]) / float(target.given["server"])
+
+
+def _bound(paper: Any, target: Target) -> float:
+    """Return the bound of equation 1 in per cent: 2 (Nt - R) Ps^K."""
+    rate, k, r = float(target.given["rate"]) / 100, target.number("k"), target.number("r")
+    return 100 * 2 * (target.number("tp") - r) * rate**k
+
+
+def _waste_of_k2(paper: Any, target: Target) -> Answer:
+    """Answer the waste of K=2 where each node is faulty with the same probability."""
+    rate = float(target.given["rate"]) / 100
+    found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
+    rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean
+    return Answer(found, (f"{_DRAWS} draws of 720 nodes; {rest:.2f} of it are what is left over of TP-32, as of Big-Switch",))
+
+
+_LINES = 2000
+
+
+def _breakpoints(paper: Any, target: Target) -> Answer:
+    """Answer whether the breaks of a line of 720 nodes, for each working node, stay below 2 (Ps^K + Ps^2K)."""
+    rate, k = float(target.given["rate"]) / 100, target.number("k")
+    line = OcstrxPlan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, OcstrxRates(), closed=False)
+    sound = np.random.default_rng(0).random((_LINES, line.nodes)) >= rate
+    found = sum(int(components(line, each)[1].max(initial=0)) for each in sound) / int(sound.sum())
+    bound = 2 * (rate**k + rate ** (2 * k))
+    told = f"K={k}, Ps={target.given['rate']} %: {found:.6f} breaks for each node that works, the bound is {bound:.6f}"
+    return Answer(found, (told, f"{_LINES} lines of {line.nodes} nodes"), holds=found <= bound)
+
+
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "tr-mean": _faulty_mean,
+        "tr-p99": _faulty_most,
+        "tr-scale": _multiple,
+        "w-inf": _mean,
+        "w-nvl72": _mean,
+        "w-tpu": _mean,
+        "w-formula": _alone,
+        "w-ex": _alone,
+        "w-ninth": _ninth,
+        "w-20x": _waste_ratio,
+        "w-14x": _waste_ratio,
+        "a-p": _rate_of,
+        "a-bayes": _given,
+        "c-p": _rate_of,
+        "c-eb": _breakpoints,
+        "c-loose": _waste_of_k2,
+        "t7-": _bound,
+    }
+)

@@ -1,0 +1,178 @@
+"""Orderings of the systems that the InfiniteHBD paper compares under faults: figures 13 to 16, table 1."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from emu.study.faults.draw import independent
+from emu.study.faults.waste import machine_of, waste
+from emu.topology.catalogue import build_topology
+from launch.data.faults import production_log
+from launch.papers.infinitehbd.fault_waste import (
+    BEST,
+    FEWER,
+    IDEAL,
+    NODE,
+    NPUS,
+    RACKS,
+    SYSTEMS,
+    TPS,
+    at_rate,
+    holds,
+    mean_on_trace,
+    on_trace,
+    trace,
+)
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer, Target
+
+_NEAR = 0.001  # difference that counts as equal: a tenth of a point
+_ELEVEN = (0.085, 0.125)  # shares that count as "around 11 %"
+
+
+def _by_tp(system: str) -> dict[int, float]:
+    """Return the mean waste of a system for each TP that it can hold."""
+    return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
+
+
+def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
+    """Return the waste of each system on the trace in words, in per cent by TP."""
+    return tuple(f"{s}: {', '.join(f'TP-{tp} {100 * w:.2f} %' for tp, w in _by_tp(s).items())}" for s in systems)
+
+
+def _lowest(paper: Any, target: Target) -> Answer:
+    """Answer whether InfiniteHBD wastes least, and as little as an ideal switch."""
+    of, best, ideal = {s: _by_tp(s) for s in SYSTEMS if s != IDEAL}, _by_tp(BEST), _by_tp(IDEAL)
+    lowest = all(best[tp] <= other[tp] + 1e-12 for other in of.values() for tp in other)
+    equal = all(abs(best[tp] - ideal[tp]) <= _NEAR for tp in TPS)
+    return Answer("lowest" if lowest and equal else "not lowest", _waste_texts(SYSTEMS), holds=lowest and equal)
+
+
+def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
+    """Answer how far the wastes of K=2 and K=3 are apart."""
+    apart = max(abs(_by_tp(FEWER)[tp] - _by_tp(BEST)[tp]) for tp in TPS)
+    return Answer(f"within {100 * apart:.2f} points", _waste_texts((FEWER, BEST)), holds=apart <= _NEAR)
+
+
+def _eleven(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL racks waste around 11 %."""
+    found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
+    low, high = _ELEVEN
+    told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
+    around = f"taken for around 11 %: {100 * low:g} to {100 * high:g}"
+    return Answer(told, (*_waste_texts(RACKS), around), holds=all(low <= w <= high for w in found.values()))
+
+
+def _between(paper: Any, target: Target) -> Answer:
+    """Answer whether NVL-576 wastes more than InfiniteHBD and less than NVL-72."""
+    low, middle, high = (_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
+    between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
+    return Answer("between" if between else "not between", _waste_texts((BEST, "NVL-576", "NVL-72")), holds=between)
+
+
+def _cubes(paper: Any, target: Target) -> Answer:
+    """Answer whether TPUv4 wastes little with few faults and a small TP, and most at TP-64."""
+    few, worst = at_rate("TPUv4", 8, 0.01).mean, {s: at_rate(s, 64, 0.03).mean for s in SYSTEMS if holds(s, 64)}
+    at_64 = ", ".join(f"{system} {100 * share:.1f} %" for system, share in worst.items())
+    good = few < at_rate("NVL-36", 8, 0.01).mean and few < 0.02
+    most = worst["TPUv4"] >= max(worst.values()) - 0.01  # a ring of 64 GPUs loses as much as a cube
+    told = (f"TP-8 at 1 % of faulty nodes: {100 * few:.2f} %", f"TP-64 at 3 %: {at_64}")
+    return Answer("good, then worst" if good and most else "otherwise", told, holds=good and most)
+
+
+def _rings(paper: Any, target: Target) -> Answer:
+    """Answer whether the waste of SiP-Ring grows with TP."""
+    found = [*_by_tp("SiP-Ring").values()]
+    return Answer(
+        f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %",
+        _waste_texts(("SiP-Ring",)),
+        holds=all(a < b for a, b in pairwise(found)),
+    )
+
+
+def largest(system: str, tp: int) -> int:
+    """Return the GPUs of the largest job that fits at any time of the trace (figure 15)."""
+    return on_trace(system, tp).largest_job(1.0)
+
+
+def _scale(paper: Any, target: Target) -> Answer:
+    """Answer whether InfiniteHBD and NVL-576 hold the largest jobs at every TP, while those of SiP-Ring shrink with TP."""
+    real = [s for s in SYSTEMS if s != IDEAL]
+    lead = ("InfiniteHBD (K=2)", BEST, "NVL-576")
+    first = all(
+        min(largest(s, tp) for s in lead) >= max(largest(s, tp) for s in real if s not in lead and holds(s, tp)) for tp in TPS
+    )
+    rings = [largest("SiP-Ring", tp) for tp in TPS]
+    told = tuple(f"{s}: {', '.join(str(largest(s, tp)) for tp in TPS if holds(s, tp))} GPUs" for s in SYSTEMS)
+    fine = first and all(a > b for a, b in pairwise(rings))
+    return Answer("InfiniteHBD and NVL-576 lead" if fine else "otherwise", told, holds=fine)
+
+
+def waiting(system: str, tp: int, job: int) -> float:
+    """Return the share of the time in which a job waits, if all repairs take the mean time (figure 16)."""
+    if system in RACKS:
+        return _waiting_with_reserve(system, tp, job)
+    of = on_trace(system, tp, 0, production_log().mean_repair_days)
+    return of.waiting(job)
+
+
+def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
+    """Return the share of the time in which a job waits, where 1/9 of each rack is a reserve at any TP (6.2)."""
+    of, size = trace(0, production_log().mean_repair_days), int(system.removeprefix("NVL-"))
+    left = size - np.repeat(of.faulty, NODE, axis=1).reshape(len(of.share), -1, size).sum(axis=2)
+    room = np.minimum(left, size * 8 // 9) // tp * tp
+    return float(of.share @ (room.sum(axis=1) < job))
+
+
+_JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # size of the job as a share of all GPUs, by TP
+
+
+def _waits(paper: Any, target: Target) -> Answer:
+    """Answer whether the systems of the paper wait longest at each TP."""
+    told, fine = [], True
+    for tp, scale in _JOBS.items():
+        job = int(scale * NPUS) // tp * tp
+        found = {s: waiting(s, tp, job) for s in SYSTEMS if holds(s, tp)}
+        told.append(
+            f"TP-{tp}, a job of {100 * scale:g} %: {', '.join(f'{s} {100 * share:.1f} %' for s, share in found.items())}"
+        )
+        worst = RACKS if tp <= 16 else ("SiP-Ring", "TPUv4")
+        fine &= min(found[s] for s in worst) > max(share for s, share in found.items() if s not in worst)
+    repair = f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace"
+    return Answer("as printed" if fine else "otherwise", (repair, *told, _ABOVE), holds=fine)
+
+
+_ABOVE = "a job of more than 8/9 of the GPUs never finds room on NVL-36 and NVL-72, at any TP"
+_RADIUS = MappingProxyType({"node": "infinitehbd:k=3", "cube": "tpuv4:cubes=5x3x3", "HBD": "sip-ring:size=576,rings=5"})
+_SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
+
+
+def _explosion(paper: Any, target: Target) -> Answer:
+    """Answer how many GPUs a failed node takes out of groups of 64; rings of 576 stand for an HBD around GPUs."""
+    drawn, found = independent(_SELDOM, NPUS // NODE, 2000, 0), {}
+    for name, word in _RADIUS.items():
+        of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
+        found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)
+    told = ", ".join(f"{_RADIUS[name]} {gpus:.0f}" for name, gpus in found.items())
+    rising = all(a < b for a, b in pairwise(found.values()))
+    return Answer(
+        " < ".join(sorted(found, key=lambda name: found[name])), (f"GPUs for each faulty node: {told}",), holds=rising
+    )
+
+
+ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "s-1": _lowest,
+        "s-2": _distance_of_k2_and_k3,
+        "s-3": _eleven,
+        "s-4": _between,
+        "s-5": _cubes,
+        "s-6": _rings,
+        "s-7": _scale,
+        "s-8": _waits,
+        "t1": _explosion,
+    }
+)

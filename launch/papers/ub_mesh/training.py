@@ -1,0 +1,151 @@
+"""Rows of the UB-Mesh paper that are training steps: figures 17, 19 and 20."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer
+from launch.papers.ub_mesh.setting import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B, Fabric, UBMeshSteps
+
+_ALL = (*SHORT, *LONG)
+_LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
+_STRATEGIES: Mapping[str, Fabric] = MappingProxyType(
+    {"shortest": Fabric(RACKS[UB]), **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")}}
+)
+_BETWEEN = Fabric("ub-mesh:superpod-clos")  # racks that are joined by HRS alone (figure 18)
+_LANES = 16  # lanes of an NPU out of its rack
+_SAME = 1e-9
+SENSITIVE = (_GPT4, _GPT3)  # the models of figure 19
+
+
+def relative(steps: UBMeshSteps, rack: str, model: str, seqs: Iterable[int] = _ALL) -> float:
+    """Return the performance of a rack in per cent of the Clos's, as a mean over lengths of sequences."""
+    return _against(steps, Fabric(RACKS[CLOS]), Fabric(RACKS[rack]), model, seqs)
+
+
+def _against(steps: UBMeshSteps, of: Fabric, fabric: Fabric, model: str, seqs: Iterable[int]) -> float:
+    """Return the performance on `fabric` in per cent of that on `of`, as a mean over lengths of sequences."""
+    shares = [steps.of(model, seq, of).step_time_s / steps.of(model, seq, fabric).step_time_s for seq in seqs]
+    return 100 * float(np.mean(shares))
+
+
+def mean_relative(steps: UBMeshSteps, rack: str, seqs: Sequence[int]) -> float:
+    """Return the performance of a rack in per cent of the Clos's, as a mean over all models."""
+    return float(np.mean([relative(steps, rack, model, seqs) for model in MODELS]))
+
+
+def _values_text(values: Mapping[str, float]) -> str:
+    """Return named values in words."""
+    return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+
+
+def _by_model(choose: Callable[..., float]) -> AnswerFunction:
+    """Return the function that answers with the least or the largest performance over all models."""
+
+    def way(paper: Any, _: object) -> Answer:
+        found = {model: relative(paper.steps, UB, model) for model in MODELS}
+        return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
+
+    return way
+
+
+def _gains(paper: Any, rack: str) -> dict[str, float]:
+    """Return the gain of a rack over 2D-FM in per cent, by model."""
+    return {model: 100 * (relative(paper.steps, rack, model) / relative(paper.steps, UB, model) - 1) for model in MODELS}
+
+
+def _gain_llama(paper: Any, _: object) -> Answer:
+    """Answer the gain of 1D-FM-A for LLAMA-70B."""
+    return Answer(_gains(paper, A)[_LLAMA])
+
+
+def _gain_others(paper: Any, _: object) -> Answer:
+    """Answer the largest gain of 1D-FM-A for the other models."""
+    found = {model: gain for model, gain in _gains(paper, A).items() if model != _LLAMA}
+    return Answer(max(found.values()), (f"the largest of {_values_text(found)}",))
+
+
+def _gain_b(paper: Any, _: object) -> Answer:
+    """Answer the mean gain of 1D-FM-B."""
+    found = _gains(paper, B)
+    return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
+
+
+def _by_rack(rack: str, seqs: Sequence[int]) -> AnswerFunction:
+    """Return the function that answers with the performance of a rack."""
+    return lambda paper, _: Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
+
+
+def _order(paper: Any, _: object) -> Answer:
+    """Answer how the racks rank."""
+    found = {rack: mean_relative(paper.steps, rack, _ALL) for rack in (UB, A, B)} | {CLOS: 100.0}
+    ranked = sorted(found, key=lambda rack: found[rack])
+    return Answer(" < ".join(ranked), (f"per cent of the Clos's: {_values_text(found)}",), holds=ranked == [*found])
+
+
+def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGIES) -> dict[str, float]:
+    """Return the loss in per cent against racks that HRS join, by the strategy of routing (figure 19)."""
+    return {name: 100 - _against(steps, _BETWEEN, _STRATEGIES[name], model, _ALL) for name in strategies}
+
+
+def _loss(strategy: str) -> AnswerFunction:
+    """Return the function that answers with the loss of one strategy."""
+
+    def way(paper: Any, _: object) -> Answer:
+        return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
+
+    return way
+
+
+def _losses_in_order(paper: Any, _: object) -> Answer:
+    """Answer whether the losses of the strategies rank as the paper says."""
+    found, dense = losses(paper.steps, _GPT4), losses(paper.steps, _GPT3, ["shortest"])
+    shortest, detour, borrow = found.values()
+    fine = shortest >= detour - _SAME and detour >= borrow - _SAME and borrow >= -_SAME
+    words = f"{_GPT4}: {_values_text(found)}; {_GPT3}: {_values_text(dense)}; insensitive is less than half as sensitive"
+    return Answer(f"{shortest:.2f}, {detour:.2f}, {borrow:.2f} %", (words,), holds=fine and dense["shortest"] < shortest / 2)
+
+
+def lanes(count: int) -> Fabric:
+    """Return a SuperPod with this number of lanes out of a rack for each NPU (figure 20)."""
+    return Fabric(RACKS[UB], count / _LANES)
+
+
+def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]) -> dict[str, float]:
+    """Return the gain in per cent from more lanes, by model (figure 20)."""
+    return {model: _against(steps, lanes(less), lanes(more), model, seqs) - 100 for model in MODELS}
+
+
+def _wider(less: int, more: int, seqs: Sequence[int]) -> AnswerFunction:
+    """Return the function that answers with the mean gain from more lanes."""
+
+    def way(paper: Any, _: object) -> Answer:
+        found = gains_of_lanes(paper.steps, less, more, seqs)
+        wide = "all links out of a rack are as many times as wide; x32 would take 88 lanes of an NPU, which has 72"
+        return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}", wide))
+
+    return way
+
+
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "ub-f17-lo": _by_model(min),
+        "ub-f17-hi": _by_model(max),
+        "ub-f17-1dfma": _gain_llama,
+        "ub-f17-1dfma-o": _gain_others,
+        "ub-f17-1dfmb": _gain_b,
+        "ub-f17-order": _order,
+        "ub-f17b-2d": _by_rack(UB, SHORT),
+        "ub-f17b-a": _by_rack(A, SHORT),
+        "ub-f17b-b": _by_rack(B, SHORT),
+        "ub-f17b-long": _by_rack(UB, LONG),
+        "ub-f19-short": _loss("shortest"),
+        "ub-f19-apr": _loss("borrow"),
+        "ub-f19-order": _losses_in_order,
+        "ub-f20-x8": _wider(8, 16, SHORT),
+        "ub-f20-x16": _wider(16, 32, LONG),
+    }
+)

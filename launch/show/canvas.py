@@ -1,0 +1,95 @@
+"""Pages of pictures: a figure with a title, the width and the lines of text, labels beside one another, and the PNG file."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+from scipy.optimize import isotonic_regression
+
+from emu.arrays import F64
+from emu.files import write_file
+
+INK, GREY = "#22313f", "#7c8894"
+TITLE_PT = 11.0
+_MARGIN_IN = 0.12
+_LINE = 1.35  # height of a line of text, in the size of its letters
+_BREAKS = re.compile(r"(?<=[\s,:/;])")  # places at which a line may end
+
+
+def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
+    """Return an empty figure with a title at its top, and its axes.
+
+    The figure is as much higher as the lines of the title after the first need.
+
+    Args:
+        wide_in: The width in inches.
+        high_in: The height in inches, with one line of title.
+        title: The title; it is broken into lines that fit the width.
+    """
+    lines = wrap(title, TITLE_PT, wide_in - 2 * _MARGIN_IN)
+    figure = Figure(figsize=(wide_in, high_in + (len(lines) - 1) * TITLE_PT * _LINE / 72), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle("\n".join(lines), x=_MARGIN_IN / wide_in, ha="left", fontsize=TITLE_PT, color=INK)
+    return figure, figure.add_subplot()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as a PNG file; equal figures give equal bytes.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", metadata={"Software": None})
+    write_file("--png", path, drawn.getvalue())
+
+
+def rank_range(ranks: Sequence[int]) -> str:
+    """Return a number of ranks as a title writes it: `64`, or `8 to 64` where there are several.
+
+    Args:
+        ranks: Numbers of ranks, sorted.
+    """
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+
+
+def wrap(text: str, size_pt: float, wide_in: float, weight: str = "normal") -> list[str]:
+    """Return the lines of a text, none wider than `wide_in` inches.
+
+    A line ends after a space, a comma, a colon, a slash or a semicolon, and inside a word that is too long for one line.
+    """
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        lines.append("")
+        for piece in _pieces(paragraph, size_pt, wide_in, weight):
+            if lines[-1] and text_width_pt((lines[-1] + piece).rstrip(), size_pt, weight) > 72 * wide_in:
+                lines.append("")
+            lines[-1] += piece
+    return [line.rstrip() for line in lines]
+
+
+def _pieces(text: str, size_pt: float, wide_in: float, weight: str) -> Iterable[str]:
+    """Yield the parts of a text that stay on one line; a part that is too long for a line is given letter by letter."""
+    for piece in _BREAKS.split(text):
+        yield from [piece] if text_width_pt(piece.rstrip(), size_pt, weight) <= 72 * wide_in else piece
+
+
+@lru_cache(maxsize=4096)
+def text_width_pt(text: str, size_pt: float, weight: str = "normal") -> float:
+    """Return the width of a line of text in points."""
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size_pt, weight=weight), ismath=False)[0])
+
+
+def spread_apart(places: F64, apart: float) -> F64:
+    """Return sorted places moved so that neighbours are at least `apart` apart, with the least sum of squared moves."""
+    steps = apart * np.arange(len(places))
+    moved: F64 = isotonic_regression(places - steps).x + steps
+    return moved

@@ -1,0 +1,169 @@
+"""The HTML page of a training step on one or several topologies, and the sections that other pages take from it."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from matplotlib.colors import to_hex, to_rgb
+
+from emu.study.training.step.step import Step, TimedTrace
+from emu.trace.report.path import COMPUTATION
+from emu.units import format_size, format_time
+from launch.show.html.link_map import link_map
+from launch.show.html.page import (
+    BarSegment,
+    Cell,
+    LegendKey,
+    Page,
+    Section,
+    StackedBar,
+    StackedBars,
+    Table,
+    TextBlock,
+    table_of,
+)
+from launch.show.html.pipeline import pipeline
+from launch.show.html.step_tables import comparison_table, figures_of, links_table, requests_table, settings_of, steps_table
+from launch.show.step_parts import COMPUTE, IDLE, StepTimes, colours_of, step_parts
+from launch.show.text.step_report import COSTLY, costly_row, path_part_text, path_text
+
+_MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_NO_AXIS = "#7c8894"
+_LONGEST = 8  # parts of the critical path that have a segment of their own
+
+
+TimedStep = tuple[Step, TimedTrace]  # a step on one topology: its figures, and the moments that they are of
+
+
+def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
+    """Return one page for all topologies.
+
+    The page of one topology begins with key figures, that of several with a table that compares them.
+    """
+    steps = [step for step, _ in shown]
+    if len(shown) == 1:
+        return Page(title, subtitle, figures_of(steps[0]), (_breakdown_section(steps), *step_sections(shown[0])))
+    several = Section("Topologies compared", (comparison_table(steps),), "Click on a head to sort.")
+    each = [
+        Section(f"{s.topology}: {part.title}", part.blocks, part.note)
+        for s, one in zip(steps, shown, strict=True)
+        for part in step_sections(one)
+    ]
+    return Page(title, subtitle, (), (several, _breakdown_section(steps), *each))
+
+
+def step_sections(shown: TimedStep) -> list[Section]:
+    """Return all sections of one step but its key figures and its breakdown."""
+    step, timed = shown
+    chart, times = pipeline(timed)
+    stage = "A row is one rank, which stands for its stage of the pipeline or for those that do the same."
+    busy = "A share of the step that a link needs at full rate for what it carries. Point at a line to read it."
+    return [
+        Section(
+            "When each stage computes and communicates",
+            (chart, times),
+            f"{stage} Computation is the upper half, communication the lower.",
+        ),
+        Section("Critical path", (TextBlock((path_text(step),)), _path(step)), _PATH_NOTE),
+        Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
+        Section("Busiest links", (links_table(timed),)),
+        Section("Memory", (_memory(step),), "Of the rank that holds most, at its peak."),
+        *([Section("Costliest requests", (_costliest(step),), _COSTLIEST_NOTE)] if step.costliest else []),
+        *([Section("Hints", (TextBlock(step.hints),))] if step.hints else []),
+        Section("What served the requests", (requests_table(timed),)),
+        *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
+        Section("Settings", (TextBlock(tuple(settings_of(step))),)),
+        Section("Assumptions", (TextBlock(step.assumptions),)),
+    ]
+
+
+_COSTLIEST_NOTE = (
+    "By line of the program; the time in all is that of the rank that ended last. Alone: if only this group asked, "
+    "by what serves it and by the fastest other algorithm; busbw in GB/s is of that."
+)
+_PATH_NOTE = "From the end of the step back: what each moment was spent on by the one task that all after it waited for."
+
+
+def breakdown(steps: Sequence[StepTimes], names: Sequence[str], notes: Sequence[str]) -> StackedBars:
+    """Return stacked bars of the parts of each step, the longest as wide as the page.
+
+    The legend has the times of the parts where there is one step.
+
+    Args:
+        steps: The steps.
+        names: The text above each bar; "": none.
+        notes: The text after each bar.
+    """
+    parts, longest = step_parts(steps), max(step.step_time_s for step in steps) or 1.0
+    bars = []
+    for i, step in enumerate(steps):
+        told = [_part_text(p.name, p.times_s[i], step.step_time_s) for p in parts]
+        pieces = [BarSegment(p.name, p.colour, p.times_s[i] / longest, words) for p, words in zip(parts, told, strict=True)]
+        bars.append(StackedBar(names[i], tuple(pieces), notes[i]))
+    one = len(steps) == 1
+    keys = [LegendKey(p.name, p.colour, _part_text("", p.times_s[0], steps[0].step_time_s) if one else "") for p in parts]
+    return StackedBars(tuple(bars), tuple(keys))
+
+
+def _breakdown_section(steps: Sequence[Step]) -> Section:
+    """Return the section with the parts of each step."""
+    one = len(steps) == 1
+    rates = ["" if step.mfu is None else f" · MFU {step.mfu:.3f}" for step in steps]
+    notes = [format_time(step.step_time_s) + rate for step, rate in zip(steps, rates, strict=True)]
+    of = f"The parts of rank {steps[0].rank}, which ended last, add up to the step."
+    bars = breakdown(steps, ["" if one else step.topology for step in steps], notes)
+    return Section("Where the time goes", (bars,), of if one else "The parts of the rank that ended last.")
+
+
+def _part_text(name: str, time_s: float, whole_s: float) -> str:
+    """Return a part in words: its name, its time and its share of the step."""
+    share = 100 * time_s / whole_s if whole_s else 0.0
+    return f"{name} {format_time(time_s)}, {share:.1f} %".strip()
+
+
+def _path(step: Step) -> StackedBars:
+    """Return a bar of the critical path: its eight longest parts, then the others as one segment.
+
+    Parts of equal colour are told apart by their shade.
+    """
+    whole, longest = step.step_time_s or 1.0, step.critical_path[:_LONGEST]
+    axes, seen = colours_of([axis for axis in dict.fromkeys(part.axis for part in longest) if axis]), Counter[str]()
+    pieces = []
+    for part in longest:
+        colour, name = COMPUTE if part.what == COMPUTATION else axes.get(part.axis or "", _NO_AXIS), path_part_text(part)
+        pieces.append(BarSegment(name, _paler(colour, seen[colour]), part.time_s / whole, _part_text(name, part.time_s, whole)))
+        seen[colour] += 1
+    rest = sum(part.time_s for part in step.critical_path[_LONGEST:])
+    pieces += [BarSegment("other", IDLE, rest / whole, _part_text("other", rest, whole))] if rest else []
+    return StackedBars(
+        (StackedBar("", tuple(pieces)),), tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
+    )
+
+
+def _paler(colour: str, times: int) -> str:
+    """Return a colour that is mixed with white as often as `times` says."""
+    white = 1 - 0.72**times
+    red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+def _costliest(step: Step) -> Table:
+    """Return the table of the requests that take most of the step."""
+    rows = []
+    for each in step.costliest or ():
+        by = (each.ranks, each.times, each.size_bytes, each.time_s)
+        alone = (each.alone_s, each.busbw_Bps, each.of_bound)
+        keys = (None, None, None, *by, None, *alone, None, each.next_s)  # None: sorted by its words
+        rows.append([Cell(text, key) for text, key in zip(costly_row(each), keys, strict=True)])
+    return table_of(COSTLY, rows)
+
+
+def _memory(step: Step) -> StackedBars:
+    """Return a bar of the parts of the memory at its peak."""
+    parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
+    total = sum(parts.values()) or 1
+    pieces = [
+        BarSegment(name, _MEMORY[i % len(_MEMORY)], size / total, f"{name} {format_size(size)}")
+        for i, (name, size) in enumerate(parts.items())
+    ]
+    keys = tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
+    return StackedBars((StackedBar("", tuple(pieces), format_size(sum(parts.values()))),), keys)

@@ -1,0 +1,86 @@
+"""The HTML page of `emu faults`: machines compared, their waste over time, and the share of the time by amount of waste."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from launch.show.html.frame import ChartAxis
+from launch.show.html.page import Cell, Page, Section, Svg, Table, TextBlock, table_of
+from launch.show.html.stairs import Stairs, stair_chart
+from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
+
+_WASTE = "The share of all NPUs that work but find no group. Point at a line to read it."
+_LEAST = 0.001  # end of the axis of waste, where nothing is wasted
+
+
+def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:
+    """Return one page for all machines and sizes of groups.
+
+    Args:
+        rows: The waste of each machine and size of groups.
+        notes: The assumptions, a sentence each.
+    """
+    sizes = sorted({row.waste.group for row in rows})
+    title = f"What faults leave for groups of {', '.join(map(str, sizes))} NPUs"
+    machines = list(dict.fromkeys(f"{row.waste.topology} ({row.waste.npus:,} NPUs)" for row in rows))
+    sections = (
+        Section("Machines compared", (_table(rows),), "Click on a head to sort."),
+        Section("Waste over time", (_over_time(rows),), _WASTE),
+        Section("How often the waste is how large", (_by_amount(rows),)),
+        Section("What the columns mean", (TextBlock((MEANING,)),)),
+        Section("Assumptions", (TextBlock(tuple(notes)),)),
+    )
+    return Page(title, ", ".join(machines), (), sections)
+
+
+def _table(rows: Sequence[MachineWaste]) -> Table:
+    """Return the table of machines; it can be sorted by numbers."""
+    columns = columns_of(rows)
+    head = tuple(f"{column.head} ({column.unit})" if column.unit else column.head for column in columns)
+    cells = [[_cell(column.cell(row)) for column in columns] for row in rows]
+    return table_of(head, cells)
+
+
+def _cell(text: str) -> Cell:
+    """Return a cell that is sorted by its number, or by its text where it is no number."""
+    try:
+        return Cell(text, float(text))
+    except ValueError:
+        return Cell(text)
+
+
+def _most(rows: Sequence[MachineWaste]) -> float:
+    """Return the upper end of the axis of waste, a share of the NPUs."""
+    return max(_LEAST, 1.05 * max(float(row.waste.wasted.max()) for row in rows))
+
+
+def _over_time(rows: Sequence[MachineWaste]) -> Svg:
+    """Return the chart of waste over time, with a line for each row."""
+    lines = []
+    for row in rows:
+        of = row.waste
+        ends = [*of.begin.tolist(), _end(row)]
+        lines.append(Stairs(machine_name(of, several=True), ends, of.wasted.tolist()))
+    return stair_chart("waste over time", lines, ChartAxis("day", max(map(_end, rows))), _axis(rows))
+
+
+def _end(row: MachineWaste) -> float:
+    """Return the day on which the last state ends; 1.0 where there is only one state."""
+    begin, share = row.waste.begin, row.waste.share
+    return float(begin[-1] + (begin[-1] - begin[0]) * share[-1] / max(1e-12, 1 - share[-1])) if len(begin) > 1 else 1.0
+
+
+def _by_amount(rows: Sequence[MachineWaste]) -> Svg:
+    """Return the chart of the share of the time that has so much waste or less, with a line for each row."""
+    lines = []
+    for row in rows:
+        order = np.argsort(row.waste.wasted, kind="stable")
+        ends = [0.0, *row.waste.share[order].cumsum().tolist()]
+        lines.append(Stairs(machine_name(row.waste, several=True), ends, row.waste.wasted[order].tolist()))
+    across = ChartAxis("share of the time with so much waste or less", 1.0, 100.0, " %")
+    return stair_chart("waste, from the least to the most", lines, across, _axis(rows))
+
+
+def _axis(rows: Sequence[MachineWaste]) -> ChartAxis:
+    """Return the axis of waste in percent."""
+    return ChartAxis("waste", _most(rows), 100.0, " %")

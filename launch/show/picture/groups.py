@@ -1,0 +1,203 @@
+"""Groups of nodes for a topology that is too large to draw: NPUs by their leading dimensions, switches by the NPUs below.
+
+Nothing is left out: what is too much to show is one group with an ellipsis, so that nodes and cables still add up.
+G groups.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from emu.arrays import I64, column
+from emu.topology.builders.route_parts import mix
+from emu.topology.paths.shortest import shortest
+from emu.topology.topology import Box, Links, Topology
+from launch.show.picture.switch_kinds import layers, switch_names
+
+_WHOLE = 8  # longest dimension that is shown in full
+_FIRST = 3  # groups of a longer dimension before the ellipsis; the last follows it
+_MOST = (25, 10)  # most groups of NPUs: on a grid, in a row under switches
+_RUNS = 16  # runs of NPUs where no two are linked to the same nodes
+_MOST_ALIKE = 10  # most groups of switches of one kind
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GroupedTopology:
+    """A topology whose nodes are merged into groups and whose links are merged into bundles."""
+
+    graph: Topology  # a node for each group, NPUs first; a link for each bundle, with its bandwidth
+    group: I64  # [nodes of the whole topology] group of each node
+    names: tuple[str, ...]  # [G] names
+    parts: tuple[Mapping[str, int], ...]  # [G] numbers of nodes of each kind
+    bundled: I64  # [links of graph] number of links in each bundle
+    bundle: I64  # [links of the whole topology] link of graph; -1: within a group
+    inside: I64  # [G] number of links between nodes of the group
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _NpuGroups:
+    """The groups of the NPUs."""
+
+    group: I64  # [NPUs] group of each NPU
+    shape: tuple[int, ...]  # dimensions of the groups
+    whole: int  # NPUs of a group that is not an ellipsis
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return prod(self.shape)
+
+
+def group_nodes(topology: Topology) -> GroupedTopology:
+    """Return the topology with its nodes merged into groups that are few enough to draw, and its links into bundles."""
+    boxes = topology.draw().boxes if topology.draw else ()
+    kind = np.array(["NPU"] * topology.n_npus + switch_names(topology))
+    layer = layers(topology)
+    for most in _MOST:
+        npus = _npu_groups(topology, boxes, most)
+        group = _node_groups(topology, npus, layer, boxes, kind)
+        if group.max() < npus.count:
+            break
+    count = int(group.max()) + 1
+    parts = [Counter[str]() for _ in range(count)]
+    for (of, name), number in Counter(zip(group.tolist(), kind.tolist(), strict=True)).items():
+        parts[of][name] = number
+    names = (*_npu_names(npus, boxes), *(next(iter(part)) for part in parts[npus.count :]))
+    links, bundle, inside = _bundles(topology.links, group, count)
+    bundled = column(np.bincount(bundle[bundle >= 0], minlength=len(links)), np.int64)
+    graph = Topology(topology.name, npus.count, count, links, shortest(links, count), npus.shape, tiers=topology.tiers)
+    return GroupedTopology(graph, group, names, tuple(parts), bundled, bundle, inside)
+
+
+def _npu_groups(topology: Topology, boxes: tuple[Box, ...], most: int) -> _NpuGroups:
+    """Return groups of NPUs by their first dimensions, as small as a box of the drawing where one fits.
+
+    Args:
+        topology: The topology.
+        boxes: The boxes of its own drawing.
+        most: The largest number of groups.
+    """
+    dims = tuple(size for size in topology.dims if size > 1)
+    if len(dims) < 2:
+        return _groups_by_neighbours(topology, most)
+    shown = [size if size <= _WHOLE else _FIRST + 2 for size in dims]
+    framed = {last - first for first, last in (box.nodes for box in boxes) if last <= topology.n_npus}
+    depths = [k for k in range(1, len(dims)) if prod(shown[:k]) <= most]
+    depth = max([k for k in depths if prod(dims[k:]) in framed] or depths)
+    digits = np.unravel_index(np.arange(topology.n_npus), dims)[:depth]
+    kept = [_shorten(digit, size) for digit, size in zip(digits, dims, strict=False)]
+    shape = tuple(shown[:depth])
+    return _NpuGroups(column(np.ravel_multi_index(kept, shape), np.int64), shape, prod(dims[depth:]))
+
+
+def _groups_by_neighbours(topology: Topology, most: int) -> _NpuGroups:
+    """Return groups of NPUs that are linked to the same nodes, or 16 equal runs of NPUs where hardly any two are."""
+    n, links = topology.n_npus, topology.links
+    near = np.zeros(n, np.int64)
+    leaves = links.src < n
+    np.add.at(near, links.src[leaves], mix(links.dst[leaves]) >> 20)  # so that a sum of many stays below 2**63
+    _, first, group = np.unique(near, return_index=True, return_inverse=True)
+    group = np.argsort(np.argsort(first))[group]
+    if len(first) > n // 2:
+        group = np.arange(n) * min(n, _RUNS) // n
+    count, whole = int(group.max()) + 1, int((group == 0).sum())
+    if count > most:
+        group, count = _shorten(group, count), _FIRST + 2
+    return _NpuGroups(column(group, np.int64), (count,), whole)
+
+
+def _shorten(digit: I64, size: int) -> I64:
+    """Return the digits of a dimension with the middle values of a long one merged into one."""
+    if size <= _WHOLE:
+        return digit
+    return np.where(digit < _FIRST, digit, np.where(digit == size - 1, _FIRST + 1, _FIRST))
+
+
+def _npu_names(npus: _NpuGroups, boxes: tuple[Box, ...]) -> list[str]:
+    """Return a name for each group of NPUs: that of the drawing's box around it, else its first and last number."""
+    labels = {box.nodes: box.label for box in boxes}
+    ends = np.cumsum(np.bincount(npus.group, minlength=npus.count))[:-1]
+    names = []
+    for nodes in np.split(np.argsort(npus.group, kind="stable"), ends):
+        first, last, size = int(nodes[0]), int(nodes[-1]), len(nodes)
+        name = labels.get((first, last + 1), "") or f"NPU {first}" + f"..{last}" * (size > 1)
+        names.append(f"… {size // npus.whole} more" if size >= 2 * npus.whole else name)
+    return names
+
+
+def _node_groups(topology: Topology, npus: _NpuGroups, layer: I64, boxes: tuple[Box, ...], kind: np.ndarray) -> I64:
+    """Return [nodes] the group of each node.
+
+    A switch above one group of NPUs belongs to that group. Other switches are grouped by kind and by the NPUs below them.
+    """
+    n = topology.n_npus
+    over = _groups_below(topology, npus, layer)[n:]
+    alone = (over & (over - 1) == 0) & (over > 0) & (npus.count > 1)
+    others = np.flatnonzero(~alone)
+    _, kinds = np.unique(kind[n:], return_inverse=True)
+    alike = np.stack((layer[n:], kinds, _frame_of(topology, boxes)[n:], over), axis=-1)[others]
+    group = np.concatenate((npus.group, np.log2(np.where(alone, over, 1)).astype(np.int64)))
+    if len(others):
+        distinct, which = np.unique(alike, axis=0, return_inverse=True)
+        group[n + others] = npus.count + _limit_groups(distinct[:, :2])[which]
+    return group
+
+
+def _groups_below(topology: Topology, npus: _NpuGroups, layer: I64) -> I64:
+    """Return [nodes] a bit for each group of NPUs that can be reached from a node by going down only."""
+    links, over = topology.links, np.zeros(topology.n_nodes, np.int64)
+    over[: topology.n_npus] = np.int64(1) << npus.group
+    for height in range(1, int(layer.max()) + 1):
+        up = (layer[links.dst] == height) & (layer[links.src] == height - 1)
+        np.bitwise_or.at(over, links.dst[up], over[links.src[up]])
+    return over
+
+
+def _frame_of(topology: Topology, boxes: tuple[Box, ...]) -> I64:
+    """Return [nodes] the number of the outermost box of switches around each node; 0 where there is none."""
+    found = np.zeros(topology.n_nodes, np.int64)
+    of_switches = [box for box in boxes if box.nodes[0] >= topology.n_npus]
+    for number, box in enumerate(reversed(of_switches if len(of_switches) <= _MOST_ALIKE else ()), 1):
+        found[slice(*box.nodes)] = number
+    return found
+
+
+def _limit_groups(kinds: I64) -> I64:
+    """Return [groups] the new number of each group: of too many groups of one kind, all after the third become one.
+
+    Args:
+        kinds: [groups, 2] layer and kind of each group.
+    """
+    _, kind, many = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(kind, kind="stable")
+    place = np.empty(len(kind), np.int64)
+    place[order] = np.arange(len(kind)) - np.repeat(np.cumsum(many) - many, many)
+    rest = (many[kind] > _MOST_ALIKE) & (place >= _FIRST)
+    return column(np.unique(np.where(rest, len(kind) + kind, np.arange(len(kind))), return_inverse=True)[1], np.int64)
+
+
+def _bundles(links: Links, group: I64, groups: int) -> tuple[Links, I64, I64]:
+    """Return the bundles as links between groups, [L] the bundle of each link, and [G] the number of links within each group.
+
+    A bundle holds all links of one tier from one group to another; a link within a group has bundle -1.
+    """
+    src, dst = group[links.src], group[links.dst]
+    within = src == dst
+    inside = np.bincount(src[within], minlength=groups)
+    apart = np.stack((links.dimension, src, dst))[:, ~within]
+    ends, bundle = np.unique(apart, axis=1, return_inverse=True)
+    rate = np.bincount(bundle, links.bandwidth_Bps[~within], len(ends[0]))
+    latency, every = np.zeros(len(ends[0]), np.int64), np.full(len(links), -1)
+    every[~within] = bundle
+    np.maximum.at(latency, bundle, links.latency_fs[~within])
+    merged = Links(
+        column(ends[1], np.int32),
+        column(ends[2], np.int32),
+        column(rate, np.float64),
+        column(latency, np.int64),
+        column(ends[0], np.int16),
+    )
+    return merged, column(every, np.int64), column(inside, np.int64)

@@ -1,0 +1,133 @@
+"""The cost of networks, as a table and as JSON."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emu.study.cost.cost import Cost
+from emu.study.cost.owned import Owned
+from launch.show.text.table import table
+
+if TYPE_CHECKING:
+    from emu.study.training.estimate import Estimated
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCost:
+    """The cost of a network, and the cost of a step on it where one was asked for."""
+
+    cost: Cost
+    energy_dollars: float | None  # None: energy was not asked for
+    owned: Owned | None = None  # None: a step was not asked for
+    step: "Estimated | None" = None
+
+    @property
+    def tokens_per_s_dollar(self) -> float | None:
+        """Tokens per second for each dollar of the total cost (TCO) of the job's share of the machine."""
+        if self.owned is None or self.step is None or self.step.tokens_per_s is None:
+            return None
+        return self.owned.per_second_and_dollar(self.step.tokens_per_s, self.step.ranks / self.cost.npus)
+
+
+def cost_as_json(paid: NetworkCost) -> dict[str, object]:
+    """Return the cost of a network as JSON fields."""
+    of = paid.cost
+    return {
+        "topology": of.topology,
+        "npus": of.npus,
+        "dollars": of.dollars,
+        "watts": of.watts,
+        "dollars_per_npu": of.dollars_per_npu,
+        "watts_per_npu": of.watts_per_npu,
+        "injection_GBps": of.injection_GBps,
+        "dollars_per_injection_GBps": of.dollars_per_injection_GBps,
+        "watts_per_injection_GBps": of.watts_per_injection_GBps,
+        "global_GBps": of.global_GBps,
+        "dollars_per_global_GBps": of.dollars_per_global_GBps,
+        "watts_per_global_GBps": of.watts_per_global_GBps,
+        "exchange_GBps": of.exchange_GBps,
+        "dollars_per_exchange_GBps": of.dollars_per_exchange_GBps,
+        "energy_dollars": paid.energy_dollars,
+        **_performance(paid),
+        "parts": {part: {"count": count, **price._asdict()} for part, (count, price) in of.parts.items()},
+        "free": of.free,
+    }
+
+
+def _performance(paid: NetworkCost) -> dict[str, object]:
+    """Return the fields of the job; none where no job was asked for."""
+    owned, step = paid.owned, paid.step
+    if owned is None or step is None:
+        return {}
+    return {
+        "capex_dollars": owned.capex_dollars,
+        "opex_dollars": owned.opex_dollars,
+        "tco_dollars": owned.tco_dollars,
+        "step_time_s": step.step_time_s,
+        "mfu": step.mfu,
+        "tokens_per_s": step.tokens_per_s,
+        "tokens_per_s_per_tco_dollar": paid.tokens_per_s_dollar,
+    }
+
+
+Column = tuple[str, str, Callable[[NetworkCost], str]]  # head, unit, and the text of each row
+
+
+def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
+    """Return a table with a line for each network, then the parts of each network and the notes."""
+    columns = [*_ALWAYS]
+    if any(row.cost.global_GBps is not None for row in rows):
+        columns += _ACROSS
+    if any(row.cost.exchange_GBps is not None for row in rows):
+        columns += _EXCHANGE
+    if any(row.energy_dollars is not None for row in rows):
+        columns += _ENERGY
+    if rows[0].owned is not None:
+        columns += _performance_columns(rows[0])
+    head, units, cells = zip(*columns, strict=True)
+    lines = [[cell(row) for cell in cells] for row in rows]
+    parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
+    return "\n".join((table(head, lines, units=units), "", *parts, *(f"- {note}" for note in notes)))
+
+
+def _two_digits(value: float | None) -> str:
+    """Return a value with two decimals; "-" for None."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+_ALWAYS: tuple[Column, ...] = (
+    ("topology", "", lambda row: row.cost.topology),
+    ("NPUs", "", lambda row: str(row.cost.npus)),
+    ("network", "M$", lambda row: _two_digits(row.cost.dollars / 1e6)),
+    ("a NPU", "$", lambda row: _two_digits(row.cost.dollars_per_npu)),
+    ("a NPU", "W", lambda row: _two_digits(row.cost.watts_per_npu)),
+    ("injection", "GB/s", lambda row: _two_digits(row.cost.injection_GBps)),
+    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_injection_GBps)),
+    ("a GB/s", "W", lambda row: _two_digits(row.cost.watts_per_injection_GBps)),
+)
+_ACROSS: tuple[Column, ...] = (
+    ("global", "GB/s", lambda row: _two_digits(row.cost.global_GBps)),
+    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_global_GBps)),
+)
+_EXCHANGE: tuple[Column, ...] = (
+    ("all-to-all", "GB/s", lambda row: _two_digits(row.cost.exchange_GBps)),
+    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_exchange_GBps)),
+)
+_ENERGY: tuple[Column, ...] = (("energy", "M$", lambda row: _two_digits((row.energy_dollars or 0) / 1e6)),)
+
+
+def _performance_columns(first: NetworkCost) -> tuple[Column, ...]:
+    """Return the columns of the job; the last one compares each network with the first."""
+    return (
+        ("TCO", "M$", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None)),
+        ("step", "s", lambda row: f"{row.step.step_time_s:.3f}" if row.step else "-"),
+        ("tokens/s", "", lambda row: f"{row.step.tokens_per_s:.0f}" if row.step and row.step.tokens_per_s else "-"),
+        ("tokens/s", "a k$", lambda row: _two_digits(1000 * (row.tokens_per_s_dollar or 0))),
+        ("of first", "x", lambda row: _two_digits((row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1))),
+    )
+
+
+def _parts(of: Cost) -> str:
+    """Return the bill of a network in words."""
+    told = [f"{count} {part} of {price.dollars:g} $ and {price.watts:g} W" for part, (count, price) in of.parts.items()]
+    return ", ".join(told) + (f"; nothing is paid for {', '.join(of.free)}" if of.free else "")

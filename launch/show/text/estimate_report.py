@@ -1,0 +1,22 @@
+"""The report of a step that was estimated on one topology, as text."""
+
+from emu.study.training.estimate import Estimated
+from launch.show.text.step_report import foot_lines, rate_lines, step_lines
+
+_BY = {"pytorch": "software=pytorch", "megatron": "software=megatron (generated, not executed)"}
+
+
+def estimate_report(r: Estimated) -> str:
+    """Return the figures of one estimate as text."""
+    ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
+    lines = [
+        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {_BY[r.software]}",
+        *([] if r.stack == f"software={r.software}" else [f"with {r.stack}"]),
+        "",
+        *step_lines(r),
+        *rate_lines(r),
+        *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
+        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
+        *foot_lines(r),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,84 @@
+"""Published runs beside Emu's estimates, as text."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from emu.units import format_size, format_time
+from launch.data.fitted import Fitted
+from launch.papers.measured.report import Row, Summary
+from launch.papers.nccl.report import NcclComparison
+from launch.papers.torchtitan.report import COMMAND as FITTED_BY
+from launch.papers.torchtitan.report import NOTES, Pair
+from launch.papers.torchtitan.report import Row as TorchtitanRow
+from launch.show.text.table import table
+
+_ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")
+_SUMS = ("device", "kind", "rows", "mean", "worst", "of", "in-sample mean", "worst", "of")
+
+
+def measured_report(rows: Sequence[Row], sums: Iterable[Summary], fitted: Mapping[str, Fitted], notes: Sequence[str]) -> str:
+    """Return the table of runs, the table of errors, the fitted constants and the notes."""
+    parts = [table(_ROWS, [_row(row) for row in rows]), table(_SUMS, [_sum(each) for each in sums])]
+    return "\n\n".join([*parts, "\n".join(_constants(fitted)), "\n".join(f"- {note}" for note in notes)])
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    """Return the cells of one run."""
+    ours, inside = (f"{row.ours_s:.3f}", f"{row.ratio:.3f}"), (f"{row.in_sample_s:.3f}", f"{row.in_sample_ratio:.3f}")
+    fitted_on = f"{len(row.fitted_on)} other models" if row.fitted_on else "unfitted"
+    return row.id, row.device, row.kind, row.software, f"{row.measured_s:.3f}", *ours, *inside, fitted_on
+
+
+def _sum(each: Summary) -> tuple[str, ...]:
+    """Return the cells of the errors of one device and kind of run."""
+    own = (_percent(each.mean_error), _percent(each.worst_error), each.worst)
+    inside = (_percent(each.in_sample_mean_error), _percent(each.in_sample_worst_error), each.in_sample_worst)
+    return each.device, each.kind, str(each.rows), *own, *inside
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.1f} %"
+
+
+def _constants(fitted: Mapping[str, Fitted]) -> Iterable[str]:
+    """Yield a line of fitted constants for each device."""
+    for device, of in fitted.items():
+        values = ", ".join(f"{name} {value:g}" for name, value in of.constants.items())
+        yield f"{device}: {values}; fitted on {', '.join(of.models)}"
+
+
+def torchtitan_report(rows: Sequence[TorchtitanRow], pairs: Iterable[Pair], clock: float) -> str:
+    """Return the table of runs, that of one run in relation to another, and what they rest on."""
+    cells = [
+        (
+            row.id + " (sets the clock)" * row.sets_the_clock,
+            *(f"{speed:.0f}" for speed in (row.measured_tokens_per_s, row.ours_tokens_per_s)),
+            f"{row.ratio:.3f}",
+            *(f"{size / 2**30:.1f}" for size in (row.measured_memory_bytes, row.ours_memory_bytes)),
+            f"{row.memory_ratio:.3f}",
+        )
+        for row in rows
+    ]
+    compared = [(each.what, f"{each.measured:.4f}", f"{each.ours:.4f}", f"{each.ratio:.4f}") for each in pairs]
+    parts = [
+        table(("id", "tokens/s a GPU", "ours", "ratio", "memory (GiB)", "ours", "ratio"), cells),
+        table(("speed of", "measured", "ours", "ratio"), compared),
+        f"clock {clock:.4f} of that of the device h100; `{FITTED_BY}` writes it anew",
+        "\n".join(f"- {note}" for note in NOTES),
+    ]
+    return "\n\n".join(parts)
+
+
+def nccl_report(found: NcclComparison) -> str:
+    """Return the table of times by size beside measured ones, and the median errors."""
+    cells = [
+        (format_size(row.size_bytes), format_time(row.measured_s), format_time(row.ours_s), f"{row.ratio:.3f}", row.algorithm)
+        for row in found.rows
+    ]
+    unseen = found.median_error_of_unseen
+    lines = [
+        f"median error {_percent(found.median_error)} on {found.topology} with --stack {found.stack}",
+        *([] if unseen is None else [f"median error {_percent(unseen)} of sizes that a fit on the other half has not seen"]),
+        f"`{found.fitted_by}` fits the constants anew",
+    ]
+    return "\n".join([table(("size", "measured", "ours", "ratio", "algorithm"), cells), "", *lines])

@@ -1,0 +1,98 @@
+"""The rows of all papers: how many are met, and the page of each paper in `docs/papers`."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from launch.papers.paper import place_text
+from launch.papers.targets import LISTED, MET, MISSED, OPEN, PaperRow
+from launch.show.text.table import table
+
+KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}
+VERDICTS = (MET, MISSED, OPEN, LISTED)
+_HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
+
+
+def score(rows: Iterable[PaperRow]) -> str:
+    """Return in one line how many rows of each class are met."""
+    met, of = Counter[str](), Counter[str]()
+    for row in rows:
+        of[row.target.kind] += 1
+        met[row.target.kind] += row.verdict == MET
+    parts = [f"{met[kind]} of {of[kind]} {name}" for kind, name in KINDS.items() if kind != "H" and of[kind]]
+    return f"{', '.join(parts)} rows are met; {of['H']} rows of hardware are listed"
+
+
+def scores(by: Mapping[str, Sequence[PaperRow]]) -> str:
+    """Return a table with a line for each paper and class."""
+    lines = []
+    for name, rows in by.items():
+        for kind, word in KINDS.items():
+            of = Counter(row.verdict for row in rows if row.target.kind == kind)
+            if of:
+                lines.append((name, word, str(of.total()), *(str(of[verdict]) for verdict in VERDICTS)))
+    return table(("paper", "class", "rows", *VERDICTS), lines)
+
+
+def unmet_rows(rows: Iterable[PaperRow]) -> str:
+    """Return a line for each row that is missed or open, with its reason."""
+    return "\n".join(
+        f"- {row.target.id}: {row.verdict}, printed {row.target.value} {row.target.unit}".rstrip()
+        + (f", ours {six_digits(row.ours)}" if row.ours is not None else "")
+        + (f": {row.target.reading}" if row.target.reading else "")
+        for row in rows
+        if row.verdict in (MISSED, OPEN)
+    )
+
+
+def paper_page(name: str, source: str, rows: Sequence[PaperRow], assumptions: Sequence[str], notes: str) -> str:
+    """Return the page of a paper as Markdown.
+
+    Args:
+        name: The name of the paper.
+        source: The citation of the paper.
+        rows: The rows of the paper.
+        assumptions: The assumptions of all rows, a sentence each.
+        notes: Text at the end of the page, in Markdown.
+    """
+    told = [f"- {row.target.id}: {'; '.join(map(_plain, row.assumptions))}" for row in rows if row.assumptions]
+    return "\n".join(
+        (
+            f"# {name}: what the paper prints and what Emu works out",
+            "",
+            f"{source} This page is written by `emu repro all --docs docs/papers`.",
+            "",
+            f"{score(rows)}.",
+            "",
+            _HEAD,
+            *map(table_line, rows),
+            "",
+            "## What all rows rest on",
+            "",
+            *(f"- {_plain(each)}" for each in assumptions),
+            "",
+            "## What single rows rest on",
+            "",
+            *told,
+            "",
+            notes.strip(),
+            "",
+        )
+    )
+
+
+def table_line(row: PaperRow) -> str:
+    """Return a row as a line of the page's table."""
+    of = row.target
+    cells = (of.id, place_text(of.table), of.what, of.value, six_digits(row.ours), of.unit, KINDS[of.kind], row.verdict)
+    return f"| {' | '.join(map(_plain, cells))} |"
+
+
+def six_digits(ours: float | str | None) -> str:
+    """Return a value with six digits; "" for None."""
+    return f"{ours:.6g}" if isinstance(ours, int | float) else ours or ""
+
+
+def _plain(text: str) -> str:
+    """Return the text with Markdown's special characters escaped."""
+    return re.sub(r"([*_|<])", r"\\\1", text)

@@ -1,0 +1,71 @@
+"""The proofs of `emu verify` as text: a line for each algorithm, then the shapes that were not run."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from emu.collective.shape import PartialGrid, Shape, show_shape
+from emu.study.prove.verify import Verified
+from launch.show.text.table import table
+
+_HEADS = ("operation", "algorithm", "ranks", "shapes", "roots", "proved", "claimed time", "wall (s)")
+
+
+def proof_lines(rows: Iterable[Verified]) -> Iterator[str]:
+    """Yield the table, and a line for each shape that was not run."""
+    rows = list(rows)
+    groups = groupby(rows, key=lambda row: (row.operation, row.algorithm))
+    yield table(_HEADS, [_cells(list(group)) for _, group in groups])
+    missed = [row for row in rows if row.proved == "not run"]
+    yield from (f"not run: {row.operation} {row.algorithm} on {_shape(row)}: {row.proof}" for row in missed)
+
+
+def _cells(found: Sequence[Verified]) -> tuple[str, ...]:
+    """Return the cells of one algorithm of an operation."""
+    first, run = found[0], [row for row in found if row.proved != "not run"]
+    bad = next((row for row in found if row.failed), None)
+    proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} ranks"
+    roots = "first, middle, last" if any(len(row.roots) > 1 for row in found) else "0" if first.roots else "-"
+    wall = f"{sum(row.wall_s for row in found):.2f}"
+    claim = _claims(run) if bad is None else ""
+    return (
+        first.operation,
+        first.algorithm,
+        number_ranges(row.ranks for row in found),
+        str(len(found)),
+        roots,
+        proved,
+        claim,
+        wall,
+    )
+
+
+def _proof_cell(run: Sequence[Verified]) -> str:
+    """Return what was proved on the shapes that ran, in words."""
+    if not run:
+        return "not run"
+    moved, plain = (sum(test(row) for row in run) for test in (lambda r: r.proved != "exact", lambda r: not r.uniform))
+    words = ["exact sums, integers", f"same bits on {len(run) - plain}" if plain else "same bits"]
+    return ", ".join(words + [f"{moved} by translation"] * bool(moved))
+
+
+def _claims(run: Sequence[Verified]) -> str:
+    """Return how often times are equal to the claimed ones or below them, in words."""
+    words = (("equal", "equal"), ("bound", "below"), ("none", "none"), ("not timed", "not timed"))
+    counts = [(word, sum(row.claim == claim for row in run)) for claim, word in words]
+    there = [(word, count) for word, count in counts if count]
+    return there[0][0] if len(there) == 1 else ", ".join(f"{word} on {count}" for word, count in there)
+
+
+def _shape(row: Verified) -> str:
+    """Return the shape of a row in words."""
+    shape: Shape = PartialGrid(row.shape, row.members) if row.members is not None else row.shape
+    return f"{show_shape(shape)} ranks"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as ranges, such as `1..17, 31, 32, 64`."""
+    found = np.unique(np.fromiter(numbers, np.int64))
+    runs = (run.tolist() for run in np.split(found, np.flatnonzero(np.diff(found) != 1) + 1))
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

@@ -1,0 +1,172 @@
+"""The figures of a step as text; other reports take single groups of lines from here."""
+
+from collections.abc import Sequence
+
+from emu.study.training.step.precision import timed_told
+from emu.study.training.step.step import Costly, Step
+from emu.trace.report.path import PathPart
+from emu.units import format_size, format_time
+from launch.show.text.assumptions import assumption_lines
+from launch.show.text.pacing_report import pacing_lines, pacing_warning
+from launch.show.text.spread import spread_lines
+from launch.show.text.step_choice import step_choice_text
+from launch.show.text.table import table
+
+_SHOWN = 8  # step times that are listed
+_GROUPS = 4  # most lines of other steps
+_PARTS, _LEAST = 5, 0.005  # parts or ranks that are listed; the least share that is
+
+
+def step_lines(step: Step) -> list[str]:
+    """Return lines that say where the time of the step, or of the whole script, went."""
+    what = (
+        f"step            {{}}{_equal_steps_text(step)}" if not step.whole else "whole script    {}, as it has no training step"
+    )
+    return [
+        f"{what.format(format_time(step.step_time_s))}; its parts are of rank {step.rank}, which ended last",
+        f"  compute       {format_time(step.compute_s)}{_other_ranks_text(step)}",
+        *([] if step.optimizer_s is None else [f"    optimizer   {format_time(step.optimizer_s)}"]),
+        f"  exposed comm  {format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all",
+        f"  idle          {format_time(step.idle_s)}",
+        *([f"    bubble      {format_time(step.bubble_s)}, for other stages of the pipeline"] if step.bubble_s else []),
+        *([f"    straggling  {straggling_text(step)}"] if step.straggling_by_rank_s else []),
+        *_other_steps(step),
+    ]
+
+
+def rate_lines(step: Step) -> list[str]:
+    """Return the lines of tokens per second, MFU and HFU; none where the step has no model."""
+    if step.tokens_per_s is None:
+        return []
+    return [f"tokens/s        {step.tokens_per_s:,.0f}", f"MFU             {step.mfu:.3g}; HFU {step.hfu:.3g}"]
+
+
+def foot_lines(step: Step) -> list[str]:
+    """Return the lines of the critical path, busiest links, memory, algorithms and assumptions."""
+    return [
+        f"critical path   {path_text(step)}",
+        f"busiest links   {_links(step)}",
+        f"peak memory     {format_size(step.peak_memory_bytes)} on the rank that holds most{_by_part(step)}",
+        f"algorithms      {', '.join(f'{op} {name}' for op, name in step.algorithms.items()) or 'none'}",
+        *([f"  auto          {step_choice_text(step)}"] if step.auto is not None else []),
+        "",
+        *assumption_lines(step.assumptions),
+    ]
+
+
+def _equal_steps_text(step: Step) -> str:
+    """Return how the step time relates to other equal steps, in words; "" where there is one step."""
+    times = [step.step_times_s[number - 1] for number in step.step_groups[0]]
+    if len(times) == 1:
+        return ""
+    least, most = format_time(min(times)), format_time(max(times))
+    if least == most:
+        return f", as each of {len(times)} equal steps"
+    return f", the median of {len(times)} equal steps ({least} to {most})"
+
+
+def _other_steps(step: Step) -> list[str]:
+    """Return a line for each group of steps that do other work; from the fourth group on they share a line."""
+    groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
+    shown = (
+        groups if len(groups) <= _GROUPS else [*groups[: _GROUPS - 1], [t for times in groups[_GROUPS - 1 :] for t in times]]
+    )
+    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _first_times(times) for times in shown]
+
+
+def _first_times(times_s: Sequence[float]) -> str:
+    """Return the first eight times in words, and how many more there are."""
+    more = f" and {len(times_s) - _SHOWN} more" if len(times_s) > _SHOWN else ""
+    return ", ".join(map(format_time, times_s[:_SHOWN])) + more
+
+
+def path_text(step: Step) -> str:
+    """Return the parts of the critical path in words, each with its share of the step."""
+    shares = [(part.time_s / step.step_time_s, part) for part in step.critical_path]
+    told = [f"{_percent(share)} {path_part_text(part)}" for share, part in shares[:_PARTS] if share >= _LEAST]
+    rest = sum(share for share, _ in shares[len(told) :])
+    return ", ".join([*told, *([f"{_percent(rest)} other"] if rest >= _LEAST else [])]) or "none"
+
+
+def _by_part(step: Step) -> str:
+    """Return the parts of the peak memory in words."""
+    parts = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in step.memory_by_part_bytes.items() if size]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _links(step: Step) -> str:
+    """Return the busiest links in words."""
+    return ", ".join(f"{link.src} to {link.dst} {_percent(link.busy)}" for link in step.busiest_links) or "none"
+
+
+def _percent(share: float) -> str:
+    """Return a share in whole percent."""
+    return f"{100 * share:.0f} %"
+
+
+def path_part_text(part: PathPart) -> str:
+    """Return a part of the critical path in words, such as `tp all_reduce in stage 1`."""
+    what = f"{part.axis} {part.what}" if part.axis else part.what
+    stage = "" if part.stage is None else f" in stage {part.stage}"
+    return what + stage + ("" if part.waits_for_rank is None else f" that waits for rank {part.waits_for_rank}")
+
+
+def _other_ranks_text(step: Step) -> str:
+    """Return how long other ranks compute, and how much of the computation is of other steps, in words."""
+    least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
+    others = f", of it {format_time(step.other_compute_s)} of another step" if step.other_compute_s else ""
+    early = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
+    all_of_them = f"{least} on every rank" if least == most else f"{least} to {most} on the ranks"
+    return f"{others}{early if step.early_compute_s else ''}; {all_of_them}"
+
+
+def straggling_text(step: Step) -> str:
+    """Return how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms), rank 3 (0.2 ms)`."""
+    longest = sorted(step.straggling_by_rank_s.items(), key=lambda each: (-each[1], each[0]))
+    each = [f"rank {rank} ({format_time(time_s)})" for rank, time_s in longest[:_PARTS]]
+    more = [f"{len(longest) - _PARTS} more ranks"] if len(longest) > _PARTS else []
+    return f"{format_time(sum(step.straggling_by_rank_s.values()))}, for {', '.join([*each, *more])}"
+
+
+def _by_axis(step: Step) -> str:
+    """Return the exposed communication of each axis in words."""
+    parts = [f"{axis or 'other'} {format_time(s)}" for axis, s in step.exposed_comm_by_axis_s.items() if s]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def step_report(step: Step) -> str:
+    """Return the figures of a step of a script on one topology as text."""
+    timed = f"timed {timed_told(step.dtype, step.products, step.messages_in)}"
+    head = [*pacing_warning(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
+    if not step.whole:
+        head.append(f"steps           {_first_times(step.step_times_s)}")
+    chaotic = spread_lines("the step", step.spread)
+    told = [*step_lines(step), *chaotic, *rate_lines(step), *pacing_lines(step.paced), *_programs(step), *foot_lines(step)]
+    return "\n".join([*head, *told])
+
+
+_WHAT = ("line", "operation", "axis", "ranks", "times", "size", "in all")
+COSTLY = (*_WHAT, "algorithm", "alone", "busbw", "of_bound", "next best", "alone")
+
+
+def costly_row(each: Costly) -> list[str]:
+    """Return the cells of a request under the heads of `COSTLY`; busbw is in GB/s."""
+    whole = [each.line, each.operation, each.axis or "-", str(each.ranks), str(each.times), format_size(each.size_bytes)]
+    return [
+        *whole,
+        format_time(each.time_s),
+        each.algorithm or "-",
+        "-" if each.alone_s is None else format_time(each.alone_s),
+        "-" if each.busbw_Bps is None else f"{each.busbw_Bps / 1e9:.3f}",
+        "-" if each.of_bound is None else f"{each.of_bound:.3f}",
+        each.next_algorithm or "-",
+        "-" if each.next_s is None else format_time(each.next_s),
+    ]
+
+
+def _programs(step: Step) -> list[str]:
+    """Return a table of the requests that take most time, by line of the program, and hints about them."""
+    if not step.costliest:
+        return []
+    hints = [f"hint            {hint}" for hint in step.hints or ()]
+    return ["", table(COSTLY, [*map(costly_row, step.costliest)]), *([""] if hints else []), *hints, ""]

@@ -1,0 +1,102 @@
+"""A topology in words: the rows that `emu show topology` prints, and the links by dimension."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.topology.facts.facts import Summary
+from emu.topology.topology import Topology
+from emu.units import format_bandwidth, format_time, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """The links of one dimension, with the range of their bandwidths and latencies."""
+
+    dimension: int
+    wiring: str  # "ring", "full mesh", "to switches", or "" for anything else
+    size: int  # NPUs along the dimension
+    links: int  # links, one way each
+    bandwidth_Bps: tuple[float, float]  # least and most, one way
+    latency_s: tuple[float, float]  # least and most
+    name: str = ""  # name of the tier; "": the topology does not name its tiers
+
+    @property
+    def rate(self) -> str:
+        """Bandwidth and latency in words, such as `50 GB/s, 500 ns`; ranges where links differ."""
+        return f"{_range(map(format_bandwidth, self.bandwidth_Bps))}, {_range(map(format_time, self.latency_s))}"
+
+    @property
+    def title(self) -> str:
+        """The name of the tier, else `NPU to switch` or `dimension 0, ring of 8`."""
+        shape = f", {self.wiring} of {self.size}" if self.wiring else ""
+        return self.name or ("NPU to switch" if self.wiring == "to switches" else f"dimension {self.dimension}{shape}")
+
+    @property
+    def label(self) -> str:
+        """The links in words, such as `dimension 0, ring of 8: 128 links, 50 GB/s, 500 ns`."""
+        return f"{self.title}: {self.links} links, {self.rate}"
+
+
+def link_classes(topology: Topology) -> list[LinkClass]:
+    """Return the links of each dimension that has any."""
+    return [_link_class(topology, int(d)) for d in np.unique(topology.links.dimension)]
+
+
+def _link_class(topology: Topology, dimension: int) -> LinkClass:
+    """Return the links of one dimension."""
+    links, n = topology.links, topology.n_npus
+    rows = np.flatnonzero(links.dimension == dimension)
+    size = topology.dims[dimension] if dimension < len(topology.dims) else n
+    rates, times = links.bandwidth_Bps[rows], links.latency_fs[rows]
+    rate_Bps, latency_s = (float(rates.min()), float(rates.max())), (seconds(int(times.min())), seconds(int(times.max())))
+    to_switch = bool((links.src[rows] >= n).any() or (links.dst[rows] >= n).any())
+    wiring = "to switches" if to_switch else _wiring(size, len(rows) / n)
+    name = topology.tiers[dimension] if dimension < len(topology.tiers) else ""
+    return LinkClass(dimension, wiring, size, len(rows), rate_Bps, latency_s, name)
+
+
+def _wiring(size: int, ports: float) -> str:
+    """Return "ring" or "full mesh" by the number of ports of an NPU, "" for anything else."""
+    if ports == 2:
+        return "ring"
+    return "full mesh" if ports == size - 1 else ""
+
+
+def _range(words: Iterable[str]) -> str:
+    """Return the least and the most in words; one of them where they are equal."""
+    least, most = words
+    return least if least == most else f"{least} to {most}"
+
+
+def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
+    """Return the labels and values that describe a topology."""
+    shape = f" ({' x '.join(map(str, topology.dims))})" if len(topology.dims) > 1 else ""
+    return [
+        ("topology", topology.name),
+        ("NPUs", f"{facts.npus}{shape}"),
+        ("switches", str(facts.switches)),
+        ("links", f"{facts.links}, one way each"),
+        *(("", c.label) for c in link_classes(topology)),
+        ("degree", f"{_range(map(str, facts.degree))} links out of an NPU"),
+        ("diameter", _diameter(facts)),
+        ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
+        ("injection", f"{_range(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
+        ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
+        ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
+        *(("assumed", sentence) for sentence in topology.assumptions),
+    ]
+
+
+def _diameter(facts: Summary) -> str:
+    """Return the diameter in words."""
+    if facts.diameter is None:
+        return "none: some NPUs cannot reach others"
+    words = f"{facts.diameter} link{'' if facts.diameter == 1 else 's'}"
+    return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"
+
+
+def _many(count: int) -> str:
+    """Return a count in digits, rounded where it is too large to be exact."""
+    return str(count) if count < 2**53 else f"{count:.3g}"

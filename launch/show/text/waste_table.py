@@ -1,0 +1,112 @@
+"""The waste that faults cause on machines, as a table and as JSON."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emu.study.faults.goodput import Restarts
+from emu.study.faults.waste import Waste
+from launch.show.text.table import table
+
+_ALWAYS = 0.99  # share of the time for a column "p99"
+MEANING = (
+    "waste: the share of all NPUs that work but find no group of TP, averaged over time; in groups: the share that finds one; "
+    "one fault: the most NPUs that one node takes out of groups (fault explosion radius). docs/faults.md says who finds a group"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineWaste:
+    """The waste of one machine for one size of groups; a field that was not asked for is None."""
+
+    waste: Waste
+    restarts: Restarts | None = None
+    mfu: float = 1.0  # MFU while the job runs
+    waiting: float | None = None  # share of the time in which a job of the given size finds no room
+    dollars_per_npu: float | None = None  # cost of the network and of the faulty and wasted NPUs
+
+    @property
+    def goodput(self) -> float | None:
+        """The share of the machine's time that is useful work, times MFU where MFU is given."""
+        return None if self.restarts is None else self.mfu * self.waste.availability * (1 - self.restarts.lost)
+
+
+def waste_as_json(kept: MachineWaste) -> dict[str, object]:
+    """Return the waste of a machine as JSON fields; shares are of the machine's NPUs, averaged over time."""
+    row = kept.waste
+    return {
+        "topology": row.topology,
+        "copies": row.copies,
+        "npus": row.npus,
+        "tp": row.group,
+        "faulty": float(row.share @ row.faulty),
+        "waste": row.mean,
+        "waste_p50": row.quantile(0.5),
+        "waste_p99": row.quantile(_ALWAYS),
+        "waste_worst": row.quantile(1.0),
+        "availability": row.availability,
+        "largest_job_p99": row.largest_job(_ALWAYS),
+        "largest_job_always": row.largest_job(1.0),
+        "explosion_radius_npus": row.radius,
+        "goodput": kept.goodput,
+        "checkpoint_interval_s": kept.restarts.interval_s if kept.restarts else None,
+        "job_waiting": kept.waiting,
+        "aggregate_dollars_per_npu": kept.dollars_per_npu,
+        "days": row.begin.tolist(),
+        "wasted": row.wasted.tolist(),
+    }
+
+
+class WasteColumn(NamedTuple):
+    """A column of the table: its head, its unit, and the text of each row."""
+
+    head: str
+    unit: str
+    cell: Callable[[MachineWaste], str]
+
+
+def columns_of(rows: Sequence[MachineWaste]) -> list[WasteColumn]:
+    """Return the columns that the rows have values for."""
+    first = rows[0]
+    asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST))
+    return [*_COLUMNS, *(column for value, columns in asked if value is not None for column in columns)]
+
+
+def faults_report(rows: Sequence[MachineWaste], notes: Sequence[str]) -> str:
+    """Return a table with a line for each machine and size of groups, then the notes."""
+    columns = columns_of(rows)
+    lines = [[column.cell(row) for column in columns] for row in rows]
+    shown = table([column.head for column in columns], lines, units=[column.unit for column in columns])
+    return "\n".join((shown, "", MEANING, *(f"- {note}" for note in notes)))
+
+
+def machine_name(row: Waste, *, several: bool) -> str:
+    """Return the name of a machine with its copies and waste; with the size of groups where there are several."""
+    copies = f"{row.copies} x " if row.copies > 1 else ""
+    return f"{copies}{row.topology}{f', TP-{row.group}' if several else ''} ({100 * row.mean:.2f} %)"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, without the sign."""
+    return f"{100 * share:.2f}"
+
+
+_COLUMNS = (
+    WasteColumn("topology", "", lambda kept: kept.waste.topology),
+    WasteColumn("copies", "", lambda kept: str(kept.waste.copies)),
+    WasteColumn("NPUs", "", lambda kept: str(kept.waste.npus)),
+    WasteColumn("TP", "", lambda kept: str(kept.waste.group)),
+    WasteColumn("faulty", "%", lambda kept: _percent(float(kept.waste.share @ kept.waste.faulty))),
+    WasteColumn("waste", "%", lambda kept: _percent(kept.waste.mean)),
+    WasteColumn("p99", "%", lambda kept: _percent(kept.waste.quantile(_ALWAYS))),
+    WasteColumn("worst", "%", lambda kept: _percent(kept.waste.quantile(1.0))),
+    WasteColumn("in groups", "%", lambda kept: _percent(kept.waste.availability)),
+    WasteColumn("largest job", "99 % of time", lambda kept: str(kept.waste.largest_job(_ALWAYS))),
+    WasteColumn("one fault", "NPUs lost", lambda kept: str(kept.waste.radius)),
+)
+_GOODPUT = (
+    WasteColumn("save every", "min", lambda kept: f"{kept.restarts.interval_s / 60:.1f}" if kept.restarts else "-"),
+    WasteColumn("goodput", "%", lambda kept: _percent(kept.goodput or 0.0)),
+)
+_WAITING = (WasteColumn("job waits", "% of time", lambda kept: _percent(kept.waiting or 0.0)),)
+_COST = (WasteColumn("aggregate", "$ a NPU", lambda kept: f"{kept.dollars_per_npu or 0:.2f}"),)

@@ -1,0 +1,176 @@
+"""A picture of a topology: every node and cable where there are 400 nodes at most, else groups of nodes."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+from emu.arrays import F64
+from emu.topology.facts.facts import Summary
+from emu.topology.topology import Topology
+from emu.units import format_bandwidth
+from launch.show.canvas import INK, save, text_width_pt, wrap
+from launch.show.picture.cables import CableCounts, cable_counts
+from launch.show.picture.full_drawing import paint_all
+from launch.show.picture.group_drawing import arrange, paint_groups
+from launch.show.picture.groups import group_nodes
+from launch.show.picture.layout import layout
+from launch.show.picture.style import NPU, TIMES, Palette, palette
+from launch.show.picture.switch_kinds import switch_names
+from launch.show.text.topology_facts import LinkClass, link_classes
+
+MOST_NODES = 400  # nodes of a topology that is drawn in full
+_LEAST_PT = 5.0  # least gap between NPUs at which anything can be seen
+_NARROWEST_IN, _WIDEST_IN = 9.0, 16.0
+_NODES_PER_IN, _GROUPS_PER_IN = 2.4, 1.5  # units of a drawing in an inch, before the page is limited
+_MERGED = f"\nmerged: {TIMES} tells how many nodes or cables a symbol or line stands for; rates are of all of them, one way"
+_NAME_PT, _FACTS_PT, _LEGEND_PT = 15, 10, 9.5
+_MARGIN_IN = 0.3  # margin left and right of text
+_LEAST_UNITS = 5.0  # units across a page, so that few nodes are not huge
+
+
+def draw_topology(topology: Topology, facts: Summary, path: Path) -> None:
+    """Write a PNG of the topology, with its figures above the drawing.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    save(picture(topology, facts), path)
+
+
+def picture(topology: Topology, facts: Summary) -> Figure:
+    """Return the figure that `draw_topology` writes."""
+    colours, between = palette(topology), None
+    drawing = layout(topology) if topology.n_nodes <= MOST_NODES else None
+    if drawing and _points(drawing.at, _NODES_PER_IN) >= _LEAST_PT:
+        figure, axes, points = _page(drawing.at, _NODES_PER_IN)
+        paint_all(axes, topology, drawing, points, colours)
+    else:
+        merged = group_nodes(topology)
+        drawing, between = arrange(merged), set(map(int, merged.graph.links.dimension))
+        figure, axes, points = _page(drawing.at, _GROUPS_PER_IN)
+        paint_groups(axes, merged, drawing, points, colours)
+    above_pt = 0.0 if topology.names is None else _height_of_names_pt(figure, axes)
+    _head(figure, axes, topology.name, _facts(facts) + ("" if between is None else _MERGED), above_pt)
+    _legend(figure, [*_line_handles(topology, colours, between), *_mark_handles(topology, colours)])
+    return figure
+
+
+def _head(figure: Figure, axes: Axes, name: str, facts: str, above_pt: float) -> None:
+    """Write the name and the figures of a topology above its drawing, and make the page as much higher as their lines need.
+
+    Args:
+        figure: The page.
+        axes: The drawing.
+        name: The name of the topology.
+        facts: The text below the name.
+        above_pt: The height that names of switches need above the drawing, in points.
+    """
+    wide_in = figure.get_figwidth() - 2 * _MARGIN_IN
+    names, said = wrap(name, _NAME_PT, wide_in, "bold"), wrap(facts, _FACTS_PT, wide_in)
+    figure.set_figheight(figure.get_figheight() + ((len(names) - 1) * _NAME_PT + (len(said) - 1) * _FACTS_PT) * 1.4 / 72)
+    figure.suptitle("\n".join(names), fontsize=_NAME_PT, color=INK, fontweight="bold")
+    axes.set_title("\n".join(said), fontsize=_FACTS_PT, color=INK, pad=above_pt + 6)
+
+
+def _height_of_names_pt(figure: Figure, axes: Axes) -> float:
+    """Return how far the names of switches reach above the drawing, in points."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    highest = max((text.get_window_extent().y1 for text in axes.texts), default=0.0)
+    return float(max(0.0, (highest - axes.bbox.y1) * 72 / figure.dpi))
+
+
+def _page(at: F64, units_per_in: float) -> tuple[Figure, Axes, float]:
+    """Return a page in the shape of the drawing, its axes, and the points of a unit of the drawing.
+
+    Args:
+        at: [nodes, 2] places of nodes.
+        units_per_in: Units of the drawing in an inch, before the page is limited.
+    """
+    wide, high, width, height = _measures(at, units_per_in)
+    figure = Figure(figsize=(width, height + 1.1), dpi=150, layout=ConstrainedLayoutEngine(h_pad=0.1))
+    axes = figure.add_subplot()
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    middle = (at.min(axis=0) + at.max(axis=0)) / 2
+    axes.set_xlim(middle[0] - wide / 2, middle[0] + wide / 2)
+    axes.set_ylim(middle[1] - high / 2, middle[1] + high / 2)
+    return figure, axes, _points(at, units_per_in)
+
+
+def _measures(at: F64, units_per_in: float) -> tuple[float, float, float, float]:
+    """Return the width and height of a drawing in its units, and the width and height of its place on the page in inches."""
+    wide, high = map(float, np.maximum(np.ptp(at, axis=0) + 2.0, (_LEAST_UNITS, 0.0)))
+    width = float(np.clip(max(wide, 0.8 * high) / units_per_in, _NARROWEST_IN, _WIDEST_IN))
+    return wide, high, width, width * float(np.clip(high / wide, 0.3, 1.1))
+
+
+def _points(at: F64, units_per_in: float) -> float:
+    """Return how many points a unit of the drawing is on the page."""
+    wide, high, width, height = _measures(at, units_per_in)
+    return 72 * min(0.94 * width / wide, height / high)
+
+
+def _line_handles(topology: Topology, colours: Palette, between: set[int] | None) -> list[Line2D]:
+    """Return a line of the legend for each tier.
+
+    Args:
+        topology: The topology.
+        colours: The colour of each tier.
+        between: The tiers whose links join groups of nodes; None where nodes are not grouped.
+    """
+    drawn = cable_counts(topology.links)
+    return [
+        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=_tier(c, drawn[c.dimension]) + hidden)
+        for c in link_classes(topology)
+        for hidden in [", within groups" if between is not None and c.dimension not in between else ""]
+    ]
+
+
+def _tier(tier: LinkClass, drawn: CableCounts) -> str:
+    """Return a tier in words, such as `NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
+    cables = f"{drawn.cables:,} cable{'s' * (drawn.cables != 1)}" if drawn.cables else ""
+    one_way = f"{drawn.one_way:,} link{'s' * (drawn.one_way != 1)} one way" if drawn.one_way else ""
+    return f"{tier.title}: {' and '.join(filter(None, (cables, one_way)))}, {tier.rate}{' each way' if drawn.cables else ''}"
+
+
+def _mark_handles(topology: Topology, colours: Palette) -> list[Line2D]:
+    """Return a mark of the legend for NPUs and for each kind of switch; none where there are no switches."""
+    names = Counter(switch_names(topology))
+    marks = [(NPU, "o", "NPU", topology.n_npus), *((colours.switches[name], "s", name, names[name]) for name in names)]
+    return [
+        Line2D([], [], color=colour, marker=marker, linestyle="", markersize=8, label=f"{name}: {number:,}")
+        for colour, marker, name, number in marks
+        if names
+    ]
+
+
+def _legend(figure: Figure, handles: list[Line2D]) -> None:
+    """Write the legend below the drawing, in two columns where both fit, and make the page higher by it."""
+    if not handles:
+        return
+    wide_in = [0.6 + text_width_pt(str(handle.get_label()), _LEGEND_PT) / 72 for handle in handles]
+    half = -(-len(handles) // 2)
+    columns = 2 if len(handles) > 4 and max(wide_in[:half]) + max(wide_in[half:]) < figure.get_figwidth() - 0.5 else 1
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(handles) // columns))
+    words = {"frameon": False, "fontsize": _LEGEND_PT, "labelcolor": INK, "ncols": columns}
+    figure.legend(handles=handles, loc="outside lower center", **words)
+
+
+def _facts(facts: Summary) -> str:
+    """Return the figures of a topology in one line."""
+    return (
+        f"{facts.npus:,} NPUs · degree {facts.degree[1]} · {_diameter(facts)} · "
+        f"injection {format_bandwidth(facts.injection_Bps[1])} · bisection {format_bandwidth(facts.bisection_Bps)} one way"
+    )
+
+
+def _diameter(facts: Summary) -> str:
+    """Return the diameter in words."""
+    return "not all joined" if facts.diameter is None else f"diameter {facts.diameter}"
