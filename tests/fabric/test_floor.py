@@ -6,7 +6,7 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS
 from emu.fabric.build import Builder
 from emu.fabric.floor import least_fs
-from emu.fabric.lower import lay, lowered
+from emu.fabric.lower import lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
@@ -24,7 +24,7 @@ def laid_on(topology, algorithm, groups=GROUPS, size=10**6):
 
 def ran(laid, entries):
     """When each participant [G, P] leaves that enters at such moments [G, P], all groups on one fabric."""
-    piece = lowered(laid)
+    piece = lower_placed(laid)
     builder = Builder(laid.topology.links.bandwidth_Bps)
     waits = builder.tasks(entries.ravel())
     first = builder.piece(piece, np.zeros(entries.size), np.zeros(entries.size))

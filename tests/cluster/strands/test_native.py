@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster.own.process import Environment
+from emu.cluster.rank_state.script_state import Environment
 from emu.cluster.strands.resumption import at_next_instruction, thread_state
 from emu.cluster.threads.threads import Threads
 
