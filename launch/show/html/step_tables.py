@@ -133,7 +133,7 @@ def requests_table(timed: TimedTrace) -> Table:
 
 
 def settings_of(step: Step) -> list[str]:
-    """Return what the step was: topology, device, model, plan and stack, a sentence each."""
+    """Return the settings of a step (topology, device, model, plan, stack), a sentence each."""
     timed = timed_told(step.dtype, step.products, step.messages_in)
     told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}", f"timed {timed}"]
     if isinstance(step, Estimated | Trained):

@@ -55,7 +55,7 @@ def _steps(result: Disturbed) -> str:
 
 
 def _equal_runs(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
-    """Yield runs of steps that take the same time and have no events but before the first."""
+    """Yield runs of equal steps: they take equal times, and events come only before the first."""
     number = 0
 
     def key(step: LiveStep) -> tuple[int, str]:

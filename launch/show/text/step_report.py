@@ -114,8 +114,8 @@ def path_part_text(part: PathPart) -> str:
 def _other_ranks_text(step: Step) -> str:
     """Return how long other ranks compute, and how much of the computation is of other steps, in words."""
     least, most = format_time(step.compute_least_s), format_time(step.compute_most_s)
-    others = f", of it {format_time(step.other_compute_s)} of another step" if step.other_compute_s else ""
-    early = f", and {format_time(step.early_compute_s)} before the last rank had ended the step before"
+    others = f", of which {format_time(step.other_compute_s)} belong to another step" if step.other_compute_s else ""
+    early = f", and {format_time(step.early_compute_s)} while the last rank was still in the step before"
     all_of_them = f"{least} on every rank" if least == most else f"{least} to {most} on the ranks"
     return f"{others}{early if step.early_compute_s else ''}; {all_of_them}"
 

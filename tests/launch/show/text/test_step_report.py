@@ -30,7 +30,7 @@ STEP = Step(
 def test_a_step_and_its_parts_have_a_line_each() -> None:
     assert step_lines(STEP) == [
         "step            2 ms; its parts are of rank 5, which ended last",
-        "  compute       1 ms, and 4 us before the last rank had ended the step before; 500 us to 1.5 ms on the ranks",
+        "  compute       1 ms, and 4 us while the last rank was still in the step before; 500 us to 1.5 ms on the ranks",
         "    optimizer   100 us",
         "  exposed comm  750 us (dp 500 us, other 250 us); of 3 ms in all",
         "  idle          250 us",
@@ -42,8 +42,8 @@ def test_a_step_and_its_parts_have_a_line_each() -> None:
 
 def test_what_the_rank_computed_of_another_step_is_told() -> None:
     told = step_lines(replace(STEP, other_compute_s=1e-6))[1]
-    before = "4 us before the last rank had ended the step before"
-    assert told == f"  compute       1 ms, of it 1 us of another step, and {before}; 500 us to 1.5 ms on the ranks"
+    before = "4 us while the last rank was still in the step before"
+    assert told == f"  compute       1 ms, of which 1 us belong to another step, and {before}; 500 us to 1.5 ms on the ranks"
 
 
 def test_what_does_not_differ_and_what_is_not_there_is_not_told() -> None:
