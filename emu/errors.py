@@ -18,10 +18,6 @@ class InputError(EmuError):
     exit_code = 2
 
 
-class BareError(InputError):
-    """An input error whose line names no place, such as a file or a topology; `without_place` helps to put one before it."""
-
-
 class RunError(EmuError):
     """What was started went wrong: a dead rank, a deadlock, a failed proof, wrong data."""
 
@@ -39,10 +35,4 @@ class LostError(RunError):
 def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> InputError:
     """The one template of input errors: `<where>: <name> must be <what>, got <value>; <how to mend>`."""
     value = repr(got) if isinstance(got, str) else " ".join(str(got).split())
-    line = f"{name} must be {what}, got {value}" + (f"; {mend}" if mend else "")
-    return InputError(f"{where}: {line}") if where else BareError(line)
-
-
-def without_place(error: InputError) -> str:
-    """Return the line of an error without the place that it begins with."""
-    return str(error) if isinstance(error, BareError) else str(error).partition(": ")[2]
+    return InputError(f"{where}: {name} must be {what}, got {value}" + (f"; {mend}" if mend else ""))

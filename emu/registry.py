@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from emu.errors import BareError, InputError
+from emu.errors import InputError
 from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Registry(Generic[T]):
         if _FILED is not None and _FILED is not _OF_CATALOGUE:
             load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
         if name in self._filed:
-            raise InputError(f"{self.kind} {name!r} is defined twice; give one of them another name")
+            raise InputError(f"registry: {self.kind} {name!r} is filed twice; give one of them another name")
         self._filed[name] = thing
         if _FILED is not None:
             _FILED.append(thing)
@@ -75,7 +75,7 @@ class Registry(Generic[T]):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that nothing has, with the nearest."""
-    return BareError(f"no {kind} is called {name!r}; {nearest(name, known)}")
+    return InputError(f"registry: no {kind} is called {name!r}; {nearest(name, known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ A bare K, M or G is refused: half of the field means 10**3 by it, the other half
 import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
-from emu.errors import BareError, must_be
+from emu.errors import InputError, must_be
 
 TICKS_PER_S = 10**15
 MAX_TICKS = 2**63 - 1
@@ -23,7 +23,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\
 def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
     found = _QUANTITY.match(text)
     if found is None:
-        raise must_be("", name, what, text)
+        raise must_be("units", name, what, text)
     return _exact(found.group(1), name, what, text), found.group(2) or ""
 
 
@@ -46,19 +46,19 @@ def parse_size(text: str | float, name: str = "size") -> int:
         return _whole_bytes(_exact(text, name, what), name, what, text)
     number, unit = _split(text, name, what)
     if unit.endswith("b"):
-        raise must_be("", name, what, text, "bytes are written with a capital B")
+        raise must_be("units", name, what, text, "bytes are written with a capital B")
     if unit.removesuffix("i") in _PREFIX.keys() - {""}:
         letter = unit[0].upper()
-        raise must_be("", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
+        raise must_be("units", name, what, text, f"say {letter}iB (2**10) or {letter}B (10**3)")
     scale = _scale(unit.removesuffix("B"))
     if scale is None:
-        raise must_be("", name, what, text)
+        raise must_be("units", name, what, text)
     return _whole_bytes(_EXACT.multiply(number, scale), name, what, text)
 
 
 def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
     if not 0 <= value < 2**63 or value != value.to_integral_value():
-        raise must_be("", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
+        raise must_be("units", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
     return int(value)
 
 
@@ -74,7 +74,7 @@ def parse_bandwidth(text: str | float, name: str = "bandwidth") -> float:
     scale = _scale(per_second[:-1]) if per_second != unit and per_second[-1:] in ("B", "b") else None
     rate = float(_EXACT.divide(number * (scale or 0), 8 if per_second.endswith("b") else 1))
     if not 0 < rate <= TICKS_PER_S:
-        raise must_be("", name, what, text, "at most 1 PB/s, a byte a tick" if rate > 0 else "")
+        raise must_be("units", name, what, text, "at most 1 PB/s, a byte a tick" if rate > 0 else "")
     return rate
 
 
@@ -88,9 +88,9 @@ def parse_time(text: str | float, name: str = "time") -> int:
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
     power = _TIMES.get(unit)
     if power is None:
-        raise must_be("", name, what, text, "units are s, ms, us, ns, ps and fs")
+        raise must_be("units", name, what, text, "units are s, ms, us, ns, ps and fs")
     if number < 0:
-        raise must_be("", name, what, text)
+        raise must_be("units", name, what, text)
     return ticks(number.scaleb(power, _EXACT), name)
 
 
@@ -98,10 +98,10 @@ def ticks(seconds: float | Decimal, name: str = "time") -> int:
     """Ticks of a number of seconds, as an exact decimal rounded half-even once."""
     value = _exact(seconds, name, "a number of seconds")
     if value < 0:
-        raise must_be("", name, "0 or more", seconds)
+        raise must_be("units", name, "0 or more", seconds)
     whole = int(_EXACT.multiply(value, TICKS_PER_S).to_integral_value(ROUND_HALF_EVEN))
     if whole > MAX_TICKS:
-        raise BareError(f"{name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
+        raise InputError(f"units: {name} must be below 9223 s (2**63 ticks of 1 fs), got {seconds} s")
     return whole
 
 
@@ -110,10 +110,10 @@ def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
     try:
         value = Decimal(str(number))
     except InvalidOperation:
-        raise must_be("", name, what, number if got is None else got) from None
+        raise must_be("units", name, what, number if got is None else got) from None
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or max(abs(value.adjusted()), abs(exponent)) > _MOST_DIGITS:
-        raise must_be("", name, what, number if got is None else got)
+        raise must_be("units", name, what, number if got is None else got)
     return value
 
 

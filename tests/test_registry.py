@@ -27,13 +27,13 @@ def test_things_come_in_order_of_their_names(fruit):
 
 
 def test_a_name_filed_twice_is_refused(fruit):
-    with pytest.raises(InputError, match="fruit 'apple' is defined twice; give one of them another name"):
+    with pytest.raises(InputError, match="registry: fruit 'apple' is filed twice; give one of them another name"):
         fruit.file("apple", "other")
     assert fruit.find("apple") == "APPLE"
 
 
 def test_a_name_that_is_nearly_right_is_told_which_one_is_meant(fruit):
-    with pytest.raises(InputError, match=r"no fruit is called 'banan'; did you mean banana\?"):
+    with pytest.raises(InputError, match=r"registry: no fruit is called 'banan'; did you mean banana\?"):
         fruit.find("banan")
 
 

@@ -79,11 +79,11 @@ def test_what_is_no_size_is_refused(text, says):
 
 
 def test_a_refused_quantity_is_called_what_the_caller_calls_it():
-    with pytest.raises(InputError, match=r"^--size must be a size"):
+    with pytest.raises(InputError, match="units: --size must be a size"):
         parse_size("x", "--size")
-    with pytest.raises(InputError, match=r"^--rate must be a rate"):
+    with pytest.raises(InputError, match="units: --rate must be a rate"):
         parse_bandwidth("x", "--rate")
-    with pytest.raises(InputError, match=r"^--delay must be a time"):
+    with pytest.raises(InputError, match="units: --delay must be a time"):
         parse_time("x", "--delay")
 
 
@@ -236,5 +236,5 @@ def test_a_printed_size_is_read_back_within_its_four_digits(size):
 
 
 def test_a_number_of_seconds_below_0_is_refused():
-    with pytest.raises(InputError, match=r"^overhead must be 0 or more, got -0\.5$"):
+    with pytest.raises(InputError, match=r"^units: overhead must be 0 or more, got -0\.5$"):
         ticks(-0.5, "overhead")

@@ -81,7 +81,7 @@ def parse_dims(text: str, name: str = "dims") -> tuple[int, ...]:
         InputError: not whole numbers of 1 or more joined by x.
     """
     if not re.fullmatch(r"\d{1,9}(x\d{1,9})*", text) or 0 in (dims := tuple(map(int, text.split("x")))):
-        raise must_be("", name, "whole numbers of 1 or more joined by x, such as 4x4", text)
+        raise must_be("shape", name, "whole numbers of 1 or more joined by x, such as 4x4", text)
     return dims
 
 
@@ -96,10 +96,10 @@ def parse_grid(text: str, name: str = "dims") -> Grid:
     if not colon:
         return dims
     if not re.fullmatch(r"\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*", places):
-        raise must_be("", name, "a grid and places of it, such as 4x4:0-3,8", text)
+        raise must_be("shape", name, "a grid and places of it, such as 4x4:0-3,8", text)
     runs = [[int(end) for end in run.split("-")] for run in places.split(",")]
     if max(run[-1] for run in runs) >= prod(dims):  # before a range is written out
-        raise must_be("", name, f"places 0..{prod(dims) - 1} after the colon", text)
+        raise must_be("shape", name, f"places 0..{prod(dims) - 1} after the colon", text)
     return Part(dims, tuple(place for run in runs for place in range(run[0], run[-1] + 1)))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, must_be
 from emu.registry import Registry, check_settings, parse_call
 from emu.topology.read.file import is_file, read_file
 from emu.topology.topology import Topology
@@ -129,7 +129,7 @@ class Blueprint:
         try:
             return {name: kinds[name].read(text, name) for name, text in given.items()}
         except InputError as error:
-            raise InputError(f"{self.name}: {without_place(error)}") from None
+            raise InputError(f"{self.name}: {str(error).partition(': ')[2]}") from None
 
 
 TOPOLOGIES: Registry[Blueprint] = Registry("topology", "topologies")

@@ -1,8 +1,8 @@
-"""The process in which Ray runs; `launch.ray.process` starts it as a script, so that Ray's own output goes to a log.
+"""The process in which Ray lives: run as a script by `launch.ray.process`, so that nothing Ray prints reaches a person.
 
-It gets jobs through a pipe, passes them to actors, and ends with the pipe. It imports nothing of Emu: a job is a pickled
-function of (process, host) whose result has a field `how`. The classes of this file go to actors by value, so that packages
-in other folders do not matter.
+It is told what to run through a pipe, passes it on to actors, and ends with that pipe. It knows nothing of Emu:
+a job is a pickled function of (process, host) that returns something with a field `how`. As this is `__main__`, the actors get
+their class by value, whatever packages lie about where they start.
 """
 
 import pickle
@@ -22,41 +22,41 @@ _node: Any = ray.util.get_node_ip_address
 _dumps: Any = cloudpickle.dumps
 _resources: Any = ray.cluster_resources
 _nodes: Any = ray.nodes
-_GRACE_S = 1.0  # time for other processes to end, and for the cause to arrive
+_GRACE_S = 1.0  # for the others to end by themselves, and for the cause to be heard of
 _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _OBJECT_STORE_BYTES = 100 * 2**20
 
 
-class ActorResult(NamedTuple):
-    """The result of a job in one actor."""
+class Answer(NamedTuple):
+    """What became of one actor."""
 
     process: int
-    how: str  # "done", "failed", "broken" (an error of Ray), "died", or "refused" (no room)
-    ended: bytes  # the pickled result; empty if there is none
-    said: str  # message of Ray
+    how: str  # "done", "failed", "broken" by what is not ours, "died", or "refused" as there is no room
+    ended: bytes  # the pickled answer, if it gave one
+    said: str  # by Ray
 
 
-class RankActor:
+class Ranks:
     """One actor, with one or several ranks of a job."""
 
     def run(self, process: int, host: str, job: bytes) -> tuple[str, bytes]:
-        """Run one process of a job; return how it ended, and the pickled result."""
-        self.job = pickle.loads(job)  # stored: other actors may still read what this one has sent
+        """Be that process of a job."""
+        self.job = pickle.loads(job)  # kept, as others may still be reading what this one has sent
         ended = self.job(process, host or _node())
         return ended.how, _dumps(ended)
 
 
 class NoRoomError(Exception):
-    """The error of nodes that cannot hold as many actors as a job needs."""
+    """The nodes cannot take as many actors."""
 
 
-class ActorPool:
-    """The actors that run jobs; it starts more of them where a job needs more.
+class Actors:
+    """The actors that run jobs; one more is started where a job has more processes than there are.
 
     Args:
-        pipe: The pipe that jobs come from; data on it during a job, or its end, means to end the job.
-        host: The address of all actors where there is one machine; else "".
-        placement: Strategy, resources of each actor, and seconds to wait for room; None: actors take no resources.
+        pipe: Whose end means that nobody waits for a job any more; whatever comes during a job means to end it.
+        host: Of all actors, where there is but one machine; else "".
+        placement: Strategy, resources of each actor and seconds to wait for room; None: they take none, and are spread.
     """
 
     def __init__(self, pipe: Connection, host: str, placement: tuple[str, dict[str, float], float] | None) -> None:
@@ -66,25 +66,19 @@ class ActorPool:
         self._groups: list[Any] = []
         self._actors: list[Any] = []
 
-    def run(self, n: int, job: bytes) -> list[ActorResult]:
-        """Run a job, and return the result of every process.
-
-        If one result is not "done", all actors are killed and the results so far are returned.
-
-        Args:
-            n: The number of processes.
-            job: The pickled job.
+    def run(self, n: int, job: bytes) -> list[Answer]:
+        """Every process's answer; where one is not "done" all actors are killed, and only the answers so far are given.
 
         Raises:
             EOFError: the other end of the pipe is closed.
         """
         try:
-            self._actors += self._start(n - len(self._actors))
+            self._actors += self._started(n - len(self._actors))
         except NoRoomError as error:
-            return [ActorResult(0, "refused", b"", str(error))]
+            return [Answer(0, "refused", b"", str(error))]
         sent = ray.put(job)
         waiting = {a.run.remote(i, self._host, sent): i for i, a in enumerate(self._actors[:n])}
-        answers: list[ActorResult] = []
+        answers: list[Answer] = []
         until = float("inf")
         while waiting and time.monotonic() < until and not self._is_told_to_end():
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
@@ -97,13 +91,8 @@ class ActorPool:
             self.kill()
         return answers
 
-    def _start(self, n: int) -> list[Any]:
-        """Start `n` more actors, and return them.
-
-        Raises:
-            NoRoomError: the nodes cannot hold them.
-        """
-        kind: Any = ray.remote(RankActor)
+    def _started(self, n: int) -> list[Any]:
+        kind: Any = ray.remote(Ranks)
         if n <= 0:
             return []
         if self._placement is None:
@@ -118,7 +107,6 @@ class ActorPool:
         return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
 
     def _is_told_to_end(self) -> bool:
-        """Return whether the other end of the pipe has asked to end the job."""
         return self._pipe.poll() and bool(self._pipe.recv_bytes())
 
     def kill(self) -> None:
@@ -132,34 +120,32 @@ class ActorPool:
 
 
 def _amounts(resources: dict[str, float]) -> dict[str, Any]:
-    """Return resources as the options of an actor."""
+    """As the options of an actor have them."""
     named = {_NAMED[name]: amount for name, amount in resources.items() if name in _NAMED}
     return {"num_cpus": 0, **named, "resources": {n: a for n, a in resources.items() if n not in _NAMED}}
 
 
 def _no_room(n: int, strategy: str, resources: dict[str, float], wait_s: float) -> str:
-    """Return the message about missing room: what is needed and what the nodes have."""
     has = _resources()
     each, there = (", ".join(f"{name} {amounts.get(name, 0):g}" for name in resources) for amounts in (resources, has))
     nodes = sum(node["Alive"] for node in _nodes())
     return f"no room for {n} actors of {each} by {strategy} within {wait_s:g} s; the {nodes} nodes have {there} together"
 
 
-def _answer(process: int, ref: Any) -> ActorResult:
-    """Return the result of one actor."""
+def _answer(process: int, ref: Any) -> Answer:
     try:
         how, ended = ray.get(ref)
     except RayActorError as error:
-        traceback.print_exc()  # stderr is the log
-        return ActorResult(process, "died", b"", str(error))
+        traceback.print_exc()  # to the log
+        return Answer(process, "died", b"", str(error))
     except RayError as error:
         traceback.print_exc()
-        return ActorResult(process, "broken", b"", str(error).strip().splitlines()[-1])
-    return ActorResult(process, how, ended, "")
+        return Answer(process, "broken", b"", str(error).strip().splitlines()[-1])
+    return Answer(process, how, ended, "")
 
 
 def main() -> None:
-    """Join or start Ray, report the address, and run jobs until the pipe ends."""
+    """Join or start a Ray, say where, and run jobs until the pipe ends."""
     pipe = Connection(int(sys.argv[1]))
     address, folder, runtime_env, placement = pipe.recv()
     own = {} if address else {"_temp_dir": folder, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
@@ -169,12 +155,12 @@ def main() -> None:
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send(_node() if address else "")
-    actors = ActorPool(pipe, "" if address else "127.0.0.1", placement)
+    actors = Actors(pipe, "" if address else "127.0.0.1", placement)
     try:
         while True:
-            if asked := pipe.recv():  # an empty message is for a job that has already ended
+            if asked := pipe.recv():  # none: to end a job that has ended
                 pipe.send([tuple(a) for a in actors.run(*asked)])
-    except (EOFError, ConnectionError):  # a reset: the other end was killed before it had read everything
+    except (EOFError, ConnectionError):  # reset, where the other end was killed before it had read all
         actors.kill()
         ray.shutdown()
 

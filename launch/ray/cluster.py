@@ -1,6 +1,6 @@
-"""Ranks as Ray actors, each a process, on this machine or on a running Ray.
+"""Ranks as Ray actors, a process each, on this machine or on any Ray by its address: the same programs, the same bits.
 
-Ray starts, places, watches and ends the ranks; gloo carries bytes between them. Results equal those of threads bit by bit.
+Ray starts, places, watches and ends the ranks; gloo carries bytes between them.
 """
 
 import pickle
@@ -33,23 +33,23 @@ from launch.ray.process import RayProcess
 
 T = TypeVar("T")
 _cloudpickle: Any = ray.cloudpickle  # it has no types
-_WORST = ("refused", "died", "broken", "failed", "done")  # states of processes; the first that occurs is reported
+_WORST = ("refused", "died", "broken", "failed", "done")  # of several processes, what is told
 
 
 class RayCluster:
-    """Actors of one Ray that stay from job to job; a context manager ends them.
+    """Actors of one Ray, which live from job to job; a context manager that ends them.
 
     Args:
-        address: The address of the Ray to join; None: one is started on this machine and ended with this object.
-        per_actor: The number of ranks in an actor, as threads.
+        address: Of the Ray to join; unless given, one is started on this machine and ended with this object.
+        per_actor: How many ranks an actor has, as threads.
         options: A file that says where actors are placed, and in which environment.
-        brings: A folder that is copied to the nodes of a Ray that is joined, unless the options name another.
-        pace: The fabric and its clock, for a paced run; None: not paced.
-        patience_s: A rank that waits so long outside of communication, while all others wait for it, is given up.
-        timeout_s: A process that is silent for so long in the middle of a request counts as gone.
+        brings: A folder that a Ray which is joined brings to its nodes; unless the options name another.
+        pace: What messages meet, by this host's clock; None: nothing.
+        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
+        timeout_s: A process that is silent for so long in the midst of a request counts as gone.
 
     Raises:
-        InputError: no Ray answers at the address, or the options are invalid.
+        InputError: no Ray answers at the address, or options that are none.
         RunError: Ray does not start.
     """
 
@@ -66,7 +66,7 @@ class RayCluster:
         self._per_actor, self._patience_s = per_actor, patience_s
         self.pace = pace
         self._timeout_s = timeout_s
-        self._keep_log = False  # True once an error names the log
+        self._keep_log = False  # until an error names it
         found = read_options(options)
         if address is not None and brings is not None:
             found = replace(found, runtime_env={"working_dir": str(brings), **found.runtime_env})
@@ -79,28 +79,26 @@ class RayCluster:
         self.close()
 
     def close(self) -> None:
-        """End the actors, and Ray if it was started here."""
+        """End the actors and the Ray that was started here."""
         self._process.end(keep_log=self._keep_log)
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` in every actor, with PyTorch's default group made, and return the results in the order of ranks.
+        """Run `program(rank)` in every actor, with PyTorch's default group made; the results in rank order.
 
         Raises:
-            InputError: there is less than one rank.
-            RunError: a rank died or failed, there is a deadlock, or calls do not agree; all ranks have been ended.
+            InputError: fewer than one rank.
+            RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
             SystemExit: a rank ended with a code other than 0.
         """
         return [value for ended in self._run(n_ranks, choice, everywhere(program)) for value in ended.values]
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """Run a program as `run` does; return the results and the trace."""
+        """As `run`, with the trace of what ran."""
         ended = self._run(n_ranks, choice, everywhere(program))
         return [value for e in ended for value in e.values], merge([notes for e in ended for notes in e.notes])
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> Performed:
-        """Run a program that makes its ranks itself; return the results and the notes of every rank.
-
-        Nothing is recorded where the program leaves with an exit code.
+        """As `record`, of a program that says itself how ranks are made; where it leaves with a code, nothing is recorded.
 
         Raises:
             InputError: as `run`.
@@ -113,26 +111,24 @@ class RayCluster:
         return Performed([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
 
     def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[Ended]:
-        """Run a program on all ranks, and return the end of every process."""
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = processes_of(n_ranks, self._per_actor)
-        own = _user_algorithms()
+        own = _users_own()
         with Desk(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as desk:
-            brought = partial(_run_with_algorithms, own, program) if own else program
+            brought = partial(_bring, own, program) if own else program
             tempo = None if self.pace is None else self.pace.tempo
             job = Job(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
-            answers = self._process.ask(len(processes), _pickle_job(job, program, own), desk.failing)
+            answers = self._process.ask(len(processes), _pickled(job, program, own), desk.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
             raise self._failure(answers, desk, processes)
-        self._keep_log = False  # the log is of a process that died before the job went on
+        self._keep_log = False  # of a process that died before: the job went on without it
         ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
         if self.pace is not None:
             self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
     def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Desk, processes: list[range]) -> BaseException:
-        """Return the error of a job that failed, by the worst of its processes."""
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
         if how == "refused":
             return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")
@@ -147,40 +143,35 @@ class RayCluster:
 
 
 def _say(rank: int, stream: str, text: str) -> None:
-    """Print lines of a rank, each with the rank before it."""
+    """Print lines of a rank, each with its rank before it."""
     said = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
     print(said, end="", file=sys.stderr if stream == "err" else sys.stdout, flush=True)
 
 
 def _catalogue() -> list[str]:
-    """Return the packages of the catalogue."""
     return [point.value for point in entry_points(group="emu.catalogue")]
 
 
-def _user_algorithms() -> tuple[Algorithm, ...]:
-    """Return the algorithms of the user's own files, which actors do not find in the catalogue."""
+def _users_own() -> tuple[Algorithm, ...]:
+    """The algorithms of a user's own files, which the actors do not find in the catalogue."""
     catalogue = _catalogue()
     return tuple(a for _, a in ALGORITHMS if a.build.__module__.partition(".")[0] not in catalogue)
 
 
-def _run_with_algorithms(own: tuple[Algorithm, ...], program: Program, make: Make) -> list[Any]:
-    """File the user's algorithms in this process, then run the program."""
+def _bring(own: tuple[Algorithm, ...], program: Program, make: Make) -> list[Any]:
     file_missing(own)
     return program(make)
 
 
 def _modules_of(program: object) -> list[str]:
-    """Return the modules of a program and of the functions that it is given."""
+    """Where a program is, and what it is given to run."""
     if isinstance(program, partial):
         return [name for each in (program.func, *program.args) for name in _modules_of(each)]
     return [getattr(program, "__module__", "")] if callable(program) else []
 
 
-def _pickle_job(job: Job, program: object, own: Sequence[Algorithm]) -> bytes:
-    """Return the job as bytes.
-
-    The code of the catalogue and of the program goes by value, because modules in other folders may have the same names.
-    """
+def _pickled(job: Job, program: object, own: Sequence[Algorithm]) -> bytes:
+    """The job as bytes; the catalogue's code and the program's own go by value, as other folders may have their names."""
     homes = [sys.modules[name] for name in _modules_of(program) if name in sys.modules]
     names = ["launch", *_catalogue()]
     users = {each.build.__module__ for each in own if not each.build.__module__.startswith("emu.")}

@@ -1,4 +1,4 @@
-"""The file of `--ray-options`: where Ray places actors, in Ray's own terms."""
+"""What a person says of actors in Ray's own words: `--ray-options FILE.toml`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,29 +14,29 @@ _KEYS = ("strategy", "resources", "wait_s", "runtime_env")
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """The placement and the environment of actors.
+    """Where actors are placed, and in which environment.
 
-    Without a strategy or resources an actor takes no resources, and Ray spreads actors over the nodes.
+    Without a strategy or resources an actor takes no resources, and Ray spreads them over the nodes.
     """
 
-    strategy: str | None = None  # strategy of a placement group with one bundle for each actor
-    resources: Mapping[str, float] = field(default_factory=dict)  # resources of each actor
-    wait_s: float = 30.0  # time to wait for room for all actors
+    strategy: str | None = None  # of a placement group with a bundle an actor
+    resources: Mapping[str, float] = field(default_factory=dict)  # of each actor
+    wait_s: float = 30.0  # for room for all of them
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def placement(self) -> tuple[str, dict[str, float], float] | None:
-        """Strategy, resources of each actor and seconds to wait for room; None: Ray spreads the actors."""
+        """Strategy, resources and seconds to wait; None: wherever Ray likes."""
         if self.strategy is None and not self.resources:
             return None
         return self.strategy or "PACK", dict(self.resources) or {"CPU": 1.0}, self.wait_s
 
 
 def read_options(path: Path | None) -> RayOptions:
-    """Return the options in a file; without a file the defaults.
+    """The options of a file; those of no file are the defaults.
 
     Raises:
-        InputError: the file cannot be read, or has an unknown key or an invalid value.
+        InputError: a file that cannot be read, an unknown key, or a value that is none.
     """
     if path is None:
         return RayOptions()
@@ -55,5 +55,4 @@ def read_options(path: Path | None) -> RayOptions:
 
 
 def _is_amount(value: object) -> bool:
-    """Return whether a value is a number above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

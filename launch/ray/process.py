@@ -1,7 +1,7 @@
-"""The process in which Ray runs, as the command sees it: started, given jobs, and ended with all that it has started.
+"""The process in which Ray lives, seen from ours: started, asked, and ended with all that it has started.
 
-Ray prints to any terminal that it finds, takes over signals and changes the environment. In a process of its own its output
-goes to a log file, and ending that process tree ends Ray.
+Ray prints warnings and errors of its own to whatever terminal it finds, takes over signals and writes the environment; in a
+process of its own its words go to a log file, and killing that process tree ends Ray.
 """
 
 import os
@@ -25,20 +25,20 @@ from launch.ray.options import RayOptions
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _LEADER = Path(__file__).with_name("leader.py")
-_OPEN = "r"  # name of Ray's own folder inside ours
-_LONGEST_BASE = 22  # longest path of a temporary folder: socket paths below it have at most 107 bytes
-_LABELS = (":job_id:", ":actor_name:")  # lines that Ray writes to the output of a worker
+_OPEN = "r"  # the folder in it that Ray works in
+_LONGEST_BASE = 22  # of a folder for temporary files; with Ray's own names below it a socket's path is at most 107 bytes
+_LABELS = (":job_id:", ":actor_name:")  # Ray's own, at the head of a worker's output
 _CONNECT_S, _START_S = 5.0, 60.0
 _LEAVE_S, _KILL_S = 5.0, 0.02
-_LOOK_S, _END_S = 0.05, 1.0  # time between looks at a job, and for its processes to end
+_LOOK_S, _END_S = 0.05, 1.0  # at whether a job has failed, and for its processes to end then
 
 
 class RayProcess:
-    """A Ray that was started here, or a connection to a running one.
+    """A Ray of our own, or our part in one that runs.
 
     Args:
-        address: The address of the Ray to join; "": one is started on this machine.
-        options: The placement and the environment of actors.
+        address: Of the Ray to join; "" starts one on this machine.
+        options: Where actors are placed, and in which environment.
 
     Raises:
         InputError: no Ray answers at the address.
@@ -49,7 +49,7 @@ class RayProcess:
         if address:
             _check_answers(address)
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_BASE else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # private; Ray makes its own folder readable for all
+        self._folder = Path(tempfile.mkdtemp(prefix="emu-", dir=base))  # ours alone; Ray opens the one that it is given to all
         self.log = self._folder.with_name(f"{self._folder.name.replace('-', '-ray-')}.log")
         self._joined = bool(address)
         self._pipe, theirs = Pipe()
@@ -64,16 +64,11 @@ class RayProcess:
             self._send((address, str(self._folder / _OPEN), dict(asked.runtime_env), asked.placement))
             self.node = self._begin(address)
         except BaseException as error:
-            self.end(keep_log=not address and isinstance(error, RunError))  # the error names the log
+            self.end(keep_log=not address and isinstance(error, RunError))  # which names it
             raise
 
     def _begin(self, address: str) -> str:
-        """Return the address of this machine in Ray; "" where there is no other machine.
-
-        Raises:
-            InputError: the Ray to join does not answer.
-            RunError: Ray does not start.
-        """
+        """The address of this machine that Ray knows it by; "" where there is no other machine."""
         said = str(self._receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said
@@ -83,12 +78,12 @@ class RayProcess:
         raise RunError(f"ray: does not start: {line}; log: {self.log}")
 
     def ask(self, n: int, job: bytes, failing: Event) -> list[tuple[int, str, bytes, str]]:
-        """Run a job; return (process, how, result, message) of every process, or of those that ended before one failed.
+        """Run a job; (process, how, ended, said) of every process, or of the first to end if any failed.
 
         Args:
-            n: The number of processes.
-            job: The pickled job.
-            failing: An event that is set once the job has failed; processes that do not end soon after are ended.
+            n: Processes.
+            job: Pickled.
+            failing: Set once the job has failed: processes that do not end soon after are ended.
 
         Raises:
             RunError: the process itself is gone.
@@ -105,16 +100,10 @@ class RayProcess:
         return answers
 
     def _send(self, what: tuple[Any, ...]) -> None:
-        """Send a message to the process."""
-        with suppress(ConnectionError):  # `_receive` reports a process that has ended
+        with suppress(ConnectionError):  # a process that has ended is told of by `_receive`
             self._pipe.send(what)
 
     def _receive(self) -> Any:
-        """Return the next message of the process.
-
-        Raises:
-            RunError: the process has ended.
-        """
         try:
             return self._pipe.recv()
         except (EOFError, ConnectionError) as error:
@@ -136,12 +125,12 @@ class RayProcess:
             self._forget()
 
     def _forget(self) -> None:
-        """Remove the folder and the log."""
+        """Remove what this has made; a process that has been started, and that nobody knows of, ends with the pipe."""
         self.log.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather_logs(self) -> None:
-        """Append to the log what the processes of ranks printed, and Ray's errors."""
+        """Append what the ranks' own processes have printed, and Ray's errors."""
         logs = self._folder / _OPEN / "session_latest" / "logs"
         with self.log.open("a", encoding="utf-8") as log:
             for printed in sorted({*logs.glob("worker-*.*"), *logs.glob("*.err")}):
@@ -152,11 +141,7 @@ class RayProcess:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nothing listens; Ray itself would try for many minutes.
-
-    Raises:
-        InputError: the address is malformed, or nothing listens there.
-    """
+    """Refuse an address where nothing listens: Ray itself would try for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise must_be("--ray-address", "the address", "HOST:PORT", address, "e.g. 127.0.0.1:6379")
@@ -167,14 +152,12 @@ def _check_answers(address: str) -> None:
 
 
 def _no_ray(address: str, why: str) -> InputError:
-    """Return the error of an address where no Ray answers."""
     return must_be("--ray-address", "the address", "that of a Ray that runs", address, why)
 
 
 def _start(pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen[bytes]":
-    """Start the leader process, and return it."""
     script = Path(__file__).with_name("actors.py")
-    # -P: the script's own folder must not hide packages from Ray. A new session: Ctrl-C reaches this process alone.
+    # -P: the script's own folder must not hide packages from Ray. A session of its own: Ctrl-C comes to us alone.
     return subprocess.Popen(
         [sys.executable, "-P", str(_LEADER), str(script), str(pipe), "joined" if joined else "own", *map(str, files)],
         pass_fds=(pipe,),
@@ -187,7 +170,6 @@ def _start(pipe: int, log: int, joined: bool, *files: Path) -> "subprocess.Popen
 
 
 def _environment(*, joined: bool) -> dict[str, str]:
-    """Return the environment variables of Ray's processes."""
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
     if joined:
         return settings
@@ -195,9 +177,9 @@ def _environment(*, joined: bool) -> dict[str, str]:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill a process and everything that it has started: its descendants, and orphans of its session.
+    """Kill a process and what it has started: its descendants, and those of its session whose parents have died.
 
-    The process itself goes last, because orphans of other sessions are handed to it.
+    It goes last, as it is given the descendants whose own parents have died, whatever session they are in.
     """
     until = time.monotonic() + _LEAVE_S
     while (family := _family(leader)) and time.monotonic() < until:
@@ -209,7 +191,6 @@ def _kill_session(leader: int) -> None:
 
 
 def _family(leader: int) -> set[psutil.Process]:
-    """Return the living descendants of a process, and the living processes of its session."""
     found = set[psutil.Process]()
     with suppress(psutil.NoSuchProcess):
         found |= {*psutil.Process(leader).children(recursive=True)}
@@ -217,11 +198,10 @@ def _family(leader: int) -> set[psutil.Process]:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(process.pid) == leader:
                 found.add(process)
-    return {process for process in found if _is_alive(process)}
+    return {process for process in found if _lives(process)}
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    """Return whether a process exists and is not a zombie."""
+def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False

@@ -84,7 +84,7 @@ def test_a_builder_filed_by_its_author_is_found_with_its_first_line():
         found = algorithm("all_reduce", "test-nothing")
         assert (found.key, found.summary, found.default) == ("all_reduce/test-nothing", "Do nothing.", False)
         assert found.build is build
-        with pytest.raises(InputError, match="is defined twice"):
+        with pytest.raises(InputError, match="filed twice"):
             collective("all_reduce", "test-nothing", claim=NOTHING)(build)
     finally:
         del ALGORITHMS._filed["all_reduce/test-nothing"]

@@ -105,7 +105,7 @@ def test_a_routing_of_ones_own_is_dispatched_and_combined_as_it_says():
 
 
 def test_only_dispatch_and_combine_have_a_routing():
-    with pytest.raises(InputError, match="no routed operation is called 'dispach'; did you mean dispatch"):
+    with pytest.raises(InputError, match="registry: no routed operation is called 'dispach'; did you mean dispatch"):
         routed("dispach", standard_routing(4))
 
 
@@ -137,7 +137,7 @@ def test_slots_that_do_not_cut_the_blocks_are_refused(n_slots, shares):
 @pytest.mark.parametrize(
     ("name", "n", "root", "says"),
     [
-        ("allreduce", 4, 0, "no operation is called 'allreduce'; did you mean all_reduce"),
+        ("allreduce", 4, 0, "registry: no operation is called 'allreduce'; did you mean all_reduce"),
         ("gather", 0, 0, "gather: ranks must be 1 or more, got 0"),
         ("gather", 4, 4, r"gather: root must be a rank of 0\.\.3, got 4"),
         ("gather", 4, -1, r"gather: root must be a rank of 0\.\.3, got -1"),

@@ -55,7 +55,7 @@ def test_a_file_may_name_the_users_own_files(emu: Callable[..., Any], written: C
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sise = 3", "no option of `emu bench` is called 'sise'; did you mean size"),
+        ("sise = 3", "registry: no option of `emu bench` is called 'sise'; did you mean size"),
         ("config = 'x'", "no option of `emu bench` is called 'config'"),
         ("operation = 'x'", "no option of `emu bench` is called 'operation'"),
         ("timing-only = 1", "--config: timing-only must be true or false, got 1"),

@@ -26,7 +26,7 @@ PLANS = [
         "pp * vp must be a divisor of the 8 layers of llama-tiny, got 6; "
         "take pp * vp = 4 or 8, or say what each stage has: layers=1x2,2x2,1x2",
     ),
-    ("llama-tiny", "pp=2,layers=4,5", (), "layers must be 8 in all, as llama-tiny has, got 9; take layers=4x2"),
+    ("llama-tiny", "pp=2,layers=4,5", (), "layers must be in all the 8 of llama-tiny, got 9; take layers=4x2"),
     ("gpt-moe-tiny", "dp=8,ep=8", (), "ep must be a divisor of the 4 experts of gpt-moe-tiny, got 8; take ep=4"),
     # Nor the world.
     (
@@ -149,9 +149,9 @@ def test_a_plan_that_cannot_be_is_refused_with_the_nearest_that_can(trained, mod
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ("xp=2", "no axis or setting of a plan is called 'xp'; did you mean vp or tp or sp?"),
-        ("pp=2,order=1fb1", "no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
-        ("dp=2,sharding=fsdb", "no sharding of a plan is called 'fsdb'; did you mean fsdp?"),
+        ("xp=2", "registry: no axis or setting of a plan is called 'xp'; did you mean vp or tp or sp?"),
+        ("pp=2,order=1fb1", "registry: no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
+        ("dp=2,sharding=fsdb", "registry: no sharding of a plan is called 'fsdb'; did you mean fsdp?"),
         ("dp=two", "plan: dp must be a whole number, got 'two'; e.g. dp=4"),
     ],
 )

@@ -165,5 +165,5 @@ def test_an_msccl_program_that_cannot_be_filed_is_one_line(emu, tmp_path: Path) 
     path.write_bytes(b"\xff\xfe\xff")
     assert "cannot be read: it is no text" in emu("verify", "--import", str(path)).err
     path.write_text(WRITTEN["ring"].replace('name="t" ', ""))
-    twice = "collective 'all_reduce/ring' is defined twice; give one of them another name"
+    twice = "collective 'all_reduce/ring' is filed twice; give one of them another name"
     assert twice in emu("verify", "--import", str(path)).err

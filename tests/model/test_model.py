@@ -117,7 +117,7 @@ def test_each_configuration_is_filed_under_its_name():
     model({"test-toy-1": 8, "test-toy-2": 16})(toy)
     try:
         assert MODELS.find("test-toy-2").hidden == 16
-        with pytest.raises(InputError, match=re.escape("model 'test-toy-1' is defined twice")):
+        with pytest.raises(InputError, match=re.escape("registry: model 'test-toy-1' is filed twice")):
             model({"test-toy-1": 8})(toy)
     finally:
         for name in ("test-toy-1", "test-toy-2"):
@@ -126,7 +126,7 @@ def test_each_configuration_is_filed_under_its_name():
 
 
 def test_an_unknown_model_is_refused_with_the_nearest():
-    with pytest.raises(InputError, match=r"^no model is called 'llama-tinny'; did you mean llama-tiny"):
+    with pytest.raises(InputError, match=r"^registry: no model is called 'llama-tinny'; did you mean llama-tiny"):
         MODELS.find("llama-tinny")
 
 

@@ -67,7 +67,7 @@ def test_a_name_is_a_model_of_the_catalogue():
         (LLAMA + "[stretch]\nfaktor = 8", "unknown key 'faktor'; did you mean factor?"),
         (LLAMA.replace("heads = 8", "heads = 7"), "heads must be a divisor of hidden = 64, got 7"),
         (LLAMA.replace("= 4", "= 3"), "kv_heads must be a divisor of the 8 heads, got 3"),
-        (LLAMA.replace("64", "72"), "rotary elements of a head must be even, got 9"),
+        (LLAMA.replace("64", "72"), "elements of a head that are turned must be even, got 9"),
         ('architecture = "mixtral"\ntop_k = 9\n' + SIZES, "top_k must be at most the 8 experts, got 9"),
         ('architecture = "mixtral"\n' + SIZES.replace("192", "90"), "columns of an expert must be a multiple of 4"),
         ("architecture = ", "no TOML: "),

@@ -43,8 +43,8 @@ def test_a_blueprint_says_what_it_takes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("toros:dims=3", "no topology is called 'toros'; did you mean torus or railx:torus?"),
-        ("switch:big:n=3", "no topology is called 'switch:big'; did you mean switch or big-switch?"),
+        ("toros:dims=3", "registry: no topology is called 'toros'; did you mean torus or railx:torus?"),
+        ("switch:big:n=3", "registry: no topology is called 'switch:big'; did you mean switch or big-switch?"),
         (f"torus:dims=0x4,{LINK}", f"torus: dims must be {SIZES}, got '0x4'"),
         (f"torus:dims=8x,{LINK}", f"torus: dims must be {SIZES}, got '8x'"),
         (f"torus:dims=8*8,{LINK}", f"torus: dims must be {SIZES}, got '8*8'"),
@@ -89,7 +89,7 @@ def test_a_negative_latency_is_refused():
 def test_an_unknown_variant_is_refused_with_those_there_are(text, meant):
     with pytest.raises(InputError) as refused:
         build_topology(text)
-    assert str(refused.value).startswith(f"no topology is called '{text}'; did you mean ")
+    assert str(refused.value).startswith(f"registry: no topology is called '{text}'; did you mean ")
     assert meant
     assert set(meant) <= set(str(refused.value).removesuffix("?").partition("mean ")[2].split(" or "))
 
@@ -103,7 +103,7 @@ def test_a_name_filed_twice_is_refused():
         return star("ring", n, bandwidth, latency)
 
     TOPOLOGIES.find("ring")  # the catalogue fills itself on first use
-    with pytest.raises(InputError, match=r"^topology 'ring' is defined twice; give one of them another name$"):
+    with pytest.raises(InputError, match=r"^registry: topology 'ring' is filed twice; give one of them another name$"):
         topology("ring", source="none", examples=(), invariants=_invariants)(again)
 
 

@@ -122,9 +122,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         own = self._own
         if own is None:
             name, ranks = self._known_as
-            raise RunError(
-                f"{made.name}: group {name} of ranks {ranks} was not made by this rank; every rank must make its own"
-            )
+            raise RunError(f"{made.name}: group {name} of ranks {ranks} is none of the caller's; every rank makes its own")
         work = own._front.submit(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
         if own._coalesced is not None:
             own._coalesced.append(work)

@@ -165,7 +165,7 @@ def _refuse(error: Exception) -> NoReturn:
     where = str(line) if line else "the script"
     raise InputError(
         f"fake: {where} asks for what a tensor holds ({what}), and under --cluster fake tensors have shapes but no data; "
-        f"let sizes and branches not depend on computed values, or run it with --cluster local on fewer ranks"
+        f"let sizes and branches hang on nothing that is computed, or run it with --cluster local on fewer ranks"
     ) from error
 
 

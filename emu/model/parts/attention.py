@@ -49,7 +49,7 @@ class Heads:
             mend = f"take {nearest(self.kv_heads, divisors(self.heads))}"
             raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads, mend)
         if self.turned % 2:
-            raise must_be("model", "rotary elements of a head", "even", self.turned)
+            raise must_be("model", "elements of a head that are turned", "even", self.turned)
 
     @property
     def columns(self) -> tuple[int, int]:

@@ -124,7 +124,7 @@ def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
     if plan.layers:
         if sum(plan.layers) != model.layers:
             mend = f"take layers={_told(model.layers, plan.stages)}"
-            raise must_be("plan", "layers", f"{model.layers} in all, as {model.name} has", sum(plan.layers), mend)
+            raise must_be("plan", "layers", f"in all the {model.layers} of {model.name}", sum(plan.layers), mend)
         return plan.layers
     if model.layers % plan.stages:
         fits = nearest(plan.pp, (pp for pp in divisors(model.layers) if model.layers % (pp * plan.vp) == 0))

@@ -108,7 +108,7 @@ class Plan:
         if self.pp > 1:
             check_order(self.pipeline, self.pp, self.vp, self.passes, self.dp * self.pass_batch)
         if self.layers and len(self.layers) != self.stages:
-            raise must_be("plan", "the number of layers= entries", f"{self.stages}, one for each stage", len(self.layers))
+            raise must_be("plan", "layers", f"a number for each of the {self.stages} stages", len(self.layers))
         if self.layers and not all(self.layers[1:-1]):  # the ends have the embedding and the head besides
             raise must_be("plan", "layers", "1 or more in each stage between the first and the last", 0)
 

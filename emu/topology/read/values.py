@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
@@ -83,7 +83,7 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{where}: {without_place(error)}") from None
+        raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
 
 
 def read_rate(value: object, where: str) -> float:
@@ -172,7 +172,8 @@ def read_word(value: object, name: str, known: Collection[str], where: str) -> s
     if not isinstance(value, str):
         raise must_be(where, name, f"one of {', '.join(known)}", value)
     if value not in known:
-        raise InputError(f"{where}: {unknown(name, value, known)}")
+        with located(where):
+            raise unknown(name, value, known)
     return value
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.read.values import check_keys, load_toml, located, read_count
@@ -68,7 +68,7 @@ def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float
         raise must_be(where, key, "a table of FLOP/s by dtype, such as { bfloat16 = 989e12 }", value)
     for dtype in value:
         if dtype not in _FLOATS:
-            raise InputError(f"{where}: {key}: {unknown('dtype', dtype, _FLOATS)}")
+            raise InputError(f"{where}: {key}: {str(unknown('dtype', dtype, _FLOATS)).partition(': ')[2]}")
     return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
 
 
@@ -105,7 +105,7 @@ def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> C
         try:
             return field, parse(value, key)
         except InputError as error:
-            raise InputError(f"{where}: {without_place(error)}") from None
+            raise InputError(f"{where}: {str(error).partition(': ')[2]}") from None
 
     return read
 

@@ -83,7 +83,7 @@ class _Together(NamedTuple):
         name = self.asked.names[one.name[0]]
         what = f"{name} {instance} on group {self.groups.first.axis!r}"
         if [self.groups.askers[a].place for a, _ in found] != list(range(len(self.groups.first.ranks))):
-            raise InputError(f"replay: {what} must be requested by ranks {self.groups.first.ranks}, got {ranks}")
+            raise InputError(f"replay: {what} must be asked by ranks {self.groups.first.ranks}, got {ranks}")
         if _differ(one.name) or _differ(one.root):
             asked_for = tuple((self.asked.names[n], r) for n, r in zip(one.name, one.root.tolist(), strict=True))
             raise InputError(f"replay: {what} must be one operation and root of all members, got {asked_for}")

@@ -34,7 +34,7 @@ def actors(of):
     found = []
     for each in of.children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            found += [each] if each.name().startswith("ray::RankActor") else []
+            found += [each] if each.name().startswith("ray::Ranks") else []
     return found
 
 

@@ -129,7 +129,7 @@ def test_the_mesh_is_the_plans_groups():
     ("shards", "message"),
     [
         ({"layers.*.atention": "shared"}, "model: a path of its shards must be the name of a module, got 'layers.*.atention'"),
-        ({"output": "colwis"}, "no style of a shard is called 'colwis'; did you mean colwise or rowwise?"),
+        ({"output": "colwis"}, "registry: no style of a shard is called 'colwis'; did you mean colwise or rowwise?"),
     ],
 )
 def test_shards_that_name_nothing_are_refused(shards, message):

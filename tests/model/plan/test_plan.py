@@ -62,7 +62,7 @@ def test_every_setting_but_the_batch_has_a_word():
         ("dp4", "plan: a word must be NAME=SIZE, got 'dp4'; e.g. dp=4,tp=4"),
         ("dp=two", "plan: dp must be a whole number, got 'two'; e.g. dp=4"),
         ("", "plan: a word must be NAME=SIZE, got ''; e.g. dp=4,tp=4"),
-        ("td=2", "no axis or setting of a plan is called 'td'; did you mean tp or dp?"),
+        ("td=2", "registry: no axis or setting of a plan is called 'td'; did you mean tp or dp?"),
         ("dp=2,dp=4", "plan: dp is given twice in 'dp=2,dp=4'"),
         ("tp=0", "plan: tp must be 1 or more, got 0"),
         ("dp=3", "plan: dp must be a divisor of the global batch 16, got 3; take dp=2 or 4, or a global batch of 15 or 18"),
@@ -71,11 +71,11 @@ def test_every_setting_but_the_batch_has_a_word():
         ("capacity=much", "plan: capacity must be a number, got 'much'; e.g. capacity=1.25"),
         ("capacity=-1", "plan: capacity must be 0 or more, got -1.0"),
         ("clip=nan", "plan: clip must be 0 or more, got nan"),
-        ("sharding=fsdp2,dp=2", "no sharding of a plan is called 'fsdp2'; did you mean fsdp or ddp?"),
-        ("order=1fb1,pp=2", "no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
+        ("sharding=fsdp2,dp=2", "registry: no sharding of a plan is called 'fsdp2'; did you mean fsdp or ddp?"),
+        ("order=1fb1,pp=2", "registry: no order of a pipeline is called '1fb1'; did you mean 1f1b?"),
         ("order=1f1b", "plan: order must be left out where pp=1, got '1f1b'"),
         ("layers=8,x", "plan: layers must be layers of each stage, got 'x'; e.g. layers=7,8x14,7: 7, fourteen times 8, and 7"),
-        ("layers=4,4", "plan: the number of layers= entries must be 1, one for each stage, got 2"),
+        ("layers=4,4", "plan: layers must be a number for each of the 1 stages, got 2"),
         ("layers=4,0,2,2,pp=4", "plan: layers must be 1 or more in each stage between the first and the last, got 0"),
         ("vp=2", "plan: vp must be 1 where pp=1, got 2"),
         (
@@ -147,7 +147,7 @@ def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits
         "layers=4,5x2,4"
     ):
         check_fits(Plan(pp=4), eighteen)
-    with refused("plan: layers must be 18 in all, as llama-tiny has, got 16; take layers=4,5x2,4"):
+    with refused("plan: layers must be in all the 18 of llama-tiny, got 16; take layers=4,5x2,4"):
         check_fits(Plan(pp=4, layers=(4, 4, 4, 4)), eighteen)
     assert stage_layers(parse_plan("pp=4,layers=4,5x2,4"), eighteen) == (4, 5, 5, 4)
     assert stage_layers(Plan(pp=3), eighteen) == (6, 6, 6)

@@ -118,7 +118,7 @@ def nothing_starts(*_):
 @pytest.mark.parametrize(
     ("change", "topology", "message"),
     [
-        ({"model": "llama-tinny"}, SWITCH, r"no model is called 'llama-tinny'; did you mean llama-tiny"),
+        ({"model": "llama-tinny"}, SWITCH, r"registry: no model is called 'llama-tinny'; did you mean llama-tiny"),
         (
             {"plan": replace(PLAN, tp=8, dp=1)},
             SWITCH,
@@ -133,9 +133,9 @@ def nothing_starts(*_):
         (
             {"algorithms": ("auto", "all_reduce=rign")},
             SWITCH,
-            r"no all_reduce algorithm is called 'rign'; did you mean",
+            r"registry: no all_reduce algorithm is called 'rign'; did you mean",
         ),
-        ({"dtype": "bfloat61"}, SWITCH, r"no dtype of h100 is called 'bfloat61'; did you mean bfloat16"),
+        ({"dtype": "bfloat61"}, SWITCH, r"registry: no dtype of h100 is called 'bfloat61'; did you mean bfloat16"),
         ({"text": bytes(9)}, SWITCH, r"train: data must be at least 65 bytes, one sequence, got 9"),
     ],
 )

@@ -268,7 +268,7 @@ def refused(*events, **more):
 
 def test_a_collective_without_a_member_is_refused(words):
     said = refused(words.events(words.collective(8)), words.events(words.compute(1)))
-    assert said == "replay: all_reduce 0 on group 'world' must be requested by ranks (0, 1), got (0,)"
+    assert said == "replay: all_reduce 0 on group 'world' must be asked by ranks (0, 1), got (0,)"
 
 
 def test_members_that_ask_for_different_operations_are_refused(words):
