@@ -21,6 +21,7 @@ class FlexSiPACPaper(Paper):
     figures = FIGURES
     answers = MappingProxyType({name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()})
     notes = (
-        "counts are those of `sipac`, `flex-sipac` and `tpuv4` as they are built; a WSS is what the light of a level joins",
-        "a wavelength has 32 Gb/s and a CU 60 of them unless told (6.B)",
+        "counts are made on the built topologies `sipac`, `flex-sipac` and `tpuv4`; CUs that the light of a level joins share "
+        "one WSS",
+        "a wavelength has 32 Gb/s, and a CU has 60 wavelengths unless a row says otherwise (6.B)",
     )

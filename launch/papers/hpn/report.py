@@ -23,6 +23,7 @@ class HpnPaper(Paper):
     figures = FIGURES
     answers = MappingProxyType({**TRAINING, **{name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()}})
     notes = (
-        "counts are those of `hpn` and its variants `pod`, `segment`, `clos`, `rail-only` and `dcn-plus` as they are built",
-        "other rows are worked out from what the paper prints, never from the value of a row",
+        "counts are made on the built topologies `hpn`, `hpn:pod`, `hpn:segment`, `hpn:clos`, `hpn:rail-only` and "
+        "`hpn:dcn-plus`",
+        "other rows are computed from inputs that the paper prints, never from the value of the row",
     )

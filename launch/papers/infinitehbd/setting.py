@@ -27,15 +27,15 @@ GPUS, _TORS, _NODES = 4, 128, 2  # GPUs of a node (6.1), ToRs of a domain, nodes
 _HBD, _DCN = "800GB/s", "50GB/s"  # bandwidths of a GPU, one way: 6.4 Tb/s, 400 Gb/s (6.1)
 
 NOTES = (
-    "every step is estimated as `emu estimate` does (software=megatron), composed (docs/training.md)",
-    "tensor parallelism adds up what each block gives by one ring all_reduce a direction, experts' too (table 3; 2.3): no "
-    "sequence parallelism",
-    "the paper prints FLOPs and memory of a GPU, and no bandwidth of memory (6.1): bytes take no time",
-    "no latency is printed: it is 0",
-    "neither recomputation nor sharding is printed: what a plan would take is told with its row, and not asked for; but plans "
+    "every step is estimated as `emu estimate --stack software=megatron` does, as a composed step (docs/training.md)",
+    "tensor parallelism adds up the output of each block, of experts too, by one ring all_reduce a direction (table 3; 2.3); "
+    "there is no sequence parallelism",
+    "the paper prints FLOPs and memory of a GPU, but no memory bandwidth (6.1), so that bytes take no time",
+    "the paper prints no latency, so that it is 0",
+    "the paper prints neither recomputation nor sharding, so that the memory of a plan is reported and not limited; but plans "
     "that are searched keep weights, gradients and states of the optimizer within 80 GiB",
-    "not printed: ZeRO-1, no recomputation, microbatches of 1 in table 2, no clipping of gradients",
-    "where the layers do not divide by the stages, the first and the last have fewer",
+    "assumed and not printed: ZeRO-1, no recomputation, microbatches of 1 in table 2, no clipping of gradients",
+    "where the layers do not divide by the stages, the first and the last stage have fewer layers",
 )
 
 

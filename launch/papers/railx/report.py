@@ -79,10 +79,10 @@ class RailXPaper(Paper):
     def assumptions(self) -> list[str]:
         """Return the assumptions of all rows."""
         return [
-            f"parts are those of what is built, prices those of {find_book(_BOOK).source}",
-            "injection is that of 36 ports of 400 Gb/s a chip; those of RailX's nodes too (k=1)",
-            "global bandwidth is what half of the chips can send to the other half; RailX's is that of equation 3 as printed",
-            "times are of schedules on a built RailX, links in a node k n times as fast as a port",
+            f"parts are counted on the built topologies; prices are from {find_book(_BOOK).source}",
+            "the injection of a chip is 36 ports of 400 Gb/s, also inside the nodes of RailX (k=1)",
+            "global bandwidth is what half of the chips can send to the other half; for RailX it is equation 3 as printed",
+            "times are of schedules on a built RailX, where a link in a node is k n times as fast as a port",
         ]
 
     def value(self, name: str, what: str) -> float:

@@ -33,8 +33,8 @@ _TARGETS = Path(__file__).parent / "targets.csv"
 _HOURS = 8760  # hours of a year
 _DIGITS = 4  # decimals in which the rates of switches are equal
 _NOTES = (
-    "rows of table 3 are counted on the topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos` as they are built",
-    "other rows are worked out from what the paper's tables give, never from the value of a row",
+    "rows of table 3 are counted on the built topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos`",
+    "other rows are computed from inputs that the paper's tables print, never from the value of the row",
 )
 
 

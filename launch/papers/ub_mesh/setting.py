@@ -52,15 +52,15 @@ RACKS: Mapping[str, str] = MappingProxyType(  # racks of figure 17; all are join
     }
 )
 NOTES = (
-    f"steps are estimated as `emu estimate --device {_DEVICE} --stack {_STACK}` does: neither device, lane rate nor what "
-    "overlaps is printed; the device is the one of its maker that Emu knows, all else is as Emu and Megatron-LM have it",
+    f"steps are estimated as `emu estimate --device {_DEVICE} --stack {_STACK}` does; the paper prints neither the device, nor "
+    "the rate of a lane, nor which communication overlaps; the device is the one of the same maker that Emu knows",
     f"plans are the same on all fabrics: TP has a board, and SP is gathered at once (5.2, table 1); a rank has {_TOKENS} "
     f"tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not enough; {_BATCHES} "
     f"microbatches, as 26 transfers of a stage are; EP={_EP}, as 10.5 MB are 7/8 of 192 MB / 16; as few stages as hold "
     "weights, gradients and states of the optimizer (ZeRO-1) in 64 GB; all is recomputed",
-    "racks of figure 17 are joined by a 2D full mesh, those of the Clos too (6.2), each with as many lanes out of it as its "
-    "NPUs have to its HRS: x64 of an NPU in the Clos's",
-    "sequences: 8K and 32K, 64K and 1M, which stands for up to 10M: there, a step of most models takes longer than Emu's clock",
+    "racks of figure 17 are joined by a 2D full mesh, also those of the Clos (6.2); a rack has as many lanes to other racks as "
+    "its NPUs have to its HRS (x64 of an NPU in the Clos)",
+    "sequences have 8K, 32K, 64K or 1M tokens; 1M stands for up to 10M, with which most steps would be longer than Emu's clock",
 )
 
 
