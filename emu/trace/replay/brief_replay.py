@@ -46,5 +46,5 @@ def replay_timeline(layout: TraceLayout, replayed: ReplayGraph) -> Timeline:
     Raises:
         InputError: an event that ends beyond the clock.
     """
-    with named("replay", partial(event_name, layout.trace, replayed)):
+    with named("trace", partial(event_name, layout.trace, replayed)):
         return run(replayed.graph)
