@@ -45,7 +45,7 @@ def test_bytes_and_counts_must_fit_one_another(words):
 @pytest.mark.parametrize("wait", [-1, 1, 2])
 def test_what_is_waited_for_must_be_earlier(words, wait):
     events = words.events(words.compute(1), words.mark([0, wait]), words.mark())
-    assert refused(trace_of(events)) == f"trace: a wait of event 1 of rank 0 (step) must name an earlier event, got {wait}"
+    assert refused(trace_of(events)) == f"trace: a wait of event 1 of rank 0 (step) must be an earlier event, got {wait}"
 
 
 def test_the_first_rank_of_the_role_is_named(words):

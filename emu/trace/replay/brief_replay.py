@@ -46,5 +46,5 @@ def replay_timeline(layout: TraceLayout, replayed: ReplayGraph) -> Timeline:
     Raises:
         InputError: an event that ends beyond the clock.
     """
-    with name_tasks("replay", partial(event_name, layout.trace, replayed)):
+    with name_tasks("trace", partial(event_name, layout.trace, replayed)):
         return run(replayed.graph)

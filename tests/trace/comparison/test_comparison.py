@@ -202,7 +202,7 @@ def test_groups_are_told_apart_by_axis_and_ranks(words):
 
 def test_traces_of_other_worlds_or_without_a_step_are_refused(words):
     one = trace_of(words.events(words.compute(1)))
-    with pytest.raises(InputError, match="as many ranks, got 2 and 1"):
+    with pytest.raises(InputError, match="equally many ranks, got 2 and 1"):
         compare(one, trace_of(words.events(words.compute(1)), role_of_rank=(0,)))
     with pytest.raises(InputError, match="second trace must have a step"):
         compare(one, trace_of(words.events(words.compute(1, step=0))))

@@ -237,7 +237,7 @@ def time_trace(
     def step_s(other: Timeline) -> float:
         return report(trace, replayed, other).step_time_s
 
-    with named("replay", partial(event_name, trace, replayed)):
+    with named("trace", partial(event_name, trace, replayed)):
         apart = spread(replayed.graph, perturb, step_s) if perturb else None
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
     return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, shares, apart, wall_s)
