@@ -8,14 +8,14 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.programs.compare import Likeness, compare
 from benchmarks.programs.data import generate
 from benchmarks.programs.manifest import ManifestError, Program, read
-from benchmarks.programs.place import Ended, prepare, run
+from benchmarks.programs.place import LIMIT_S, Ended, prepare, run
 
 MANIFEST = Path(__file__).with_name("programs.toml")
 PLACES = ("gloo", "threads")
@@ -74,17 +74,17 @@ def last(said: str) -> str:
     return lines[-1][:300] if lines else said.strip()[-300:]
 
 
-def row(program: Program, checkouts: Path, data: Path, places: Sequence[str], keep: Path | None) -> Row:
-    """Return what becomes of a program in these places."""
+def row(program: Program, data: Path, told: argparse.Namespace) -> Row:
+    """Return what becomes of a program in the places that are asked for."""
     with tempfile.TemporaryDirectory() as folder:
         ended = {}
-        for place in places:
+        for place in told.place or PLACES:
             root = Path(folder) / place / "root"
-            script = prepare(program, checkouts, data, root)
-            ended[place] = run(program, place, script, root, data)
+            script = prepare(program, told.checkouts.resolve(), data, root)
+            ended[place] = run(program, place, script, root, data, told.limit)
         likeness = _likeness(program, ended)
-        if keep:
-            shutil.copytree(folder, keep / program.name.replace("/", "+"), dirs_exist_ok=True)
+        if told.keep:
+            shutil.copytree(folder, told.keep / program.name.replace("/", "+"), dirs_exist_ok=True)
     return Row(program, ended, likeness)
 
 
@@ -102,6 +102,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="beginnings of programs' names; none: all")
     parser.add_argument("--place", choices=PLACES, action="append", help="only there")
     parser.add_argument("--keep", type=Path, help="a folder for what the programs were made and have said")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds that a program may take in one place")
     told = parser.parse_intermixed_args()
     chosen = [p for p in read(MANIFEST) if not told.names or p.name.startswith(tuple(told.names))]
     faults: list[str] = []
@@ -118,7 +119,7 @@ def main() -> int:
 def _told(program: Program, told: argparse.Namespace, data: Path) -> list[str]:
     """Print the row of a program; return what is wrong with it."""
     try:
-        found = row(program, told.checkouts.resolve(), data, told.place or PLACES, told.keep)
+        found = row(program, data, told)
     except ManifestError as error:
         return [str(error)]
     say(found)
