@@ -6,7 +6,7 @@ import pytest
 from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import composition
+from emu.study.training.composed.composed import Composition, composition
 from emu.study.training.composed.shared import Sharing
 from emu.study.training.composed.stretches import Spans
 from emu.study.training.estimate import model_of
@@ -33,6 +33,26 @@ def test_where_requests_share_links_a_composed_step_takes_what_all_ranks_take(nu
     found = measured(number, wide(QUICK + number))
     assert abs(found.error) < 1e-3
     assert found.covered
+
+
+def test_a_step_with_nothing_left_to_lay_tells_its_two_times_without_another_run(monkeypatch):
+    """With less room the step is run twice more, with bodies of two other kinds."""
+    kinds, step = [], composed(wide(QUICK + 45))
+    monkeypatch.setattr(Composition, "_composed", told_to(kinds, Composition._composed))
+    close = step.timed(H100)
+    assert set(kinds) == {Sharing.FLOWS}
+    assert close.between_s[0] < close.report.step_time_s < close.between_s[1]
+    assert close.between_s[1] - close.between_s[0] < 6e-3 * close.report.step_time_s
+    composed(wide(QUICK + 45), most_tasks=2**10).timed(H100)
+    assert set(kinds) == set(Sharing)
+
+
+def told_to(kinds, run):
+    def ran(step, device, sharing, each=None):
+        kinds.append(sharing)
+        return run(step, device, sharing, each)
+
+    return ran
 
 
 @pytest.mark.parametrize("number", FAR[:3])
