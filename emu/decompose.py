@@ -47,6 +47,7 @@ def both_ways(cycles: I64) -> I64:
 
 
 def _order(F: Map) -> list[int]:
+    """Return the vertices of a cycle in the order in which F leads through them, from vertex 0 on."""
     return list(accumulate(F[1:], lambda x, _: F[x], initial=0))
 
 
@@ -122,4 +123,5 @@ def _parts(P: Map, Q: Map) -> list[list[int]]:
 
 
 def _cycles(P: Map) -> int:
+    """Return the number of cycles of a permutation."""
     return len(_parts(P, list(range(len(P)))))

@@ -59,12 +59,14 @@ class _Shape(NamedTuple):
 
 
 def _shape(p: int, a: int, h: int, links: int) -> _Shape:
+    """Return the sizes of a dragonfly, after the check that its global ports divide into bundles of `links`."""
     if a * h % links:
         raise must_be("dragonfly", "links", f"a divisor of {a * h}, the global ports of a group (a h)", links)
     return _Shape(p, a, h, links)
 
 
 def _invariants(p: int, a: int, h: int, links: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     shape = _shape(p, a, h, links)
     everywhere = h % (shape.groups - 1) == 0  # each router has a port to each group
     farthest = 3 if a == 1 else 4 if everywhere else 5
@@ -120,6 +122,7 @@ def dragonfly(
 
 
 def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(ticks)) for ticks in (latency, global_latency))
     which = f"; of the {shape.links} that join two groups one that needs fewest hops, by a hash" if shape.links > 1 else ""
     return (
@@ -142,6 +145,7 @@ def _port(shape: _Shape, here: I64, there: I64, which: I64) -> I64:
 
 
 def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    """Return the cables to NPUs, within groups and between groups."""
     n, (near, far) = shape.npus, latencies
     npu = np.arange(n)
     low, high = np.triu_indices(shape.a, 1)

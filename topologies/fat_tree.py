@@ -45,10 +45,12 @@ def _tiers(radix: int, tiers: int, taper: tuple[int, ...], planes: int, bandwidt
 
 
 def _x(sizes: tuple[int, ...]) -> str:
+    """Return sizes joined by x, such as `4x2`."""
     return "x".join(map(str, sizes))
 
 
 def _between(tier: int) -> str:
+    """Return the name of the links between a tier and the next."""
     return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
 
 
@@ -70,10 +72,12 @@ def _known(tiers: list[Tier]) -> Invariants:
 
 
 def _invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     return _known(_tiers(**settings))
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     spread = f"{planes} equal planes side by side, over which an NPU spreads each message evenly: a link is {planes} ports"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",
@@ -124,6 +128,7 @@ def fat_tree(
 def _pgft_tiers(
     down: tuple[int, ...], up: tuple[int, ...], parallel: tuple[int, ...], bandwidth: float, latency: int
 ) -> list[Tier]:
+    """Return the tiers of a PGFT, whose parallel cables and switches up may be one number for all tiers."""
     for name, sizes in (("up", up), ("parallel", parallel)):
         if len(sizes) not in {1, len(down)}:
             raise must_be("fat-tree:pgft", name, f"one number, or {len(down)} joined by x as down has", _x(sizes))
@@ -133,6 +138,7 @@ def _pgft_tiers(
 
 
 def _pgft_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the pgft topology by closed forms."""
     return _known(_pgft_tiers(**settings))
 
 

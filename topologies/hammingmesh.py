@@ -74,6 +74,7 @@ class _Mesh(NamedTuple):
 
 
 def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
+    """Return the sizes of a HammingMesh and the numbers of its first links and switches."""
     if len(boards) != 2:
         raise must_be("hammingmesh", "boards", "two sizes, rows and columns, such as 4x4", "x".join(map(str, boards)))
     rows, columns = boards
@@ -112,6 +113,7 @@ def _reach(side: int, way: _LineDirection) -> int:
 
 
 def _invariants(boards: tuple[int, ...], side: int, radix: int, planes: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     mesh = _mesh(side, boards, radix)
     cut = mesh.npus / side * planes * bandwidth
     even = [cut] * (mesh.rows % 2 == 0 or mesh.columns % 2 == 0) + [2 * cut] * (side % 2 == 0)
@@ -183,6 +185,7 @@ def hammingmesh(
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(ticks)) for ticks in (board_latency, latency))
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
@@ -194,6 +197,7 @@ def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int
 
 
 def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    """Return the cables on boards, from boards to switches, and between switches."""
     chip = np.arange(mesh.npus).reshape(mesh.rows, mesh.columns, mesh.side, mesh.side)
     turned = chip.swapaxes(2, 3)  # [rows, columns, column, row]
     row = np.arange(mesh.rows)[:, None, None] * mesh.side + np.arange(mesh.side)

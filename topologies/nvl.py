@@ -42,10 +42,12 @@ Chips = Annotated[str, one_of("merged", "apart")]
 
 
 def _nodes(chips: str, count: int) -> int:
+    """Return the nodes that stand for the NVSwitches over the same GPUs: all of them, or one."""
     return count if chips == "apart" else 1
 
 
 def _bundle(nvlinks: float) -> str:
+    """Return the name of a link of so many NVLinks."""
     return f"link x{nvlinks:g}"
 
 
@@ -55,6 +57,7 @@ def _first(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
 
 
 def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     merged = "a message is spread over all NVLinks of a GPU, so NVSwitches over the same GPUs are one node"
     apart = "a message takes one NVSwitch, by a hash, and so a part of its GPU's rate (NVLink spreads it over all)"
     return (
@@ -67,10 +70,12 @@ def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tupl
 
 
 def _dac(gpus: int) -> int:
+    """Return the number of copper cables in a rack."""
     return gpus * _NVLINKS * _DAC_PER_NVLINK
 
 
 def _known(tiers: list[Tier]) -> Invariants:
+    """Return the invariants of a tree by its tiers."""
     counts, first = count(tiers), tiers[0]
     return Invariants(
         2 * sum(counts.cables),
@@ -85,10 +90,12 @@ def _known(tiers: list[Tier]) -> Invariants:
 
 
 def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Invariants:
+    """Return the invariants of a rack of one tier."""
     return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
 def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
+    """Return the topology of a rack of one tier."""
     bill = {"NVLink switch": n_chips, "DAC cable": _dac(gpus)}
     tiers = [_first(gpus, _nodes(chips, n_chips), bandwidth, latency)]
     return replace(clos(name, tiers, bill, _assumptions(chips, bandwidth, latency)), adds=True)
@@ -110,6 +117,7 @@ def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: 
 
 
 def _pair_known(chips: str, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of two racks whose NVSwitches are joined."""
     ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
     return Invariants(
         2 * ways * (npus + 1),
@@ -176,6 +184,7 @@ def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency
 
 
 def _eight_known(**settings: Any) -> Invariants:
+    """Return the invariants of eight racks."""
     return _known(_eight_tiers(**settings))
 
 
@@ -237,6 +246,7 @@ def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, laten
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
+    """Return the tiers of servers under upper NVSwitches."""
     if servers > _MOST_SERVERS:
         what = f"at most {_MOST_SERVERS}, as NVLink reaches no further"
         raise must_be("dgx-h100:superpod", "servers", what, servers, "above, take big-switch:n=...,bandwidth=450GB/s")
@@ -249,6 +259,7 @@ def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
 
 
 def _servers_known(**settings: Any) -> Invariants:
+    """Return the invariants of servers under upper NVSwitches."""
     return _known(_servers_tiers(**settings))
 
 

@@ -79,6 +79,7 @@ class _Cluster(NamedTuple):
 
 
 def _known(cluster: _Cluster) -> Invariants:
+    """Return the invariants of servers."""
     n, nvlink, nic = cluster.npus, cluster.nvlink, cluster.nic
     between = {"spine": nic / cluster.taper, "rails": 0.0, "switch": nic}[cluster.network]
     cuts = [n // 2 * nic] * (cluster.nodes % 2 == 0) + [n // 2 * (nvlink + between)] * (cluster.gpus % 2 == 0)
@@ -94,10 +95,12 @@ def _known(cluster: _Cluster) -> Invariants:
 
 
 def _invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     return _known(_Cluster(**settings))
 
 
 def _build(name: str, cluster: _Cluster) -> Topology:
+    """Return the topology of servers under the name of its variant."""
     check_link_count(name, cluster.links)
     links, cables = wire(name, _cables(cluster))
     n, nodes = cluster.npus, cluster.npus + cluster.switches
@@ -128,6 +131,7 @@ def _inside(cluster: _Cluster) -> Bool:
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:
+    """Return the NVLinks, the cables of NICs, and the links up to spines."""
     n, npu = cluster.npus, np.arange(cluster.npus)
     rail = n + cluster.nodes + np.arange(cluster.rails)
     spine = n + cluster.nodes + cluster.rails + np.arange(cluster.above)
@@ -139,6 +143,7 @@ def _cables(cluster: _Cluster) -> list[Cables]:
 
 
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
     which = "the spine" if cluster.spines == 1 else f"one of {cluster.spines} spines, by a hash"
     across = {
@@ -244,6 +249,7 @@ def servers(
 
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
+    """Return the invariants of the segment topology by closed forms."""
     return _known(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
 
 

@@ -45,6 +45,7 @@ def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
 
 
 def _between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
+    """Return the cut between some source and some sink nodes that the least capacity leaves; it has one block to send."""
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
     return NetworkCut(inside, Fraction(1, net.out_of(inside)))
 
@@ -71,6 +72,7 @@ def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
 
 
 def _all_but(net: Network, sink: int) -> NetworkCut:
+    """Return the cut with all nodes but one."""
     return cut_of_nodes(net, np.arange(net.n_nodes) != sink)
 
 

@@ -124,6 +124,7 @@ def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Sym
 
 
 def _terms(asked: _LimitSearch) -> Iterator[Term]:
+    """Yield the lower bounds of a search: the best cut, and for some operations an exchange or the number of messages."""
     net, op, helpers = asked.net, asked.op, asked.helpers
     cut, by = _cut(asked)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)

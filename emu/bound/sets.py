@@ -123,6 +123,7 @@ def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_
 
 
 def _nodes(net: Network, of_ranks: Bool) -> Bool:
+    """Return [V] whether each node has one of some ranks."""
     found = np.zeros(net.n_nodes, np.bool_)
     found[net.ranks[of_ranks]] = True
     return found

@@ -75,6 +75,7 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
+    """Return one number for each pair of nodes."""
     return src * net.n_nodes + dst
 
 
@@ -85,6 +86,7 @@ def _kinds(keys: I64, mapped: list[I64]) -> I64:
 
 
 def _kept(net: Network, images: Iterable[I64]) -> list[I64]:
+    """Return those permutations of nodes that map arcs to equal arcs."""
     return [image for image in images if _maps_arcs(net, image)]
 
 

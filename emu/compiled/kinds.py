@@ -65,6 +65,7 @@ def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
 
 
 def _alternatives(hint: Any) -> list[Kind]:
+    """Return the kinds that an annotation allows."""
     return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
 
 
@@ -125,10 +126,12 @@ def counter_of(kind: Kind) -> Callable[[Any], int]:
 
 
 def _one(value: Any) -> int:
+    """Return 1, the count of numbers in a number."""
     return 1
 
 
 def _in_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
+    """Return the count of numbers in an array; -1 where it is not an array of that kind."""
     if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
     flags = value.flags
@@ -136,6 +139,7 @@ def _in_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> i
 
 
 def _in_parts(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
+    """Return the count of numbers in a tuple; -1 where it is not a tuple of that kind."""
     if not isinstance(value, made_by) or len(value) != len(counters):
         return -1
     parts = [count(part) for count, part in zip(counters, value, strict=True)]

@@ -52,6 +52,7 @@ def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
 
 
 def _types(compiled: CompiledFunction[..., Any], chosen: int) -> tuple[Any, ...]:
+    """Return the numba types of a function's arguments, for one of its signatures."""
     return tuple(map(numba_type, compiled.signatures[chosen].values()))
 
 
@@ -98,9 +99,11 @@ class _CodeCache(NullCache):
 
 @cache
 def _store() -> Store:
+    """Return the folder of machine code in the user's cache."""
     return Store(user_folder() / "compiled", _MOST_BYTES)
 
 
 @cache
 def _say_once(line: str, level: int) -> None:
+    """Log a line the first time that it is given."""
     _log.log(level, line)

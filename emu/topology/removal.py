@@ -56,6 +56,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
 
 
 def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
+    """Return marks [count] of the given numbers, after the check that all are within 0..count-1."""
     numbers = column(given, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise must_be(where, f"a failed {what}", f"one of 0..{count - 1}", f"{numbers.min()}..{numbers.max()}")

@@ -71,4 +71,5 @@ def in_blocks(name: str, group: int, faulty: Bool) -> I64:
 
 
 def _whole(group: int, npus: I64) -> I64:
+    """Return how many of some NPUs whole groups take."""
     return column(npus // group * group, np.int64)

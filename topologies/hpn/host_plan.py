@@ -216,6 +216,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
 
 
 def _diameter(plan: HpnPlan) -> int:
+    """Return the most links that a shortest path has between two GPUs."""
     pods, segments, hosts, rails = plan.sizes
     if pods > 1:
         return 6

@@ -102,6 +102,7 @@ def _bill(plan: HpnPlan) -> dict[str, int]:
 
 
 def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     nvlink, port, uplink = map(format_bandwidth, (plan.rates.nvlink, plan.rates.port, 2 * plan.rates.port))
     relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
     risen = "a message to another rail goes through an Agg, within a segment too"
@@ -119,6 +120,7 @@ def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
 
 
 def _ways(plan: HpnPlan) -> tuple[str, str]:
+    """Return the sentences that say how a message takes one of several equal paths."""
     once = plan.joins != "all" and not plan.tier3
     alike = (
         "all switches take the same hash of a message's five-tuple, modulo their equal ways (hash polarisation, 2.2)",
@@ -135,5 +137,6 @@ def _ways(plan: HpnPlan) -> tuple[str, str]:
 
 
 def _core(plan: HpnPlan) -> str:
+    """Return the sentence that says how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"

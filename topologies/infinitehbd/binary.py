@@ -44,6 +44,7 @@ def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> In
 
 
 def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
+    """Return the plan of a line of nodes whose fibres lead 1, 2, 4, ... nodes away."""
     return OcstrxPlan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
@@ -86,6 +87,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
 
 
 def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
+    """Return the sentences that say how messages take fibres, and what the topology leaves out."""
     return (
         f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
         "(60-80 us, 5.1)",
@@ -96,6 +98,7 @@ def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
 
 
 def _cables(plan: OcstrxPlan) -> list[Cables]:
+    """Return the links within nodes, over fibres, and to the DCN."""
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     latency = plan.rates.latency
     kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]

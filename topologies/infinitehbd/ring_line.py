@@ -40,6 +40,7 @@ def _known(asked: RingSettings, rates: OcstrxRates) -> Invariants:
 
 
 def _build(name: str, asked: RingSettings, rates: OcstrxRates, *, closed: bool) -> Topology:
+    """Return the topology for some settings, with the line of nodes closed to a circle or open."""
     return build(OcstrxPlan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job, asked.reconfiguration)
 
 

@@ -165,6 +165,7 @@ def assumptions(plan: OcstrxPlan) -> tuple[str, ...]:
 
 
 def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
+    """Return the sentences that say which rings are lit and how messages travel."""
     apart = f"the fibres {plan.reach[-1]} up and {plan.reach[-1]} down the line share a bundle, so a ring uses one of them"
     return (
         f"{found} rings of {plan.tp} GPUs are lit; all other nodes, {faulty} of them faulty, are looped, and take no job",

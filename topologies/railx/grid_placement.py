@@ -43,6 +43,7 @@ def _crowded(faults: I64) -> I64:
 
 
 def _available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
+    """Return the rows and columns of the largest grid without a faulty node, as trials over rows with faults find it."""
     crowded = _crowded(faults)
     alone = faults[~(faults[:, None] == crowded).all(axis=2).any(axis=1)]
     some_rows, row = np.unique(crowded[:, 0], return_inverse=True)
@@ -67,6 +68,7 @@ def placer(system: System) -> Placer:
 
 
 def _place(system: System, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of the largest grid without a faulty node, node by node."""
     node = np.unique(faulty // system.m**2)
     rows, columns = available(system.sizes[1], system.sizes[0], np.stack((node // system.sizes[0], node % system.sizes[0]), -1))
     kept = (rows[:, None] * system.sizes[0] + columns).ravel()

@@ -88,11 +88,13 @@ def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bo
 
 
 def _of_grid(system: System, grid: _Grid) -> System:
+    """Return the system with its rails split over the rows and columns of a grid."""
     x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
     return replace(system, x=x, y=y)
 
 
 def _turned(grid: _Grid, turning_fs: int) -> str:
+    """Return the sentence about rails that are split again."""
     return (
         f"rails are split anew over {len(grid.columns)} x {len(grid.rows)} nodes (A.5), as optical switches turn in "
         f"{format_time(seconds(turning_fs))} at most (5.2)"

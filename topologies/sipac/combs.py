@@ -68,12 +68,14 @@ class _Combs:
         self.free_received = [(1 << w) - 1] * near.n
 
     def put(self, link: int, line: int) -> None:
+        """Give a comb line to a link, at its sender and at its receiver."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = link
         self.free_sent[i] &= ~(1 << line)
         self.free_received[j] &= ~(1 << line)
 
     def lift(self, link: int, line: int) -> None:
+        """Take a comb line from a link, at its sender and at its receiver."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = -1
         self.free_sent[i] |= 1 << line
@@ -101,4 +103,5 @@ class _Combs:
 
 
 def _lowest(bits: int) -> int:
+    """Return the place of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

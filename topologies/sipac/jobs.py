@@ -89,6 +89,7 @@ def _volume(now: Configuration, traffic: ArrayLike) -> F64:
 
 
 def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str, least: int) -> I64:
+    """Return the wavelengths of each link for the traffic on it, by the heuristic or by the integer program."""
     w = now.levels.w - now.keep * now.levels.degree
     if not w or not len(volume):
         return column(np.zeros(len(volume)), np.int64)
@@ -122,6 +123,7 @@ def _jobs(now: Configuration, jobs: Sequence[ArrayLike], gone: Bool) -> I64:
 
 
 def _check_joined(name: str, near: Neighbours, job: I64, count: int) -> None:
+    """Check that links within each job join its CUs."""
     same: Bool = job[near.src] == job[near.dst]
     parts = np.unique(np.stack((job, components(near.n, near.src[same], near.dst[same]))), axis=1)[0]
     apart = np.flatnonzero(np.bincount(parts[parts >= 0], minlength=count) > 1)

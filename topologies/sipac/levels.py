@@ -79,6 +79,7 @@ class Neighbours:
         return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
 
     def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
+        """Return [N] the sums of wavelengths at one end of the links."""
         return column(np.bincount(end, wavelengths, self.n), np.float64)
 
 

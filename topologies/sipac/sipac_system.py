@@ -57,22 +57,26 @@ _AS_PRINTED = Light()
 
 
 def _read_sizes(text: str, name: str) -> tuple[int, ...]:
+    """Return the sizes of jobs from a setting's text such as `8+4+4`."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}(\+[1-9][0-9]{0,8})*", text):
         raise must_be("topology", name, "sizes joined by +, such as 8+4+4", text)
     return tuple(map(int, text.split("+")))
 
 
 def _read_kept(text: str, name: str) -> int:
+    """Return the wavelengths that every link keeps, from a setting's text."""
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise must_be("topology", name, "a whole number of 0 or more", text)
     return int(text)
 
 
 def _read_earlier(text: str, name: str) -> tuple[int, ...]:
+    """Return the sizes of earlier jobs from a setting's text; `none`: there were no jobs."""
     return () if text == "none" else _read_sizes(text, name)
 
 
 def _show_sizes(sizes: tuple[int, ...]) -> str:
+    """Return the sizes of jobs as a setting's text."""
     return "+".join(map(str, sizes)) or "none"
 
 
@@ -83,6 +87,7 @@ By = Annotated[str, SettingKind(lambda text, _: text, str)]
 
 
 def _sipac_invariants(r: int, L: int, w: int, light: Light) -> Invariants:
+    """Return the invariants of the sipac topology by closed forms."""
     levels = Levels("sipac", r, L, w)
     return Invariants(
         levels.npus * levels.degree,
@@ -297,10 +302,12 @@ def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence
 
 
 def _placed(order: I64, ranks: int, faulty: I64) -> I64:
+    """Return the first CUs in an order that are not faulty, one for each rank."""
     return column(order[~np.isin(order, faulty)][:ranks], np.int64)
 
 
 def _bill(configuration: Configuration) -> dict[str, int]:
+    """Return the numbers of parts of a configuration."""
     levels, near = configuration.levels, configuration.near
     lit = configuration.wavelengths > 0
     pairs = np.unique(np.minimum(near.src, near.dst)[lit] * near.n + np.maximum(near.src, near.dst)[lit])
@@ -309,6 +316,7 @@ def _bill(configuration: Configuration) -> dict[str, int]:
 
 
 def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     levels = configuration.levels
     total = format_bandwidth(levels.w * light.rate)
     words = [
@@ -323,6 +331,7 @@ def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
 
 
 def _even(levels: Levels) -> tuple[str, ...]:
+    """Return the sentence about how a CU without a job spreads its wavelengths."""
     each, over = divmod(levels.w, levels.degree)
     over -= _dark(levels)
     dark = "; one is dark, as an odd number of CUs cannot be joined two by two" * _dark(levels)

@@ -52,6 +52,7 @@ def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
 
 
 def _ports(plan: MeshPlan) -> tuple[str, ...]:
+    """Return the sentences about the links of an NPU and of a back-plane."""
     y, x = plan.dims[-2:]
     used, backup = npu_lanes(plan), plan.inside.backup
     return (
@@ -65,6 +66,7 @@ def _ports(plan: MeshPlan) -> tuple[str, ...]:
 
 
 def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
+    """Return the sentences about how racks are joined and how messages take these links."""
     inside = inside_words(routing)
     if plan.racks == 1:
         return (inside,)
@@ -84,6 +86,7 @@ def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
 
 
 def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
+    """Return the sentences about the links to the DCN."""
     ports = plan.planes * SPARES
     via = {
         "nic": f"a rack has one CPU of x{ports * X4}, an x{X4} from each LRS for CPUs, and on it {ports} NICs of "

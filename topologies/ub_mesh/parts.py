@@ -51,6 +51,7 @@ class RackSettings:
 
 
 def _read_via(text: str, name: str) -> str:
+    """Return the way to the DCN that a setting's text names."""
     if text not in ("nic", "ub"):
         raise must_be("topology", name, "nic or ub", text)
     return text
@@ -209,6 +210,7 @@ def check(plan: MeshPlan, length: int) -> MeshPlan:
 
 
 def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
+    """Check that LRS, CPUs and switches of the DCN have room for the way to the DCN."""
     out = X4 if beyond.via == "nic" else X2
     left = plan.inside.backup + out
     _within(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
@@ -219,6 +221,7 @@ def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
 
 
 def _within(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
+    """Check that a part has enough lanes or ports."""
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
 

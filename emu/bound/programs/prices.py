@@ -96,4 +96,5 @@ def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
 
 
 def _numbered(hashes: I64) -> I64:
+    """Return numbers from 0 on for hashes, equal for equal hashes."""
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)

@@ -49,6 +49,7 @@ def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
 
 
 def _hops(net: Network, symmetry: Symmetry) -> _Hops:
+    """Return the hops of trees: the arcs, or all pairs of ranks where nodes without ranks lie between them."""
     if net.has_rank.all():
         src, dst = net.src, net.dst
     else:

@@ -117,6 +117,7 @@ def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
 
 
 def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: up to the first tier that joins both NPUs, and down; a hash picks switches and cables."""
     flow = mix(src, dst, key)
     up: list[I64] = []
     down: list[I64] = []

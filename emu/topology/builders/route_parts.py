@@ -52,6 +52,7 @@ def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
 
 
 def _between_npus(own: Router, otherwise: Router, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: by `own` between NPUs, by `otherwise` where an end is another node."""
     other = (src >= n_npus) | (dst >= n_npus)
     if not other.any():
         return own(src, dst, key)

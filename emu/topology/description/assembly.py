@@ -101,6 +101,7 @@ def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
 
 
 def _check_rows(described: TopologyDescription) -> None:
+    """Check that no link joins a node to itself, and that none is written twice, unless repeats are parallel cables."""
     rows = described.rows
     check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
     own = np.flatnonzero(rows.a == rows.b)
@@ -122,6 +123,7 @@ def _check_rows(described: TopologyDescription) -> None:
 
 
 def _at(described: TopologyDescription, row: int) -> str:
+    """Return the beginning of a message about a row: the file and the entry."""
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
@@ -138,6 +140,7 @@ def _cost(described: TopologyDescription, order: I64) -> I64 | None:
 
 
 def _links(described: TopologyDescription, order: I64) -> Links:
+    """Return the links of the cables in the given order, both directions next to each other, or the one-way links."""
     rows = described.rows
     ends = np.stack((rows.a[order], rows.b[order]), axis=-1)
     if not described.one_way:
@@ -154,6 +157,7 @@ def _links(described: TopologyDescription, order: I64) -> Links:
 
 
 def _check_switches(described: TopologyDescription, links: Links) -> None:
+    """Check that every switch has a link."""
     used = np.zeros(described.n_nodes, np.bool_)
     used[links.src] = used[links.dst] = True
     idle = np.flatnonzero(~used[described.n_npus :])
@@ -163,10 +167,12 @@ def _check_switches(described: TopologyDescription, links: Links) -> None:
 
 
 def _passing(described: TopologyDescription) -> Bool:
+    """Return [nodes] whether messages may pass through each node on their way: switches, and NPUs if they relay."""
     return column((np.arange(described.n_nodes) >= described.n_npus) | _relaying(described), np.bool_)
 
 
 def _relaying(described: TopologyDescription) -> bool:
+    """Return whether NPUs pass messages on: as described, else where there are no switches."""
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
 
@@ -187,6 +193,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
+    """Check that a path leads from each NPU to each other one; the message says whether relaying NPUs would join them."""
     found = find_unjoined(ways, described.n_npus)
     if found is None:
         return
@@ -207,6 +214,7 @@ def _told_uneven(described: TopologyDescription, each: Iterable[ShortestPaths], 
 
 
 def _uneven_in_words(described: TopologyDescription, found: UnevenPaths, *, by_cost: bool) -> str:
+    """Return a sentence about the pairs whose equally long, or equally dear, paths differ in rate."""
     pair = f"{described.node(found.src)} and {described.node(found.dst)}"
     slow, fast = map(format_bandwidth, found.rates_Bps)
     alike = "of the same cost" if by_cost else "with as few links"

@@ -23,6 +23,7 @@ class NodePairs:
 
 
 def _cycle(size: int) -> NodePairs:
+    """Return the pairs of neighbours on a ring."""
     if size == 2:
         return NodePairs(np.array([0]), np.array([1]), 2)  # one each way round
     here = np.arange(size if size > 2 else 0)
@@ -30,15 +31,18 @@ def _cycle(size: int) -> NodePairs:
 
 
 def _line(size: int) -> NodePairs:
+    """Return the pairs of neighbours on a line."""
     return NodePairs(np.arange(size - 1), np.arange(1, size))
 
 
 def _complete(size: int) -> NodePairs:
+    """Return all pairs."""
     low, high = np.triu_indices(size, 1)
     return NodePairs(low.astype(np.int64), high.astype(np.int64))
 
 
 def _none(size: int) -> NodePairs:
+    """Return no pairs."""
     return NodePairs(np.arange(0), np.arange(0))
 
 

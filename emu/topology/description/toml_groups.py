@@ -38,11 +38,14 @@ _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "cou
 
 @dataclass(frozen=True, slots=True)
 class _Group:
+    """A group of nodes with consecutive numbers, called by one name."""
+
     name: str
     first: int  # node
     size: int
 
     def call(self, node: int) -> str:
+        """Return the name of a node, such as `gpu.3`."""
         return f"{self.name}.{node - self.first}"
 
 
@@ -62,6 +65,7 @@ class _Line:
 
     @property
     def n_rows(self) -> int:
+        """The number of pairs of nodes that the line joins."""
         if len(self.sides) == 1:
             return count_among(self.dims, self.wirings)
         return count_between(len(self.sides[0]), len(self.sides[1]), self.wirings[0], self.where)
@@ -104,10 +108,12 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
 
 
 def _entry(number: int) -> str:
+    """Return the name of an entry of `links` for messages."""
     return f"links entry {number + 1}"
 
 
 def _call(groups: tuple[_Group, ...], node: int) -> str:
+    """Return the name of a node, from the group that it is in."""
     return next(group for group in reversed(groups) if node >= group.first).call(node)
 
 
@@ -130,6 +136,7 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], in
 
 
 def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> list[_Line]:
+    """Return the lines that the entries of `links` describe; bandwidth and latency above them are the defaults."""
     entries = given.get("links", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise must_be(where, "links", "written as [[links]], once for each line that wires nodes", entries)
@@ -138,6 +145,7 @@ def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -
 
 
 def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> _Line:
+    """Return the line that one entry of `links` describes."""
     check_keys(entry, _LINK_KEYS, where)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
         if key not in entry:
@@ -159,12 +167,14 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
 
 
 def _tier(value: object, where: str) -> str:
+    """Return the word of the key `tier`."""
     if not isinstance(value, str) or not value:
         raise must_be(where, "tier", "a word", value)
     return value
 
 
 def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Return the names of the groups that an entry joins: one for `among`, two for `between`."""
     if ("among" in entry) == ("between" in entry):
         raise InputError(f"{where}: give either among = 'group' or between = ['group', 'other']")
     if "among" in entry:

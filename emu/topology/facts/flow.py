@@ -118,6 +118,7 @@ def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, 
 
 
 def _send(left: dict[int, dict[int, int]], way: list[int]) -> None:
+    """Send as much flow along a path as its arcs still take: less is left forward, more backward."""
     most = min(left[a][b] for a, b in pairwise(way))
     for a, b in pairwise(way):
         left[a][b] -= most

@@ -36,6 +36,7 @@ def exchange_rate(topology: Topology) -> float:
 
 
 def _none(topology: Topology) -> F64:
+    """Return [L] zeros, the load of no messages."""
     return np.zeros(len(topology.links))
 
 

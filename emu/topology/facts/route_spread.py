@@ -39,4 +39,5 @@ def some_pairs(topology: Topology) -> tuple[I64, I64]:
 
 
 def _ways(topology: Topology, src: I64, dst: I64, communicator: int) -> Routes:
+    """Return the routes of pairs on the first channel of a communicator."""
     return topology.routes(src, dst, np.full(len(src), communicator * CHANNELS))

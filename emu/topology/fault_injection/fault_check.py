@@ -88,6 +88,7 @@ def check_before_end(faults: Iterable[Fault], ended_s: float) -> None:
 
 
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
+    """Check that a fault at a time has a clock, and that a fault at a step is within the job's steps."""
     if fault.timed and not clock:
         mend = "take a step, such as `at step 1`; `emu replay` and --pace have a clock"
         when = format_time(seconds(fault.first))
@@ -97,6 +98,7 @@ def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
 
 
 def _check_link(fault: Fault, topology: Topology) -> None:
+    """Check that a link joins the two nodes that a fault names."""
     a, b = fault.at
     for node in fault.at:
         _within(fault, topology, node, 0, topology.n_nodes, "a node")
@@ -111,6 +113,7 @@ def _check_link(fault: Fault, topology: Topology) -> None:
 
 
 def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
+    """Check that the rank, switch or NPU of a fault exists."""
     (number,) = fault.at
     n, n_nodes = topology.n_npus, topology.n_nodes
     if fault.part == "rank":
@@ -124,6 +127,7 @@ def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
 
 
 def _within(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:
+    """Check that a number of a fault is within low..end-1; the message offers the nearest."""
     if not low <= number < end:
         of = "the job" if what == "a rank" else topology.name
         nearest = low if number < low else end - 1
@@ -137,5 +141,6 @@ def _near(topology: Topology, node: int) -> I64:
 
 
 def _listed(numbers: Sequence[int] | I64) -> str:
+    """Return numbers in words; of more than eight only the first two and the last."""
     words = [str(int(number)) for number in numbers]
     return ", ".join(words) if len(words) <= 8 else f"{words[0]}, {words[1]}, ... {words[-1]}"

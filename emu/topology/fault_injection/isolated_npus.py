@@ -41,5 +41,6 @@ def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
 
 
 def _joined(topology: Topology, ranks: int) -> bool:
+    """Return whether links join all NPUs of a job of so many ranks."""
     part = components(topology.n_nodes, topology.links.src, topology.links.dst)
     return len(np.unique(part[topology.place(ranks)])) == 1

@@ -127,6 +127,7 @@ def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedPa
 
 
 def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
+    """Return the cables that a fault of a link or of a NIC is about, each as its two nodes, the lower first."""
     if fault.part == "link":
         return [(min(fault.at), max(fault.at))]
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []

@@ -53,6 +53,7 @@ def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...
 
 
 def _onward(ways: ShortestPaths, grades: I64, here: int, dst: int) -> Iterator[tuple[int, ...]]:
+    """Yield the best paths from a node to a target, each as its links."""
     if here == dst:
         yield ()
         return

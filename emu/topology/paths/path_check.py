@@ -63,6 +63,7 @@ def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
 
 
 def _chunks(ways: ShortestPaths, targets: I64) -> Iterator[I64]:
+    """Yield targets in parts small enough for the memory that their searches take."""
     size = max(1, _CHUNK_WORK // max(len(ways.links), len(ways.passes)))
     return (targets[i : i + size] for i in range(0, len(targets), size))
 

@@ -35,6 +35,7 @@ class _Hash(NamedTuple):
 
 
 def _hash(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Hash:
+    """Return the hash of messages: one for each connection on disjoint paths, or one for each channel."""
     alike = plan.hash == "polarised"
     if plan.paths == "disjoint":
         return _Hash(mix(src, dst, key // CHANNELS), place, alike)

@@ -121,11 +121,13 @@ def usable(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
 
 
 def _in_order(plan: OcstrxPlan, found: I64) -> I64:
+    """Return groups of nodes in the order in which jobs take them: those that share ToRs with whole sets of others first."""
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 
 
 def _sound(plan: OcstrxPlan, faulty: I64) -> Bool:
+    """Return [nodes] whether each node works."""
     if len(faulty) and max(faulty) >= plan.nodes:
         raise InputError(f"{plan.name}: faulty must be nodes of 0..{plan.nodes - 1}, got {max(faulty)}")
     sound = np.ones(plan.nodes, np.bool_)

@@ -54,6 +54,7 @@ class _CablePlan(NamedTuple):
 
 
 def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
+    """Check that there are five sizes and that switches have lanes for them."""
     if len(dims) != 5:
         raise must_be(kind.name, "dims", "5 sizes joined by x, of pods, alpha, Z, Y, X", "x".join(map(str, dims)))
     _, a, z, y, _ = dims
@@ -67,6 +68,7 @@ def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
 
 
 def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
+    """Return the cables of a SuperPod with racks of a kind."""
     pods, a, z, y, x = dims
     racks, n = pods * a * z, prod(dims)
     npu = np.arange(n).reshape(racks, y, x)
@@ -93,6 +95,7 @@ def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
 
 
 def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
+    """Return the topology of a SuperPod with racks of a kind."""
     _check(kind, dims)
     laid, n = _lay(kind, dims, lane), prod(dims)
     links, bill = wire(kind.name, laid.cables)
@@ -111,6 +114,7 @@ def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
 
 
 def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     out, joined = kind.hrs * dims[3] * dims[4], "boards" if kind.meshed else "NPUs of a board"
     return (
         f"an NPU has x{kind.hrs} to the HRS of its rack"
@@ -122,6 +126,7 @@ def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _digits(dims: Sequence[int], npu: I64) -> list[I64]:
+    """Return the digits of NPUs over dims, one array for each."""
     return [np.asarray(each) for each in np.unravel_index(npu, dims)]
 
 
@@ -150,6 +155,7 @@ def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, d
 
 
 def _taken(which: Bool, link: I64) -> I64:
+    """Return the link of each pair where `which` is true, and -1, no link, elsewhere."""
     return np.where(which, link, -1)
 
 
@@ -195,6 +201,7 @@ def _shifts(dims: tuple[int, ...], laid: _CablePlan) -> list[I64]:
 
 
 def _invariants(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     pods, a, z, _, x = dims
     racks, n = pods * a * z, prod(dims)
     on_board = (x - 1) * kind.meshed

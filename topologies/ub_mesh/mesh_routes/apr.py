@@ -47,10 +47,12 @@ def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[t
 
 
 def _apart(a: Node, b: Node) -> int:
+    """Return the number of digits in which two nodes differ."""
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
 def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -> Iterator[tuple[Node, ...]]:
+    """Yield the paths that begin with the given one, end at `dst` and have at most `hops` hops more; no node comes twice."""
     here = path[-1]
     if here == dst:
         yield path
@@ -109,6 +111,7 @@ class MeshPaths:
 
 
 def _walked(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
+    """Return the nodes of paths from their sources, and the virtual lanes of their hops."""
     here = np.stack(np.unravel_index(src, known.dims), axis=-1)[:, None]
     digits = (here + known.offset[way]) % np.array(known.dims)
     return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), known.dims), lanes(digits)
@@ -158,4 +161,5 @@ def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Nod
 
 
 def _padded(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
+    """Return a path whose last node is repeated up to a length."""
     return path + (path[-1],) * (size - len(path))

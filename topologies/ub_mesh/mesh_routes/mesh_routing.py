@@ -68,6 +68,7 @@ class _Ends(NamedTuple):
 
 
 def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: within a rack, between racks of a SuperPod, or between SuperPods."""
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
     turn, near, far = _turn(known.plan, a, b, key), a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _inside, key), (~near & ~far, _outside, turn), (far, _beyond, turn))
@@ -90,11 +91,13 @@ def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I6
 
 
 def _ends(plan: MeshPlan, npu: I64) -> _Ends:
+    """Return the rack, the board and the place of NPUs."""
     y, x = plan.dims[-2:]
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
+    """Return the ends of some of the pairs."""
     return _Ends(*(digit[rows] for digit in ends))
 
 

@@ -259,8 +259,9 @@ class State:
         return Timeline(start, left, end, load, "solver")
 
     def _explain_unfinished(self) -> None:
-        """Raise the error that says why a task has not left: more time is needed, a link lost its capacity, or the clock ends
-        first.
+        """Raise the error that says why a task has not left.
+
+        More time is needed, a link has lost its capacity, or the clock ends first.
         """
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
