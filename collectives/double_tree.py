@@ -32,10 +32,12 @@ _Edges = tuple[I64, I64, I64]  # [n - 1] child, parent, and depth of the child
 
 
 def _height(n: int) -> int:
+    """Return the height of the trees."""
     return (n - 1).bit_length()
 
 
 def _beta(n: int) -> Fraction:
+    """Return the claimed beta: the number of rounds times the share of the size that one round sends."""
     return Fraction(2 * _height(n) + PIECES - 1, 2 * PIECES) if n > 1 else Fraction(0)
 
 
@@ -90,10 +92,12 @@ def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def _deep(dims: tuple[int, ...]) -> int:
+    """Return the greatest number of hops from the root to a rank: over servers, then through the ranks of one."""
     return _height(dims[0]) + prod(dims[1:]) - 1
 
 
 def _rail_beta(dims: tuple[int, ...]) -> Fraction:
+    """Return the claimed beta of the trees over rails: the number of rounds times the share of the size that one round sends."""
     return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
 
 

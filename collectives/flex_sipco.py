@@ -66,6 +66,7 @@ class _Job:
 
 
 def _job(part: PartialGrid) -> _Job:
+    """Return the job that a partial grid describes, with the levels up to the highest on which its members differ."""
     r, members = part.dims[0], np.array(part.members)
     u = np.stack(np.unravel_index(members, part.dims)[::-1])
     differ = np.flatnonzero((u != u[:, :1]).any(axis=1))
@@ -73,6 +74,11 @@ def _job(part: PartialGrid) -> _Job:
 
 
 def _takes(shape: Shape) -> bool:
+    """Return whether the algorithm takes a shape.
+
+    It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level, and have all places of a
+    digit.
+    """
     if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False
     job = _job(shape)
@@ -100,14 +106,17 @@ def _levels(r: int, n: int) -> int:
 
 
 def _plain(part: PartialGrid) -> bool:
+    """Return whether the job has all or none of the places of each digit of its highest level, so that nothing is folded."""
     return not _job(part).partial.any()
 
 
 def _whole(part: PartialGrid) -> bool:
+    """Return whether the job has all places of every digit of its highest level."""
     return bool(_job(part).full.all())
 
 
 def _steps(part: PartialGrid) -> int:
+    """Return the claimed alpha: the number of rounds."""
     job = _job(part)
     L = len(job.u)
     return L + 1 if _plain(part) else L + 2 + (job.full.sum() > 1)

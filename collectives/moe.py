@@ -35,6 +35,7 @@ class _Copies(NamedTuple):
 
 
 def _copies(op: Operation) -> _Copies:
+    """Return the copies of tokens of a dispatch or a combine: for each, its token, the token's rank and the expert's rank."""
     if op.name not in ROUTED:
         raise must_be("moe", "operation", "a dispatch or a combine", op.name)
     homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)
@@ -142,6 +143,7 @@ def _busiest(dims: Dims) -> tuple[Fraction, Fraction]:
 
 
 def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
+    """Return 1 for each copy that goes from one server to another, else 0."""
     return np.asarray(src // dims[1] != dst // dims[1], np.int64)
 
 

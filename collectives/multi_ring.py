@@ -27,6 +27,7 @@ _MOST_SHARES = 2**20  # so that a share of any count stays within int64
 
 
 def _few(n: int) -> Iterator[int]:
+    """Yield n if the rings over n ranks have few enough rows."""
     if n <= MOST:  # the rows reach 2**24 soon after
         yield n
 
@@ -131,11 +132,13 @@ def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
 
 
 def _reduce_scatter(order: I64, shares: tuple[int, ...]) -> Schedule:
+    """Return the reduce_scatter over rings at once, each with its share of the blocks."""
     n = order.shape[1]
     return Schedule.build(n, order.size, (_pass(order, t + 1, reduce=True) for t in range(n - 1)), shares=shares)
 
 
 def _all_gather(order: I64, shares: tuple[int, ...]) -> Schedule:
+    """Return the all_gather over rings at once, each with its share of the blocks."""
     n = order.shape[1]
     return Schedule.build(n, order.size, (_pass(order, t, reduce=False) for t in range(n - 1)), shares=shares)
 

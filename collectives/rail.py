@@ -52,11 +52,13 @@ def _of_nodes(n: int) -> Iterator[Dims]:
 
 
 def _half_alpha(dims: Dims) -> int:
+    """Return the claimed alpha of a reduce_scatter or an all_gather: one round for each rank but one."""
     m, g, _ = _rings(dims)
     return m * g - 1
 
 
 def _half_beta(dims: Dims) -> Fraction:
+    """Return the claimed beta of a reduce_scatter or an all_gather, whose bytes are divided over the rings."""
     m, g, rings = _rings(dims)
     return Fraction(m * g - 1, m * g * rings)
 

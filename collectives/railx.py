@@ -65,6 +65,7 @@ def _row(dims: Dims) -> Fraction:
 
 
 def _local_steps(dims: Dims) -> int:
+    """Return the number of rounds within a node."""
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 

@@ -16,6 +16,7 @@ from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
+    """Return the number of rounds of the scatter."""
     return (n - 1).bit_length()
 
 

@@ -43,6 +43,7 @@ class NcclChoice(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _known(operation: str, around: GroupNetwork) -> tuple[ChannelGraphs, dict[AlgorithmVariant, ExpectedTime]]:
+    """Return the channels that NCCL finds for a group, and the times that it expects of each algorithm and protocol."""
     on = graphs_of(around)
     return on, expected_times(operation, on)
 

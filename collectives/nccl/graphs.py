@@ -84,6 +84,7 @@ def _nvlink(known: Generation, around: GroupNetwork) -> float:
 
 
 def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> ChannelGraph:
+    """Return the channels of rings: within a server as many as NVLink carries, between servers one for each NIC."""
     if servers == 1:
         return _doubled(_most(known.within, MOST_SEARCHED, nvlink, nvlink), known)
     reach = _PCIE_REACHES * nic
