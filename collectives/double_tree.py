@@ -97,7 +97,7 @@ def _deep(dims: tuple[int, ...]) -> int:
 
 
 def _rail_beta(dims: tuple[int, ...]) -> Fraction:
-    """Return the claimed beta of the trees over rails: the number of rounds times the share of the size that one round sends."""
+    """Return the claimed beta of trees over rails: the number of rounds times the share of the size that one round sends."""
     return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
 
 

@@ -35,12 +35,12 @@ class _Job:
 
     @property
     def full(self) -> Bool:
-        """Truth, for each digit of the highest level [r], of: all its places are in the job."""
+        """Marks [r] of the digits of the highest level whose places are all in the job."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """Truth, for each digit of the highest level [r], of: some of its places are in the job, but not all."""
+        """Marks [r] of the digits of the highest level that have some of their places in the job, but not all."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:

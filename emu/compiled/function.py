@@ -81,7 +81,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def has_records(self) -> bool:
-        """True where a parameter is an array of records, so that the function cannot run as Python."""
+        """True if a parameter is an array of records, so that the function cannot run as Python."""
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class LoweredSchedule:
 
     @property
     def is_quotient(self) -> bool:
-        """True where some participants stand for others."""
+        """True if some participants stand for others."""
         return len(self.copies.first) < len(self.copies.number)
 
     @cached_property

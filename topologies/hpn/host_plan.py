@@ -72,7 +72,7 @@ class HpnPlan:
 
     @property
     def relays(self) -> bool:
-        """True where messages to another rail go by NVLink first."""
+        """True if messages to another rail go by NVLink first."""
         return self.by_rail and self.sizes[3] > 1 and self.cross_rail == "nvlink"
 
     @property

@@ -120,7 +120,7 @@ class State:
 
     @property
     def has_left(self) -> Bool:
-        """Truth [V], for each task, of: its body has left, or, for a task without a body, its end is known."""
+        """Marks [V] of the tasks whose body has left; a task without a body is marked once its end is known."""
         return np.asarray(self._tasks["state"] == LEFT)
 
     @property
