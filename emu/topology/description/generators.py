@@ -36,13 +36,13 @@ def _line(size: int) -> NodePairs:
 
 
 def _complete(size: int) -> NodePairs:
-    """Return all pairs."""
+    """Return all pairs of some nodes."""
     low, high = np.triu_indices(size, 1)
     return NodePairs(low.astype(np.int64), high.astype(np.int64))
 
 
 def _none(size: int) -> NodePairs:
-    """Return no pairs."""
+    """Return no pairs, whatever the number of nodes."""
     return NodePairs(np.arange(0), np.arange(0))
 
 
