@@ -40,9 +40,9 @@ def entry(compiled: CompiledFunction[..., Any], chosen: int) -> Any:
 
 
 def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
-    """Return the dispatcher that compiled code calls.
+    """Return numba's dispatcher of a function, by which other compiled code calls it.
 
-    It is not stored and Python cannot call it: it is a part of each caller.
+    The machine code becomes a part of each caller: it is not stored, and Python cannot call it.
     """
     dispatcher = numba.njit(**_INLINED, _nrt=compiled.makes_arrays)(compiled.function)
     for chosen in range(len(compiled.signatures)):

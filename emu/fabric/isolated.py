@@ -55,8 +55,8 @@ def lower_alone(
 
     The arguments and errors are those of `time_alone`.
     """
-    laid = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
-    return lower_placed(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
+    placed = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
+    return lower_placed(placed, domain_of(topology, placed.npus[0], [placed]) if placed.by_rank else None)
 
 
 def lay_alone(

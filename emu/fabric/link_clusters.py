@@ -24,18 +24,18 @@ class LinkCluster(NamedTuple):
     link: I64  # [K] links, in the order in which its routes come to them
 
 
-def link_clusters_of(laid: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
+def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
     """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
 
     Args:
-        laid: The placed schedules, on one topology without optical switches that turn.
+        placed: The placed schedules, on one topology without optical switches that turn.
 
     Raises:
         InputError: No route joins a pair.
     """
-    of_part = np.repeat(np.arange(len(laid)), [len(each.nodes) for each in laid])
-    crossing = _Crossing.of(laid)
-    return crossing.cluster, _named(crossing, of_part, laid[0].topology.links.bandwidth_Bps)
+    of_part = np.repeat(np.arange(len(placed)), [len(each.nodes) for each in placed])
+    crossing = _Crossing.of(placed)
+    return crossing.cluster, _named(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,9 +49,9 @@ class _Crossing:
     link: I64  # [H] links of the routes, one after another
 
     @staticmethod
-    def of(laid: Sequence[PlacedSchedule]) -> "_Crossing":
+    def of(placed: Sequence[PlacedSchedule]) -> "_Crossing":
         """Return the routes of all pairs of all placed schedules."""
-        several, firsts = [_ways(each) for each in laid], np.cumsum([0, *(len(each.nodes) for each in laid)])
+        several, firsts = [_ways(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
@@ -60,11 +60,11 @@ class _Crossing:
         return _Crossing(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
 
 
-def _ways(laid: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
+def _ways(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
-    n = len(laid.copies(None).first)
-    ways = routes_of_pairs(laid.topology, laid.asked(np.arange(n)))
-    group = np.arange(n) // (laid.schedule.n_participants if laid.by_rank else 1)
+    n = len(placed.copies(None).first)
+    ways = routes_of_pairs(placed.topology, placed.asked(np.arange(n)))
+    group = np.arange(n) // (placed.schedule.n_participants if placed.by_rank else 1)
     return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
 
 

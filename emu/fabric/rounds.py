@@ -50,31 +50,31 @@ class _MessageCounts(NamedTuple):
     size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(laid: Sequence[PlacedSchedule]) -> int:
+def message_count(placed: Sequence[PlacedSchedule]) -> int:
     """Return the number of messages of all groups; messages inside a rank count too."""
-    return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in laid)
+    return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 
 
-def rounds_of(laid: Sequence[PlacedSchedule], most: int) -> Rounds | None:
+def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
     """Return the times of groups that start together.
 
     None: they have more than `most` rounds, or messages of one round differ in size.
 
     Args:
-        laid: The placed schedules, on one topology without optical switches that turn, and without send overhead.
+        placed: The placed schedules, on one topology without optical switches that turn, and without send overhead.
         most: The largest number of rounds.
 
     Raises:
         InputError: No route joins a pair.
     """
-    rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in laid]
-    if any(each.overhead_fs or len(each.classes.tasks.turns) for each in laid):
+    rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in placed]
+    if any(each.overhead_fs or len(each.classes.tasks.turns) for each in placed):
         return None
-    sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(laid, rounds, strict=True)]
+    sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(placed, rounds, strict=True)]
     if None in sizes or any(each != sizes[0] for each in sizes) or not sizes[0]:
         return None
-    sent = [_sent(each, of, sizes[0]) for each, of in zip(laid, rounds, strict=True) if of is not None]
-    return _timed(sent, laid[0].topology.links.bandwidth_Bps / TICKS_PER_S)
+    sent = [_sent(each, of, sizes[0]) for each, of in zip(placed, rounds, strict=True) if of is not None]
+    return _timed(sent, placed[0].topology.links.bandwidth_Bps / TICKS_PER_S)
 
 
 def _rounds(classes: Classes, most: int) -> I64 | None:
@@ -104,12 +104,14 @@ def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
     return [each[0] for each in found] if all(len(each) == 1 for each in found) else None
 
 
-def _sent(laid: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
+def _sent(placed: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
     """Return the messages of a placed schedule, counted by round and pair."""
-    copies, queues = laid.copies(None).first, laid.classes.queues
+    copies, queues = placed.copies(None).first, placed.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
-    return _MessageCounts(routes_of_pairs(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
+    return _MessageCounts(
+        routes_of_pairs(placed.topology, placed.asked(copies)), np.asarray(number, np.int64), len(copies), sizes
+    )
 
 
 def _timed(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:

@@ -21,10 +21,10 @@ _MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even 
 class Levels:
     """The sizes of a SiPAC: ports, levels and wavelengths."""
 
-    name: str
-    r: int
-    L: int
-    w: int
+    name: str  # name of the topology, for messages
+    r: int  # ports of a WSS: CUs that one WSS joins
+    L: int  # number of levels
+    w: int  # wavelengths of a CU
 
     @property
     def npus(self) -> int:

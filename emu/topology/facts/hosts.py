@@ -37,7 +37,7 @@ def hosts_of(topology: Topology) -> Hosts:
 
 
 def _joined(n: int, src: I32, dst: I32) -> I64:
-    """Return [n] the least node that each node is joined to."""
+    """Return [n] the least node of those that links join to each node, over any number of links."""
     least = np.arange(n)
     while True:
         near = least.copy()

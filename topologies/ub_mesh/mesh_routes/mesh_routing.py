@@ -182,7 +182,7 @@ def _across(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_H
 
 
 def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
-    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column."""
+    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column; -1 where none is taken."""
     plan = known.plan
     _, column_, row, _, x = plan.five
     exits = plan.planes * x
