@@ -134,7 +134,10 @@ def _mesh(dims: Dims) -> Schedule:
 
 
 def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Yield two parts' steps: along lines of the first axis with the chips' own blocks, then of the second with a line's."""
+    """Yield the sends of two parts, step by step.
+
+    They go along lines of the first axis with each chip's own blocks, then along lines of the second with the blocks of a line.
+    """
     m, _, nodes = place.shape
     one = np.broadcast_to(place[:, :, None, :], (m, m, nodes, nodes))  # [i, j, node, held]
     all_of_line = np.broadcast_to(place.transpose(1, 0, 2).reshape(m, 1, 1, -1), (m, m, nodes, m * nodes))

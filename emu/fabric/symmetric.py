@@ -30,8 +30,8 @@ def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], a
     """Return the ranks of a job that stand for all; None where no rank stands for another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
-    something in the job. Whether routes keep them is tested on the copies that would stand for all, under each move and some
-    products of moves. It is tested on all copies, which is a proof, where their routes have few enough hops.
+    something in the job. A test says whether routes keep them: on the copies that would stand for all, under each move and some
+    products of moves. Where routes have few enough hops, all copies are tested, which is a proof.
 
     Args:
         topology: The topology on which the job runs.

@@ -179,9 +179,9 @@ def plan_of(
         name: The name of the variant.
         typical: Dims that an error shows as an example.
         joins: The ToRs that an Agg joins.
-        dims: As many sizes as the typical ones.
+        dims: Dims with the same number of levels as `typical`.
         rates: The rates of links.
-        **more: Other fields of a `HpnPlan`.
+        **more: Other fields of an `HpnPlan`.
 
     Raises:
         InputError: The dims have another number of levels, one GPU, or one segment where the variant joins several.

@@ -95,7 +95,7 @@ def _cables(plan: HpnPlan) -> list[Cables]:
 
 
 def _bill(plan: HpnPlan) -> dict[str, int]:
-    """Return the bill; cables between switches are optical, with a transceiver at each end."""
+    """Return the bill of parts; cables between switches are optical, with a transceiver at each end."""
     above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
     parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
     return parts | {part: count for part, count in above.items() if count}

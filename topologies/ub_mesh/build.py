@@ -135,9 +135,11 @@ def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
 
 
 def _diameter(plan: MeshPlan) -> int:
-    """Return the diameter: two links up, the racks, two down; or the two of a rack.
+    """Return the most links that a shortest path has between two NPUs.
 
-    Or, to another SuperPod, up to a spine and down.
+    A message takes two links in a rack; to another rack two up, those between racks, and two down; to another SuperPod it goes
+    up
+    to a spine and down.
     """
     pods, a, z, y, x = plan.five
     if plan.superpods > 1:

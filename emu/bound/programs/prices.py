@@ -45,7 +45,10 @@ def by_prices(net: Network, alike: Symmetry) -> float:
 
 
 def _best_by(planes: F64) -> tuple[float, F64]:
-    """Return the bound that no prices beat by these planes [P, K], and each kind's share [K] in the price of all capacity."""
+    """Return the best bound that the cutting planes [P, K] still allow, and the prices [K] that they call best.
+
+    The prices are shares of one: the price of each kind times its capacity.
+    """
     n_planes, n_kinds = planes.shape
     below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
     whole = csr_array(np.append(np.ones(n_kinds), 0.0)[None])

@@ -36,7 +36,7 @@ def _line(size: int) -> NodePairs:
 
 
 def _complete(size: int) -> NodePairs:
-    """Return all pairs of some nodes."""
+    """Return all pairs of nodes of a group."""
     low, high = np.triu_indices(size, 1)
     return NodePairs(low.astype(np.int64), high.astype(np.int64))
 
