@@ -69,7 +69,7 @@ def _local_steps(dims: Dims) -> int:
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 
-def _between(dims: Dims, src: I64, dst: I64) -> I64:
+def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
     """Return the class of each pair: 0 inside a node, 1 between nodes."""
     g = _chips(dims)
     return column(src // g != dst // g, np.int64)
@@ -83,7 +83,7 @@ def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> 
             "pair",
             alpha=lambda dims: (halves * _local_steps(dims), halves * steps(dims)),
             beta=lambda dims: (halves * _local(dims), halves * share(dims)),
-            link_class=_between,
+            link_class=_link_class,
         )
 
     return of(1), of(2)

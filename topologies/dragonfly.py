@@ -164,7 +164,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down."""
     (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
     away = here != there
-    which = _which(shape, (here, a), (there, b), mix(src, dst, key))
+    which = _pick_cable(shape, (here, a), (there, b), mix(src, dst, key))
     out, back = _port(shape, here, there, which), _port(shape, there, here, which)
     leave = np.where(away, out, b)
     low, high = np.minimum(here, there), np.maximum(here, there)
@@ -180,7 +180,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     )
 
 
-def _which(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
+def _pick_cable(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
     """Return one of the cables between two groups that needs the fewest hops before and after it."""
     (here, a), (there, b) = ((group[:, None], router[:, None]) for group, router in (src, dst))
     copies = np.arange(shape.links)

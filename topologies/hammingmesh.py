@@ -256,11 +256,11 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
     corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), shape)
     flow = mix(src, dst, key)
     ends = [_ends(mesh, chip) for chip in (src, corner, dst)]
-    along_x = _along(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
-    return join([*along_x, *_along(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
+    along_x = _line_links(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
+    return join([*along_x, *_line_links(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
 
 
-def _along(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
+def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
     """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
     (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
     stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)

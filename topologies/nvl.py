@@ -51,7 +51,7 @@ def _bundle(nvlinks: float) -> str:
     return f"link x{nvlinks:g}"
 
 
-def _first(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
+def _first_tier(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
     """Return the tier of `nodes` switches that each have all of some GPUs below them."""
     return Tier(gpus, nodes, bandwidth / nodes, latency, name="GPU to NVSwitch", kind=_bundle(_NVLINKS / nodes))
 
@@ -74,7 +74,7 @@ def _dac(gpus: int) -> int:
     return gpus * _NVLINKS * _DAC_PER_NVLINK
 
 
-def _known(tiers: list[Tier]) -> Invariants:
+def _tree_invariants(tiers: list[Tier]) -> Invariants:
     """Return the invariants of a tree by its tiers."""
     counts, first = count(tiers), tiers[0]
     return Invariants(
@@ -91,13 +91,13 @@ def _known(tiers: list[Tier]) -> Invariants:
 
 def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Invariants:
     """Return the invariants of a rack of one tier."""
-    return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
+    return _tree_invariants([_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
 def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
     """Return the topology of a rack of one tier."""
     bill = {"NVLink switch": n_chips, "DAC cable": _dac(gpus)}
-    tiers = [_first(gpus, _nodes(chips, n_chips), bandwidth, latency)]
+    tiers = [_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)]
     return replace(clos(name, tiers, bill, _assumptions(chips, bandwidth, latency)), adds=True)
 
 
@@ -178,14 +178,14 @@ def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency
     planes, spines = _nodes(chips, _NVLINKS), _nodes(chips, racks)
     nvlinks = _HALF * _NVLINKS * modules / _FULL / planes / spines
     return [
-        _first(_HALF, planes, bandwidth, latency),
+        _first_tier(_HALF, planes, bandwidth, latency),
         Tier(2 * racks, spines, bandwidth * nvlinks / _NVLINKS, latency, name="leaf to spine", kind=_bundle(nvlinks)),
     ]
 
 
 def _eight_known(**settings: Any) -> Invariants:
     """Return the invariants of eight racks."""
-    return _known(_eight_tiers(**settings))
+    return _tree_invariants(_eight_tiers(**settings))
 
 
 def _eight_bill(racks: int, modules: int) -> dict[str, int]:
@@ -239,7 +239,7 @@ def nvl_576(
 @topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=partial(_rack_known, _SERVER_GPUS, _SERVER_CHIPS))
 def dgx_h100(chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
     """Join the 8 GPUs of a server by 4 NVSwitches, 18 NVLinks a GPU."""
-    tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
+    tiers = [_first_tier(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
     return replace(clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences), adds=True)
@@ -253,14 +253,14 @@ def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
     up = bandwidth * _SERVER_OUT / _NVLINKS
     kind = _bundle(_SERVER_OUT)
     return [
-        _first(_SERVER_GPUS, 1, bandwidth, latency),
+        _first_tier(_SERVER_GPUS, 1, bandwidth, latency),
         Tier(servers, 1, up, latency, name="server to upper NVSwitch", kind=kind),
     ]
 
 
 def _servers_known(**settings: Any) -> Invariants:
     """Return the invariants of servers under upper NVSwitches."""
-    return _known(_servers_tiers(**settings))
+    return _tree_invariants(_servers_tiers(**settings))
 
 
 @topology(

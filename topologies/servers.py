@@ -78,7 +78,7 @@ class _Cluster(NamedTuple):
         return 4 * self.npus + 2 * self.rails * self.above
 
 
-def _known(cluster: _Cluster) -> Invariants:
+def _cluster_invariants(cluster: _Cluster) -> Invariants:
     """Return the invariants of servers."""
     n, nvlink, nic = cluster.npus, cluster.nvlink, cluster.nic
     between = {"spine": nic / cluster.taper, "rails": 0.0, "switch": nic}[cluster.network]
@@ -96,7 +96,7 @@ def _known(cluster: _Cluster) -> Invariants:
 
 def _invariants(**settings: Any) -> Invariants:
     """Return the invariants of the topology by closed forms."""
-    return _known(_Cluster(**settings))
+    return _cluster_invariants(_Cluster(**settings))
 
 
 def _build(name: str, cluster: _Cluster) -> Topology:
@@ -121,10 +121,10 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
-    return cluster.hops.of(wired, _inside(cluster))
+    return cluster.hops.of(wired, _nvlink_switches(cluster))
 
 
-def _inside(cluster: _Cluster) -> Bool:
+def _nvlink_switches(cluster: _Cluster) -> Bool:
     """Return [nodes] whether each node is an NVLink switch: one for each server, numbered after the GPUs."""
     node = np.arange(cluster.npus + cluster.switches)
     return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
@@ -250,7 +250,7 @@ def servers(
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
     """Return the invariants of the segment topology by closed forms."""
-    return _known(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
+    return _cluster_invariants(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
 
 
 @topology(

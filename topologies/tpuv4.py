@@ -76,7 +76,7 @@ def tpuv4(
     sizes = tuple(side * c for c in cubes)
     check_link_count("tpuv4", 6 * prod(sizes))
     built = grid("tpuv4", [Dimension(size, "cycle", planes * bandwidth, latency) for size in sizes])
-    light = _crossing(built.links, sizes, side)
+    light = _optical_links(built.links, sizes, side)
     return replace(
         built,
         links=replace(built.links, latency_fs=column(np.where(light, optical, latency), np.int64)),
@@ -89,7 +89,7 @@ def tpuv4(
     )
 
 
-def _crossing(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
+def _optical_links(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
     """Return whether each link leaves a cube.
 
     A link leaves it up from its last place along the link's dimension, or down from its first place.

@@ -137,11 +137,11 @@ def _terms(asked: _LimitSearch) -> Iterator[Term]:
 def _exchange(asked: _LimitSearch) -> Iterator[Term]:
     """Yield the bounds of an exchange over all paths at once."""
     net, alike, least_fs = asked.net, asked.alike, message_fs(asked.net, helpers=asked.helpers)
-    if _searched(asked) * count_price_lists(net) <= asked.effort.arcs:
+    if _search_work(asked) * count_price_lists(net) <= asked.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
-    if asked.effort.programs and _searched(asked) <= _MOST_PATHS:
+    if asked.effort.programs and _search_work(asked) <= _MOST_PATHS:
         yield Term(net.seconds(_program("flows").exchange(net, alike)), least_fs, PATHS)
-    elif asked.effort.programs and _searched(asked) <= _MOST_PRICED:
+    elif asked.effort.programs and _search_work(asked) <= _MOST_PRICED:
         yield Term(net.seconds(_program("prices").by_prices(net, alike)), least_fs, PATHS)
 
 
@@ -150,7 +150,7 @@ def _program(name: str) -> ModuleType:
     return importlib.import_module(f"emu.bound.programs.{name}")
 
 
-def _searched(asked: _LimitSearch) -> int:
+def _search_work(asked: _LimitSearch) -> int:
     """Return the number of arcs that searches from one rank of each kind visit."""
     return len(asked.alike.ranks) * len(asked.net.src)
 
@@ -159,22 +159,22 @@ def _cut(asked: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that limits most, and the name that says whether all sets were searched."""
     net, alike, op, effort = asked.net, asked.alike, asked.op, asked.effort
     if not asked.affords(_flows(asked)):
-        most_sets = min(effort.flows, effort.arcs // (len(net.src) + _held(op)))
+        most_sets = min(effort.flows, effort.arcs // (len(net.src) + _count_work(op)))
         return sampled_cut(net, alike, op, asked.dims, most_sets=most_sets), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
         "all_gather": lambda: densest_cut(net, alike.ranks),
-        "reduce_scatter": lambda: _turned(densest_cut(back, alike.ranks)),
+        "reduce_scatter": lambda: _reverse_cut(densest_cut(back, alike.ranks)),
         "gather": lambda: densest_cut(net, np.array([root])),
-        "scatter": lambda: _turned(densest_cut(back, np.array([root]))),
-        "broadcast": lambda: _least(net, root),
-        "reduce": lambda: _turned(_least(back, root)),
-        "all_reduce": lambda: largest_cut([_least(net, root), _turned(_least(back, root))]),
+        "scatter": lambda: _reverse_cut(densest_cut(back, np.array([root]))),
+        "broadcast": lambda: _least_cut(net, root),
+        "reduce": lambda: _reverse_cut(_least_cut(back, root)),
+        "all_reduce": lambda: largest_cut([_least_cut(net, root), _reverse_cut(_least_cut(back, root))]),
     }
     return found[op.name](), CUT
 
 
-def _held(op: Operation) -> int:
+def _count_work(op: Operation) -> int:
     """Return the work to count what one set has to send, without its flow."""
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
@@ -187,12 +187,12 @@ def _flows(asked: _LimitSearch) -> int:
     return known.get(asked.op.name, ALL.flows + 1)
 
 
-def _least(net: Network, source: int) -> NetworkCut:
+def _least_cut(net: Network, source: int) -> NetworkCut:
     """Return the cut with the least capacity between the source and any other rank."""
     return largest_cut([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
 
 
-def _turned(cut: NetworkCut) -> NetworkCut:
+def _reverse_cut(cut: NetworkCut) -> NetworkCut:
     """Return a cut of the network turned round as a cut of the network itself."""
     return NetworkCut(~cut.inside, cut.ratio)
 
@@ -209,11 +209,11 @@ def _messages(asked: _LimitSearch) -> Fraction:
     found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in ways]
     for each in groups(net, asked.alike, asked.dims):
         if asked.affords(len(ways) * len(each.first)):
-            found += [Fraction(2 * (len(each.kind) - 1), _leaving(way, each)) for way in ways]
+            found += [Fraction(2 * (len(each.kind) - 1), _capacity_out(way, each)) for way in ways]
     return max(found)
 
 
-def _leaving(net: Network, each: RankGroups) -> int:
+def _capacity_out(net: Network, each: RankGroups) -> int:
     """Return the capacity out of all groups together."""
     nodes = np.full(net.n_nodes, -1)
     nodes[net.ranks] = each.of
@@ -252,7 +252,7 @@ def _left_out(asked: _LimitSearch) -> Iterator[str]:
     every = asked._replace(effort=ALL)
     if every.affords(_flows(asked)) and not asked.affords(_flows(asked)):
         yield ALL_SETS
-    if asked.op.name == ALL_PAIRS and _searched(asked) <= _MOST_PRICED:
+    if asked.op.name == ALL_PAIRS and _search_work(asked) <= _MOST_PRICED:
         yield ALL_PATHS
     if asked.op.name == "all_reduce" and _size_of_trees(asked) <= _MOST_TREES:
         yield TREES

@@ -34,12 +34,12 @@ def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCl
         InputError: No route joins a pair.
     """
     of_part = np.repeat(np.arange(len(placed)), [len(each.nodes) for each in placed])
-    crossing = _Crossing.of(placed)
-    return crossing.cluster, _named(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
+    crossing = _CrossedLinks.of(placed)
+    return crossing.cluster, _name_clusters(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Crossing:
+class _CrossedLinks:
     """The pairs of all groups, sorted by cluster and then by group, and the links that their routes cross."""
 
     cluster: I64  # [G] cluster of each group, numbered by its first group
@@ -49,18 +49,18 @@ class _Crossing:
     link: I64  # [H] links of the routes, one after another
 
     @staticmethod
-    def of(placed: Sequence[PlacedSchedule]) -> "_Crossing":
+    def of(placed: Sequence[PlacedSchedule]) -> "_CrossedLinks":
         """Return the routes of all pairs of all placed schedules."""
-        several, firsts = [_ways(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
+        several, firsts = [_routes_of_groups(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
         by = np.lexsort((group, cluster[group]))
         start = np.repeat((np.cumsum(hops) - hops)[by] - (np.cumsum(hops[by]) - hops[by]), hops[by])
-        return _Crossing(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
+        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
 
 
-def _ways(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
+def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
     n = len(placed.copies(None).first)
     ways = routes_of_pairs(placed.topology, placed.asked(np.arange(n)))
@@ -76,7 +76,7 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
+def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
     """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)

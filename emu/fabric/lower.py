@@ -145,7 +145,7 @@ def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> Lowere
     copies = placed.copies(domain)
     size, classes = len(copies.first), placed.classes
     _check_count(placed, size)
-    graph = graph_of(placed, copies, _ways(placed, copies, domain))
+    graph = graph_of(placed, copies, _routes(placed, copies, domain))
     called, copy = placed.participants
     ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
@@ -167,14 +167,14 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
     The arguments are those of `lower_placed`.
     """
     copies, queues = placed.copies(domain), placed.classes.queues
-    ways = _ways(placed, copies, domain)
+    ways = _routes(placed, copies, domain)
     sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
     crossing = np.repeat(np.repeat(sent, len(copies.first)), np.diff(ways.start)) * ways.weight
     carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _ways(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
+def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
     """Return the routes of a placed schedule's pairs: over links, or over orbits of links where a symmetry is given."""
     if domain is None:
         return routes_of_pairs(placed.topology, placed.asked(copies.first))

@@ -39,7 +39,7 @@ def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], a
         placed: All placed schedules of the job.
         alike: Says whether a permutation of nodes maps each rank to one that computes the same. None: no rank computes.
     """
-    found = _supposed(topology, npus, placed, alike)
+    found = _candidate_domain(topology, npus, placed, alike)
     return found[0] if found is not None and all(_keeps_routes(each, *found) for each in placed) else None
 
 
@@ -48,11 +48,11 @@ def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -
 
     `domain_of` returns the same or None.
     """
-    found = _supposed(topology, npus, placed)
+    found = _candidate_domain(topology, npus, placed)
     return None if found is None else found[0]
 
 
-def _supposed(
+def _candidate_domain(
     topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None
 ) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
     """Return the domain and the powers of symmetries for which `domain_of` compares routes."""

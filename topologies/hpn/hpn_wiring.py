@@ -42,12 +42,12 @@ def build(plan: HpnPlan) -> Topology:
         partial(place, plan),
         partial(draw, plan),
         relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
-        mender=partial(_mended, plan),
+        mender=partial(_repair, plan),
     )
     return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
 
 
-def _mended(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
     The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
@@ -112,14 +112,14 @@ def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
         f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
         f"a hop takes {format_time(seconds(plan.rates.latency))} (no latency is published)",
         "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
-        *(_ways(plan) if plan.tier2 else []),
+        *(_path_words(plan) if plan.tier2 else []),
         *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),
         *([spare if plan.backup else none] if plan.by_rail else []),
         *([_core(plan)] if plan.tier3 else []),
     )
 
 
-def _ways(plan: HpnPlan) -> tuple[str, str]:
+def _path_words(plan: HpnPlan) -> tuple[str, str]:
     """Return the sentences that say how a message takes one of several equal paths."""
     once = plan.joins != "all" and not plan.tier3
     alike = (

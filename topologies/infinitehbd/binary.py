@@ -27,7 +27,7 @@ from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
 from topologies.infinitehbd.tor_drawing import draw
 
 
-def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
+def _plan_invariants(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
     """Return the invariants of a wiring.
 
     A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that the GPU is at.
@@ -53,7 +53,7 @@ def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
     source=f"{SOURCE}7 and appendix G",
     examples=("nodes=16", "nodes=8,k=2", "nodes=8,k=3", "nodes=4,gpus=8,k=2", "nodes=8,gpus=3,k=3"),
     full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
-    invariants=_known,
+    invariants=_plan_invariants,
 )
 def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: OcstrxRates) -> Topology:
     """Join nodes 1, 2, 4 ... 2^(K-1) apart by fibres, for Binary Exchange in groups of 2^K nodes; bundles turn between rounds.

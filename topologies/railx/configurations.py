@@ -92,7 +92,9 @@ def _draw(system: System) -> Drawing:
     return Drawing(at, tuple(Box("", (first, first + chips)) for first in range(0, system.npus, chips) if chips > 1))
 
 
-def _known(system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False) -> Invariants:
+def _system_invariants(
+    system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False
+) -> Invariants:
     """Return the invariants of a system."""
     m, n, B = system.m, system.n, system.hardware.bandwidth
     corner = 4 * n if m == 1 else 2 + 2 * n
@@ -135,7 +137,7 @@ def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware
     system = _torus(m, n, nodes, hardware)
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
-    return _known(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
+    return _system_invariants(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
 
 
 @topology(
@@ -181,7 +183,7 @@ def _hyperx_invariants(m: int, n: int, a: int, hardware: Hardware) -> Invariants
     """Return the invariants of the hyperx topology by closed forms."""
     system = _hyperx(m, n, a, hardware)
     across = 2 * a * (system.sizes[0] // 2) ** 2
-    return _known(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
+    return _system_invariants(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
 
 
 _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2,a=3,latency=20ns")
@@ -223,7 +225,7 @@ def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
 
 def _dragonfly_invariants(**settings: Any) -> Invariants:
     """Return the invariants of the dragonfly topology by closed forms."""
-    return _known(_dragonfly(**settings), None, None)
+    return _system_invariants(_dragonfly(**settings), None, None)
 
 
 @topology(
@@ -258,7 +260,7 @@ def _split(m: int, n: int, rails: Split, hardware: Hardware) -> System:
 
 def _split_invariants(**settings: Any) -> Invariants:
     """Return the invariants of the split topology by closed forms."""
-    return _known(_split(**settings), None, None)
+    return _system_invariants(_split(**settings), None, None)
 
 
 @topology(

@@ -225,7 +225,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         name=levels.name,
         links=replace(found.links, bandwidth_Bps=column(wavelengths[lit] * light.rate, np.float64)),
         bill=_bill(configuration),
-        assumptions=(*_assumptions(configuration, light), *(_turned(before, configuration) if before else ())),
+        assumptions=(*_assumptions(configuration, light), *(_change_words(before, configuration) if before else ())),
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
         grouper=partial(in_blocks, levels.name),
@@ -250,7 +250,7 @@ def repair_links(
     )
     failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
     named = replace(
-        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order)
+        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_drop_faulty, order)
     )
     return Repair(named, light.tuning, told) if moved else Repair(named, 0, "what failed goes dark, and no wavelength moves")
 
@@ -301,7 +301,7 @@ def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence
     raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
 
 
-def _placed(order: I64, ranks: int, faulty: I64) -> I64:
+def _drop_faulty(order: I64, ranks: int, faulty: I64) -> I64:
     """Return the first CUs in an order that are not faulty, one for each rank."""
     return column(order[~np.isin(order, faulty)][:ranks], np.int64)
 
@@ -325,7 +325,7 @@ def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
         "a WSS is passive (no latency is published)",
         "a message goes level 0 first, then level 1 and so on, and CUs relay it; where no light leads so, by fewest links",
         *(_even(levels) if (configuration.job < 0).any() else ()),
-        *(_steered(configuration) if (configuration.job >= 0).any() else ()),
+        *(_job_words(configuration) if (configuration.job >= 0).any() else ()),
     ]
     return tuple(words)
 
@@ -339,7 +339,7 @@ def _even(levels: Levels) -> tuple[str, ...]:
     return (f"without jobs each of {levels.degree} neighbours gets {each} wavelengths{rest}{dark}",)
 
 
-def _steered(configuration: Configuration) -> tuple[str, ...]:
+def _job_words(configuration: Configuration) -> tuple[str, ...]:
     """Return sentences on jobs."""
     sizes = np.bincount(configuration.job[configuration.job >= 0])
     which = f"jobs of {'+'.join(map(str, sizes))} CUs" if len(sizes) <= 8 else f"{len(sizes)} jobs"
@@ -351,7 +351,7 @@ def _steered(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _turned(before: Configuration, now: Configuration) -> tuple[str, ...]:
+def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
     """Return a sentence on the change of jobs: wavelengths that move to other links, comb lines that stay on theirs (3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)

@@ -41,7 +41,7 @@ def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
         router(plan, links, routing),
         plan.dims,
         {kind: count for kind, count in (parts | laid).items() if count},
-        (*rates(plan.lane), *_ports(plan), *_ways(plan, routing)),
+        (*rates(plan.lane), *_ports(plan), *_path_words(plan, routing)),
         tiers(plan),
         placer(plan),
         draw(plan),
@@ -65,7 +65,7 @@ def _ports(plan: MeshPlan) -> tuple[str, ...]:
     )
 
 
-def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
+def _path_words(plan: MeshPlan, routing: str) -> tuple[str, ...]:
     """Return the sentences about how racks are joined and how messages take these links."""
     inside = inside_words(routing)
     if plan.racks == 1:

@@ -36,10 +36,10 @@ def cables(plan: MeshPlan) -> dict[str, Cables]:
         found["pods"] = _cables(
             plan, f"link x{X4} LRS to HRS", out.reshape(plan.superpods, -1, *switch.shape[2:4], 1), switch, X4, 0
         )
-    return found | (_beyond(plan, plan.beyond, spare) if plan.beyond else {})
+    return found | (_dcn_cables(plan, plan.beyond, spare) if plan.beyond else {})
 
 
-def _beyond(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables]:
+def _dcn_cables(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables]:
     """Return the cables of the DCN's tree.
 
     They lead from each LRS for CPUs, directly or by the rack's CPU and its NICs, to a leaf and on to all spines.

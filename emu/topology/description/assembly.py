@@ -83,7 +83,7 @@ def assemble(described: TopologyDescription) -> Topology:
         tiers=described.tiers,
         cost=cost,
         names=described.node,
-        relays=_passing(described),
+        relays=_relay_marks(described),
         routing=tuple(described.routing),
     )
 
@@ -166,12 +166,12 @@ def _check_switches(described: TopologyDescription, links: Links) -> None:
         raise InputError(f"{described.where}: switch {node} has no link; join it to something or leave it out")
 
 
-def _passing(described: TopologyDescription) -> Bool:
+def _relay_marks(described: TopologyDescription) -> Bool:
     """Return [nodes] whether messages may pass through each node on their way: switches, and NPUs if they relay."""
-    return column((np.arange(described.n_nodes) >= described.n_npus) | _relaying(described), np.bool_)
+    return column((np.arange(described.n_nodes) >= described.n_npus) | _npus_relay(described), np.bool_)
 
 
-def _relaying(described: TopologyDescription) -> bool:
+def _npus_relay(described: TopologyDescription) -> bool:
     """Return whether NPUs pass messages on: as described, else where there are no switches."""
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
@@ -183,13 +183,13 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
         routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
-        return found, (routed, *_told_uneven(described, (walk.ways for walk in found.walks), cost))
-    ways = shortest(links, nodes, _passing(described), cost)
+        return found, (routed, *_find_uneven_paths(described, (walk.ways for walk in found.walks), cost))
+    ways = shortest(links, nodes, _relay_marks(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
-    relay = "NPUs relay" if _relaying(described) else "NPUs do not relay"
+    relay = "NPUs relay" if _npus_relay(described) else "NPUs do not relay"
     routed = f"routes {least}; of several a hash of the key takes one (ECMP); {relay}"
-    return ways, (routed, *_told_uneven(described, [ways], cost))
+    return ways, (routed, *_find_uneven_paths(described, [ways], cost))
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
@@ -199,12 +199,12 @@ def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
         return
     src, dst = map(described.node, found)
     all_relay, mend = replace(ways, passes=np.ones_like(ways.passes)), "join them by a link or a switch"
-    if not _relaying(described) and find_unjoined(all_relay, described.n_npus) is None:
+    if not _npus_relay(described) and find_unjoined(all_relay, described.n_npus) is None:
         mend = "set npus_relay to true if NPUs pass messages on for one another"
     raise InputError(f"{described.where}: no way leads from NPU {src} to NPU {dst}; {mend}")
 
 
-def _told_uneven(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
+def _find_uneven_paths(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
     """Return a sentence on pairs of NPUs whose equal paths have different rates; nothing where there are none.
 
     Of several routers, the one with the most such pairs counts.

@@ -41,7 +41,7 @@ def _complete(size: int) -> NodePairs:
     return NodePairs(low.astype(np.int64), high.astype(np.int64))
 
 
-def _none(size: int) -> NodePairs:
+def _no_pairs(size: int) -> NodePairs:
     """Return no pairs, whatever the number of nodes."""
     return NodePairs(np.arange(0), np.arange(0))
 
@@ -50,7 +50,7 @@ AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], NodePairs]]] = {  #
     "complete": (lambda size: size * (size - 1) // 2, _complete),
     "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
     "line": (lambda size: size - 1, _line),
-    "none": (lambda _: 0, _none),
+    "none": (lambda _: 0, _no_pairs),
 }
 BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
     "each": lambda a, b: NodePairs(np.repeat(a, len(b)), np.tile(b, len(a))),
@@ -61,11 +61,11 @@ BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
 
 
 def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
-    """Return the number of pairs that `among` makes."""
+    """Return the number of pairs that `pairs_among` makes."""
     return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
 
 
-def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
+def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
     """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
 
     Args:
@@ -83,7 +83,7 @@ def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[N
 
 
 def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
-    """Return the number of pairs that `between` makes.
+    """Return the number of pairs that `pairs_between` makes.
 
     Raises:
         InputError: The wiring cannot join these numbers of nodes.
@@ -96,7 +96,7 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
     return n_a * n_b if wiring == "each" else n_a
 
 
-def between(a: I64, b: I64, wiring: str) -> NodePairs:
+def pairs_between(a: I64, b: I64, wiring: str) -> NodePairs:
     """Return the pairs that a word of `BETWEEN` joins.
 
     Args:

@@ -16,7 +16,15 @@ from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.description.assembly import CableRows, TopologyDescription, check_nodes
-from emu.topology.description.generators import AMONG, BETWEEN, NodePairs, among, between, count_among, count_between
+from emu.topology.description.generators import (
+    AMONG,
+    BETWEEN,
+    NodePairs,
+    count_among,
+    count_between,
+    pairs_among,
+    pairs_between,
+)
 from emu.topology.description.values import (
     ROUTING_KEYS,
     check_keys,
@@ -79,7 +87,7 @@ class _Line:
     def wire(self) -> list[NodePairs]:
         """Return the pairs of nodes of each tier."""
         first, *second = (np.arange(side.start, side.stop, dtype=np.int64) for side in self.sides)
-        return [between(first, second[0], self.wirings[0])] if second else among(first, self.dims, self.wirings)
+        return [pairs_between(first, second[0], self.wirings[0])] if second else pairs_among(first, self.dims, self.wirings)
 
 
 def read_toml(path: Path, where: str) -> TopologyDescription:
@@ -93,7 +101,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
     groups, n_npus, n_nodes = _groups(given, where)
     lines = _lines(given, groups, where)
     check_link_count(where, 2 * sum(line.n_rows * line.count for line in lines))
-    rows, tiers = _wired(lines)
+    rows, tiers = _wire_entries(lines)
     return TopologyDescription(
         where=where,
         n_npus=n_npus,
@@ -217,7 +225,7 @@ def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tu
     return dims, tuple(read_word(word, "wiring", AMONG, where) for word in words)
 
 
-def _wired(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
+def _wire_entries(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
     """Return the rows of all entries, and the tiers they belong to."""
     tiers = tuple(dict.fromkeys(tier for line in lines for tier in line.tiers))
     pieces = [

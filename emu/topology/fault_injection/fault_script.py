@@ -75,7 +75,7 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
         raise InputError(
             "fault: `every` of random faults must be left out, as there is no clock here; without it they are at steps"
         )
-    found = (*said, *(fault for each in rates for fault in _drawn(each, topology, ranks, steps)))
+    found = (*said, *(fault for each in rates for fault in _draw_faults(each, topology, ranks, steps)))
     check_clocks(found)
     return found
 
@@ -143,7 +143,7 @@ def _number(name: str, value: str, text: str) -> float:
     return number
 
 
-def _drawn(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
+def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
     """Yield random faults in the order of steps; a part fails with its rate, unless it has a fault already."""
     draw = np.random.default_rng(int(rates.get("seed", 0)))
     parts = {

@@ -30,7 +30,7 @@ class UnevenPaths:
 def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
     """Return two NPUs that no path joins; None: there are none."""
     hub = np.argmax(ways.passes * (1 + np.bincount(ways.links.src, minlength=len(ways.passes))))
-    if ways.passes[hub] and all(_reached(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
+    if ways.passes[hub] and all(_reach_marks(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
         return None
     for targets in _chunks(ways, np.arange(n_npus)):
         lost = np.argwhere(ways.grades(targets)[:, :n_npus] >= UNREACHED * ways.rates)
@@ -39,7 +39,7 @@ def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
     return None
 
 
-def _reached(ways: ShortestPaths, target: int) -> Bool:
+def _reach_marks(ways: ShortestPaths, target: int) -> Bool:
     """Return [nodes] whether a path leads from each node to the target."""
     found: Bool = ways.grades(np.array([target]))[0] < UNREACHED * ways.rates
     return found

@@ -131,9 +131,9 @@ def _shifts(dims: tuple[int, ...]) -> list[I64]:
         part.reshape(shape) for part, shape in zip(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), parts, strict=True)
     ]
     rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # axes of NPUs, leaves, spines and LRS
-    return [np.concatenate([_rolled(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
+    return [np.concatenate([_roll_nodes(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
 
 
-def _rolled(node: I64, axis: int | None) -> I64:
+def _roll_nodes(node: I64, axis: int | None) -> I64:
     """Return the nodes of an array shifted by one along an axis, as a flat array."""
     return (node if axis is None else np.roll(node, -1, axis)).ravel()

@@ -38,7 +38,7 @@ def _boards(dims: tuple[int, ...], of_each: int) -> I64:
     return np.repeat(np.arange(y * x).reshape(y, x), of_each, axis=0)
 
 
-def _all(dims: tuple[int, ...], switches: int) -> I64:
+def _all_npus(dims: tuple[int, ...], switches: int) -> I64:
     """Return [switches, NPUs] all NPUs of a rack for each switch."""
     return np.tile(np.arange(dims[0] * dims[1]), (switches, 1))
 
@@ -53,14 +53,14 @@ def _tiers_a(dims: tuple[int, ...]) -> list[_Tier]:
     """Return the switches of rack A: LRS for places, and HRS that lead out."""
     return [
         _Tier("LRS", f"link NPU to LRS x{X4}", _places(dims, 4), carries=True),
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 4), carries=False),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 4), carries=False),
     ]
 
 
 def _tiers_b(dims: tuple[int, ...]) -> list[_Tier]:
     """Return the switches of rack B: HRS that join all NPUs, and LRS for CPUs."""
     return [
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 8), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 8), carries=True),
         _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
     ]
 
@@ -68,7 +68,7 @@ def _tiers_b(dims: tuple[int, ...]) -> list[_Tier]:
 def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
     """Return the switches of the Clos rack: HRS that join all NPUs, and LRS for CPUs."""
     return [
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 16), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 16), carries=True),
         _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
     ]
 
@@ -131,7 +131,7 @@ def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str
     )
 
 
-def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
+def _rack_invariants(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
     """Return the invariants of a rack."""
     (y, x), tiers = dims, of(dims)
     degree = _degree(dims, tiers, meshed)
@@ -141,19 +141,19 @@ def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invar
     return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * lane.x4)
 
 
-@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_a, True))
+@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_a, True))
 def rack_a(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Link boards in full meshes and join NPUs of equal place by LRS (32 a rack), x16 out of the rack by 4 HRS: 1D-FM-A."""
     return _rack("ub-mesh:rack-1d-fm-a", _tiers_a, True, dims, lane)
 
 
-@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_b, True))
+@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_b, True))
 def rack_b(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Link boards in full meshes and join all NPUs by 8 HRS, which lead out of the rack too; 16 LRS for CPUs: 1D-FM-B."""
     return _rack("ub-mesh:rack-1d-fm-b", _tiers_b, True, dims, lane)
 
 
-@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_clos, False))
+@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_clos, False))
 def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Join each NPU to all 16 HRS of a rack of the Clos, without links between NPUs; 16 LRS for CPUs."""
     return _rack("ub-mesh:rack-clos", _tiers_clos, False, dims, lane)

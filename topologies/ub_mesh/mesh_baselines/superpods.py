@@ -144,22 +144,22 @@ def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, d
     mesh = laid.first["X"] + src // x * (x * (x - 1) // 2) + pair(x, a[4], b[4])
     return join(
         [
-            _taken(on_board, 2 * mesh + (a[4] > b[4])),
-            _taken(by_lrs, 2 * (laid.first["LRS"] + relay)),
-            _taken(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
-            _taken(up, 2 * (laid.first["HRS"] + src)),
-            *_across(dims, laid, a, b, key),
-            _taken(up, 2 * (laid.first["HRS"] + dst) + 1),
+            _link_if(on_board, 2 * mesh + (a[4] > b[4])),
+            _link_if(by_lrs, 2 * (laid.first["LRS"] + relay)),
+            _link_if(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
+            _link_if(up, 2 * (laid.first["HRS"] + src)),
+            *_rack_stages(dims, laid, a, b, key),
+            _link_if(up, 2 * (laid.first["HRS"] + dst) + 1),
         ]
     )
 
 
-def _taken(which: Bool, link: I64) -> I64:
+def _link_if(which: Bool, link: I64) -> I64:
     """Return the link of each pair where `which` is true, and -1, no link, elsewhere."""
     return np.where(which, link, -1)
 
 
-def _across(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64], key: I64) -> list[I64]:
+def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64], key: I64) -> list[I64]:
     """Return the stages from rack to rack: Z and alpha, in the order that a hash picks, or over the HRS of pods.
 
     The hash depends only on how the racks lie to each other.
@@ -179,11 +179,11 @@ def _across(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64],
 
     here, there = ((end[0] * columns + end[1]) * rows + end[2] for end in (a, b))
     return [
-        _taken(along_z & z_first, row(a[1])),
-        _taken(along_a, column(np.where(z_first, b[2], a[2]))),
-        _taken(along_z & ~z_first, row(b[1])),
-        _taken(pods, 2 * (laid.first["pods"] + here)),
-        _taken(pods, 2 * (laid.first["pods"] + there) + 1),
+        _link_if(along_z & z_first, row(a[1])),
+        _link_if(along_a, column(np.where(z_first, b[2], a[2]))),
+        _link_if(along_z & ~z_first, row(b[1])),
+        _link_if(pods, 2 * (laid.first["pods"] + here)),
+        _link_if(pods, 2 * (laid.first["pods"] + there) + 1),
     ]
 
 
