@@ -137,7 +137,7 @@ class _Walk(NamedTuple):
         return nth < self.hops[:, None]
 
 
-class _Way(NamedTuple):
+class _HbdPaths(NamedTuple):
     """The paths of P messages through the HBD."""
 
     joined: Bool  # whether the nodes are two, and a fibre joins them
@@ -148,7 +148,7 @@ class _Way(NamedTuple):
     ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # the bundle that is lit and its state, on either node
 
 
-def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
+def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
     """Return the paths of messages.
 
     Of the two lanes of the bundle that is lit, a message takes the one with fewer GPUs between; within a node it goes the
@@ -166,7 +166,7 @@ def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
     up = (2 * straight < r) | ((2 * straight == r) & (key % 2 == 0))
     out = np.where(joined, np.where(lower, ahead, r - 1 - ahead), np.where(within, np.where(up, straight, r - straight), 0))
     into = np.where(joined, np.where(lower, beyond, r - 1 - beyond), 0)
-    return _Way(
+    return _HbdPaths(
         joined,
         within,
         _Walk(node, g, np.where(joined, ~lower, up), out),
