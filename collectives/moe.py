@@ -56,7 +56,7 @@ def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
 
 
 def flat(op: Operation) -> Schedule:
-    """Return a copy of each token to each of its experts' ranks.
+    """Return the schedule that sends a copy of each token to each of its experts' ranks.
 
     For a combine, each of these ranks sends its value straight back.
 
