@@ -72,9 +72,9 @@ def flat(op: Operation) -> Schedule:
 
 
 def hierarchical(op: Operation, dims: Dims) -> Schedule:
-    """Return a copy of each token to each board with one of its experts, then copies inside the board.
+    """Return the schedule that sends a copy of each token to each board with one of its experts, and copies it on there.
 
-    For a combine, the reverse.
+    For a combine, it sends the reverse way.
 
     Args:
         op: A dispatch or a combine, with any routing.
