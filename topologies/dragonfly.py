@@ -15,7 +15,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 

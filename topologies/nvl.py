@@ -16,7 +16,7 @@ from emu.errors import must_be
 from emu.topology.builders.clos import Tier, bisection, clos, count
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Box, Drawing, Topology
 from emu.units import format_bandwidth, format_time, seconds
 

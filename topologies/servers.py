@@ -16,7 +16,7 @@ from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.switch_adding import SwitchAdding
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds

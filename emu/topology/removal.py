@@ -10,7 +10,7 @@ from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.builders.route_parts import interleave, mix
 from emu.topology.orbits import components
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys for which a pair's own route is tried, until one is intact

@@ -8,7 +8,7 @@ import numpy as np
 from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import FailedParts, Repair, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routes.hash_routing import route

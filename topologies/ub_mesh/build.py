@@ -10,8 +10,8 @@ from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
 from emu.topology.topology import Topology
 from topologies.ub_mesh.backup import placer, repair_with_backups
-from topologies.ub_mesh.mesh_routes.inside import inside_words
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
+from topologies.ub_mesh.mesh_routes.rack_routes import inside_words
 from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES
 from topologies.ub_mesh.mesh_routes.symmetry import shifts
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates

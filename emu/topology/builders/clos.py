@@ -16,7 +16,7 @@ from emu.arrays import I64, Bool
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 
 

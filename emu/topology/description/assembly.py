@@ -13,7 +13,7 @@ from emu.errors import InputError, must_be
 from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.dimension_order import by_dimension
 from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
-from emu.topology.paths.shortest import ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import ShortestPaths, shortest
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.topology.facts.flow import Arcs, least_cut
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
 CHANNELS_ASKED = 64  # number of channels whose paths are listed

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths
 
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 _WORK = 2**24  # destinations times links or nodes in all, where a sample is enough

@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import between_npus, join, take_turns
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 

@@ -13,7 +13,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, pairs, rates
 

@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64
 from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
+from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.names import message_name
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run
-from emu.fabric.symmetric import domain_of
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
