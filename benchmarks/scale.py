@@ -21,7 +21,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.fabric.graph import Graph
-from emu.fabric.isolated import time_alone
+from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import lower
 from emu.fabric.lowering.message_routes import head_times
 from emu.fabric.run import run

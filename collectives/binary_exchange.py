@@ -16,6 +16,7 @@ from emu.collective.shape import powers_of_two
 
 
 def _q(p: int) -> int:
+    """Return the base-2 logarithm of a power of two, or of the largest one below p."""
     return p.bit_length() - 1
 
 

@@ -15,10 +15,12 @@ from emu.collective.transform import dual
 
 
 def _height(n: int) -> int:
+    """Return the height of the tree, its number of rounds."""
     return (n - 1).bit_length()
 
 
 def _full(n: int) -> bool:
+    """Return whether n is a power of two."""
     return n & (n - 1) == 0
 
 

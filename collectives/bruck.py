@@ -26,6 +26,7 @@ def chain(n: int) -> int:
 
 
 def _steps(n: int) -> list[int]:
+    """Return the distances over which ranks send, round by round: 1, 2, 4, ..."""
     return [2**t for t in range((n - 1).bit_length())]
 
 

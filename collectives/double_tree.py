@@ -32,10 +32,12 @@ _Edges = tuple[I64, I64, I64]  # [n - 1] child, parent, and depth of the child
 
 
 def _height(n: int) -> int:
+    """Return the height of the trees."""
     return (n - 1).bit_length()
 
 
 def _beta(n: int) -> Fraction:
+    """Return the claimed beta: the number of rounds times the share of the size that one round sends."""
     return Fraction(2 * _height(n) + PIECES - 1, 2 * PIECES) if n > 1 else Fraction(0)
 
 
@@ -90,10 +92,12 @@ def _of_nodes(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def _deep(dims: tuple[int, ...]) -> int:
+    """Return the greatest number of hops from the root to a rank: over servers, then through the ranks of one."""
     return _height(dims[0]) + prod(dims[1:]) - 1
 
 
 def _rail_beta(dims: tuple[int, ...]) -> Fraction:
+    """Return the claimed beta of trees over rails: the number of rounds times the share of the size that one round sends."""
     return Fraction(2 * _deep(dims) + RAIL_PIECES - 1, 2 * RAIL_PIECES * dims[1])
 
 
@@ -104,13 +108,13 @@ _RAIL_CLAIM = Claim("link", alpha=lambda dims: 2 * _deep(dims), beta=_rail_beta)
 def rail_all_reduce(dims: tuple[int, ...]) -> Schedule:
     """Reduce over double trees between nodes, from each of several ranks of a node; the node's other ranks form a chain."""
     m, g, deep = dims[0], prod(dims[1:]), _deep(dims)
-    trees = [_chained(edges, m, g, head) for head in range(0, g, g // dims[1]) for edges in _trees(m)]
+    trees = [_chain_tree(edges, m, g, head) for head in range(0, g, g // dims[1]) for edges in _trees(m)]
     rounds = range(2 * deep + RAIL_PIECES - 1)
     every = ((each for i, tree in enumerate(trees) for each in _round(i, deep, tree, t, RAIL_PIECES)) for t in rounds)
     return Schedule.build(m * g, len(trees) * RAIL_PIECES, every)
 
 
-def _chained(edges: _Edges, m: int, g: int, head: int) -> _Edges:
+def _chain_tree(edges: _Edges, m: int, g: int, head: int) -> _Edges:
     """Return a tree of nodes as a tree of ranks: it joins the ranks of local index `head`.
 
     The others of a node follow behind.

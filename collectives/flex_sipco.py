@@ -35,12 +35,12 @@ class _Job:
 
     @property
     def full(self) -> Bool:
-        """Truth, for each digit of the highest level [r], of: all its places are in the job."""
+        """Marks [r] of the digits of the highest level whose places are all in the job."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """Truth, for each digit of the highest level [r], of: some of its places are in the job, but not all."""
+        """Marks [r] of the digits of the highest level that have some of their places in the job, but not all."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
@@ -66,6 +66,7 @@ class _Job:
 
 
 def _job(part: PartialGrid) -> _Job:
+    """Return the job that a partial grid describes, with the levels up to the highest on which its members differ."""
     r, members = part.dims[0], np.array(part.members)
     u = np.stack(np.unravel_index(members, part.dims)[::-1])
     differ = np.flatnonzero((u != u[:, :1]).any(axis=1))
@@ -73,6 +74,11 @@ def _job(part: PartialGrid) -> _Job:
 
 
 def _takes(shape: Shape) -> bool:
+    """Return whether the algorithm takes a shape.
+
+    It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level, and have all places of a
+    digit.
+    """
     if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False
     job = _job(shape)
@@ -99,18 +105,21 @@ def _levels(r: int, n: int) -> int:
     return L
 
 
-def _plain(part: PartialGrid) -> bool:
+def _is_plain(part: PartialGrid) -> bool:
+    """Return whether the job has all or none of the places of each digit of its highest level, so that nothing is folded."""
     return not _job(part).partial.any()
 
 
-def _whole(part: PartialGrid) -> bool:
+def _is_whole(part: PartialGrid) -> bool:
+    """Return whether the job has all places of every digit of its highest level."""
     return bool(_job(part).full.all())
 
 
 def _steps(part: PartialGrid) -> int:
+    """Return the claimed alpha: the number of rounds."""
     job = _job(part)
     L = len(job.u)
-    return L + 1 if _plain(part) else L + 2 + (job.full.sum() > 1)
+    return L + 1 if _is_plain(part) else L + 2 + (job.full.sum() > 1)
 
 
 def _beta(part: PartialGrid) -> Fraction:
@@ -120,12 +129,12 @@ def _beta(part: PartialGrid) -> Fraction:
     """
     job = _job(part)
     r, L = job.r, len(job.u)
-    if _plain(part):
+    if _is_plain(part):
         return Fraction((L + 1) * (r - 1), r * L) * (1 if job.full.all() else 2)
     return Fraction(L * (r - 1) + int(job.full.sum()) - 1 + 2 * int(job.partial.sum()), r)
 
 
-_CLAIM = Claim("channel", alpha=_steps, beta=_beta, exact=_whole)
+_CLAIM = Claim("channel", alpha=_steps, beta=_beta, exact=_is_whole)
 
 
 @collective("all_reduce", "flex-sipco", claim=_CLAIM, shapes=_rows, takes=_takes)
@@ -137,11 +146,11 @@ def all_reduce(part: PartialGrid) -> Schedule:
     rank of the job owns the chunks whose digit it lacks. These are in transit and go one level on: they are owned by u_0 = c,
     over level 0, L - 1, .. 1 and 0. The channel is the level.
     """
-    if not _plain(part):
+    if not _is_plain(part):
         return fold(part)
     job = _job(part)
     r, L, u = job.r, len(job.u), job.u
-    check_rows(len(job.members) * (r - 1) * (L if _whole(part) else 1))  # the first round's, before it takes all memory
+    check_rows(len(job.members) * (r - 1) * (L if _is_whole(part) else 1))  # the first round's, before it takes all memory
     k, top = np.arange(r)[:, None], r * (L - 1)
     in_transit = ~job.full
 

@@ -24,6 +24,7 @@ Level = Callable[[I64, int], Iterator[Sends]]  # ([d, held] blocks of rank 0 and
 
 
 def _share(dims: Dims) -> Fraction:
+    """Return the claimed beta: the share of the size that each rank sends."""
     n = prod(dims)
     return Fraction(n - 1, n)
 
@@ -43,6 +44,7 @@ def _direct(held: I64, up: int) -> Iterator[Sends]:
 
 
 def _levels(dims: Dims, inner: Level, outer: Level, up: int) -> Iterator[Sends]:
+    """Yield the rounds of an all_gather from the outermost level to the innermost; each level has its own algorithm."""
     for level, d in enumerate(dims):
         within = prod(dims[level + 1 :])
         own = np.arange(prod(dims[:level])) * d * within  # what the outer levels have brought to rank 0

@@ -22,6 +22,7 @@ Dims = tuple[int, ...]
 
 
 def _steps(dims: Dims) -> int:
+    """Return the claimed alpha: one round for each dimension that has more than one rank."""
     return sum(d > 1 for d in dims)
 
 

@@ -19,14 +19,17 @@ PIECES = 8
 
 
 def _hops(n: int) -> int:
+    """Return the claimed alpha: up to the switch and down."""
     return 2 if n > 1 else 0
 
 
 def _whole_beta(n: int) -> Fraction:
+    """Return the claimed beta of an all_reduce: the whole size, and one piece more for the second hop."""
     return 1 + Fraction(1, PIECES) if n > 1 else Fraction(0)
 
 
 def _half_beta(n: int) -> Fraction:
+    """Return the claimed beta of a reduce_scatter or an all_gather, with one piece more for the second hop."""
     return Fraction(n - 1, n) + Fraction(1, n * PIECES) if n > 1 else Fraction(0)
 
 

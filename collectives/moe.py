@@ -35,6 +35,7 @@ class _Copies(NamedTuple):
 
 
 def _copies(op: Operation) -> _Copies:
+    """Return the copies of tokens of a dispatch or a combine: for each, its token, the token's rank and the expert's rank."""
     if op.name not in ROUTED:
         raise must_be("moe", "operation", "a dispatch or a combine", op.name)
     homes, experts = (op.have, op.want) if op.name == "dispatch" else (op.want, op.have)
@@ -55,7 +56,7 @@ def _schedule(op: Operation, rounds: list[Sends]) -> Schedule:
 
 
 def flat(op: Operation) -> Schedule:
-    """Return a copy of each token to each of its experts' ranks.
+    """Return the schedule that sends a copy of each token to each of its experts' ranks.
 
     For a combine, each of these ranks sends its value straight back.
 
@@ -71,9 +72,9 @@ def flat(op: Operation) -> Schedule:
 
 
 def hierarchical(op: Operation, dims: Dims) -> Schedule:
-    """Return a copy of each token to each board with one of its experts, then copies inside the board.
+    """Return the schedule that sends a copy of each token to each board with one of its experts, and copies it on there.
 
-    For a combine, the reverse.
+    For a combine, it sends the reverse way.
 
     Args:
         op: A dispatch or a combine, with any routing.
@@ -99,7 +100,7 @@ def hierarchical(op: Operation, dims: Dims) -> Schedule:
     )
 
 
-def _away(n: int) -> Fraction:
+def _remote_share(n: int) -> Fraction:
     """Return the share of all copies of a rank's tokens that go to other ranks."""
     offsets = standard_offsets(n)
     return Fraction(int(np.count_nonzero(offsets)), offsets.size)
@@ -115,7 +116,7 @@ def _places(dims: Dims) -> tuple[I64, I64]:
     return rank // m % g, rank % m
 
 
-def _between(dims: Dims) -> I64:
+def _copies_between(dims: Dims) -> I64:
     """Return [m, g] the copies that a rank at each place sends to each board, counted from its own, to which it sends none."""
     (g, m), (board, _) = dims, _places(dims)
     goes = np.zeros((m, TOKENS, g), np.bool_)
@@ -124,7 +125,7 @@ def _between(dims: Dims) -> I64:
     return np.asarray(goes.sum(axis=1))
 
 
-def _inside(dims: Dims) -> I64:
+def _copies_inside(dims: Dims) -> I64:
     """Return [m, m] the copies that a rank at each place sends to each other place of its board.
 
     They are copies of the tokens of all ranks at its place.
@@ -135,27 +136,28 @@ def _inside(dims: Dims) -> I64:
     return counts
 
 
-def _busiest(dims: Dims) -> tuple[Fraction, Fraction]:
+def _busiest_links(dims: Dims) -> tuple[Fraction, Fraction]:
     """Return the share of the size on the busiest link inside a board, and on the busiest between boards."""
     tokens = standard_offsets(prod(dims)).size
-    return Fraction(int(_inside(dims).max()), tokens), Fraction(int(_between(dims).max()), tokens)
+    return Fraction(int(_copies_inside(dims).max()), tokens), Fraction(int(_copies_between(dims).max()), tokens)
 
 
 def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
+    """Return 1 for each copy that goes from one server to another, else 0."""
     return np.asarray(src // dims[1] != dst // dims[1], np.int64)
 
 
 def _meet(dims: Dims) -> bool:
     """Return whether tokens of a busiest link between boards also cross a busiest link inside one."""
-    (between, inside), (board, place) = (_between(dims), _inside(dims)), _places(dims)
+    (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _places(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
     same = board[..., :, None] == board[..., None, :]
     return bool((joined & same).any())
 
 
-_FLAT = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=_away)
-_HIERARCHICAL = Claim("link", alpha=lambda _: (1, 1), beta=_busiest, exact=_meet, link_class=_is_between)
+_FLAT = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=_remote_share)
+_HIERARCHICAL = Claim("link", alpha=lambda _: (1, 1), beta=_busiest_links, exact=_meet, link_class=_is_between)
 
 
 @collective("dispatch", "flat", claim=_FLAT, default=True)

@@ -26,7 +26,8 @@ _DOUBLED = {4: ("0123", "0132", "0213"), 6: ("012345", "012345", "024153", "0253
 _MOST_SHARES = 2**20  # so that a share of any count stays within int64
 
 
-def _few(n: int) -> Iterator[int]:
+def _small_enough(n: int) -> Iterator[int]:
+    """Yield n if the rings over n ranks have few enough rows."""
     if n <= MOST:  # the rows reach 2**24 soon after
         yield n
 
@@ -36,26 +37,26 @@ _HALF = Claim("pair", alpha=lambda n: n - 1, beta=lambda n: Fraction(min(n - 1, 
 _BOTH = Claim("pair", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * min(n - 1, 1), n))
 
 
-@collective("reduce_scatter", "multi-ring", claim=_HALF, shapes=_few)
+@collective("reduce_scatter", "multi-ring", claim=_HALF, shapes=_small_enough)
 def reduce_scatter(n: int) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
     return _reduce_scatter(rings(n), ())
 
 
-@collective("all_gather", "multi-ring", claim=_HALF, shapes=_few)
+@collective("all_gather", "multi-ring", claim=_HALF, shapes=_small_enough)
 def all_gather(n: int) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
     return _all_gather(rings(n), ())
 
 
-@collective("all_reduce", "multi-ring", claim=_BOTH, shapes=_few)
+@collective("all_reduce", "multi-ring", claim=_BOTH, shapes=_small_enough)
 def all_reduce(n: int) -> Schedule:
     """Do a reduce_scatter around all rings at once, then an all_gather."""
     return concatenate(reduce_scatter(n), all_gather(n))
 
 
 def _rings_worth(n: int) -> int:
-    """Return the bandwidth of the rings that `borrowed` gives, all together, in links of the mesh."""
+    """Return the bandwidth of the rings that `borrowed_rings` gives, all together, in links of the mesh."""
     return max(1, n - 1) + 2
 
 
@@ -63,27 +64,27 @@ _BORROWED_HALF = Claim("link", alpha=lambda n: n - 1, beta=lambda n: Fraction(n 
 _BORROWED = Claim("link", alpha=lambda n: 2 * (n - 1), beta=lambda n: Fraction(2 * (n - 1), n) / _rings_worth(n))
 
 
-@collective("reduce_scatter", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
+@collective("reduce_scatter", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_small_enough)
 def reduce_scatter_borrowed(n: int) -> Schedule:
     """Do a reduce_scatter around the rings of the mesh and two that borrow ports to a switch, each with its share."""
-    order, B = borrowed(n)
+    order, B = borrowed_rings(n)
     return _reduce_scatter(order, _shares(B))
 
 
-@collective("all_gather", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_few)
+@collective("all_gather", "multi-ring-borrowed", claim=_BORROWED_HALF, shapes=_small_enough)
 def all_gather_borrowed(n: int) -> Schedule:
     """Do an all_gather around the rings of the mesh and two that borrow ports to a switch, each with its share."""
-    order, B = borrowed(n)
+    order, B = borrowed_rings(n)
     return _all_gather(order, _shares(B))
 
 
-@collective("all_reduce", "multi-ring-borrowed", claim=_BORROWED, shapes=_few)
+@collective("all_reduce", "multi-ring-borrowed", claim=_BORROWED, shapes=_small_enough)
 def all_reduce_borrowed(n: int) -> Schedule:
     """Do an all_reduce around the rings of the mesh and two that borrow ports to a switch, each with its share."""
-    return rings_all_reduce(*borrowed(n))
+    return rings_all_reduce(*borrowed_rings(n))
 
 
-def borrowed(n: int) -> tuple[I64, list[Fraction]]:
+def borrowed_rings(n: int) -> tuple[I64, list[Fraction]]:
     """Return the rings of the mesh and two over a switch, one each way, with their bandwidths in links of the mesh.
 
     A port to the switch is as fast as two links: in a UB-Mesh pod a rack has 256 lanes up to the switches, 4 of each NPU, and
@@ -131,11 +132,13 @@ def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
 
 
 def _reduce_scatter(order: I64, shares: tuple[int, ...]) -> Schedule:
+    """Return the reduce_scatter over rings at once, each with its share of the blocks."""
     n = order.shape[1]
     return Schedule.build(n, order.size, (_pass(order, t + 1, reduce=True) for t in range(n - 1)), shares=shares)
 
 
 def _all_gather(order: I64, shares: tuple[int, ...]) -> Schedule:
+    """Return the all_gather over rings at once, each with its share of the blocks."""
     n = order.shape[1]
     return Schedule.build(n, order.size, (_pass(order, t, reduce=False) for t in range(n - 1)), shares=shares)
 

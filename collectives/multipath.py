@@ -20,7 +20,7 @@ from emu.collective.shape import planes
 
 
 def _squares(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield square planes of side 2 or more."""
+    """Yield the square planes of n ranks, with a side of 2 or more."""
     return (dims for dims in planes(n) if dims[0] == dims[1])
 
 

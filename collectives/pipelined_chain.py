@@ -18,6 +18,7 @@ PIECES = 8
 
 
 def _whole_beta(n: int) -> Fraction:
+    """Return the claimed beta: the number of rounds times the share of the size that one round sends."""
     return Fraction(n - 2 + PIECES, PIECES) if n > 1 else Fraction(0)
 
 

@@ -52,11 +52,13 @@ def _of_nodes(n: int) -> Iterator[Dims]:
 
 
 def _half_alpha(dims: Dims) -> int:
+    """Return the claimed alpha of a reduce_scatter or an all_gather: one round for each rank but one."""
     m, g, _ = _rings(dims)
     return m * g - 1
 
 
 def _half_beta(dims: Dims) -> Fraction:
+    """Return the claimed beta of a reduce_scatter or an all_gather, whose bytes are divided over the rings."""
     m, g, rings = _rings(dims)
     return Fraction(m * g - 1, m * g * rings)
 
@@ -68,13 +70,13 @@ _WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda 
 @collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_of_nodes)
 def reduce_scatter(dims: Dims) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
-    return _around(dims, 1, reduce=True)
+    return _ring_rounds(dims, 1, reduce=True)
 
 
 @collective("all_gather", "rail-ring", claim=_HALF, shapes=_of_nodes)
 def all_gather(dims: Dims) -> Schedule:
     """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own's."""
-    return _around(dims, 0, reduce=False)
+    return _ring_rounds(dims, 0, reduce=False)
 
 
 @collective("all_reduce", "rail-ring", claim=_WHOLE, shapes=_of_nodes)
@@ -83,7 +85,7 @@ def all_reduce(dims: Dims) -> Schedule:
     return concatenate(reduce_scatter(dims), all_gather(dims))
 
 
-def _around(dims: Dims, first: int, *, reduce: bool) -> Schedule:
+def _ring_rounds(dims: Dims, first: int, *, reduce: bool) -> Schedule:
     """Return the rounds of all ranks, or of rank 0 where translations give the others.
 
     Translations do so where a ring enters at every rank of a node. A rank's channel is its place on the ring's way through the

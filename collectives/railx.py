@@ -65,10 +65,11 @@ def _row(dims: Dims) -> Fraction:
 
 
 def _local_steps(dims: Dims) -> int:
+    """Return the number of rounds within a node."""
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 
-def _between(dims: Dims, src: I64, dst: I64) -> I64:
+def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
     """Return the class of each pair: 0 inside a node, 1 between nodes."""
     g = _chips(dims)
     return column(src // g != dst // g, np.int64)
@@ -82,7 +83,7 @@ def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> 
             "pair",
             alpha=lambda dims: (halves * _local_steps(dims), halves * steps(dims)),
             beta=lambda dims: (halves * _local(dims), halves * share(dims)),
-            link_class=_between,
+            link_class=_link_class,
         )
 
     return of(1), of(2)
@@ -133,7 +134,10 @@ def _mesh(dims: Dims) -> Schedule:
 
 
 def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Yield two parts' steps: along lines of the first axis with the chips' own blocks, then of the second with a line's."""
+    """Yield the sends of two parts, step by step.
+
+    They go along lines of the first axis with each chip's own blocks, then along lines of the second with the blocks of a line.
+    """
     m, _, nodes = place.shape
     one = np.broadcast_to(place[:, :, None, :], (m, m, nodes, nodes))  # [i, j, node, held]
     all_of_line = np.broadcast_to(place.transpose(1, 0, 2).reshape(m, 1, 1, -1), (m, m, nodes, m * nodes))

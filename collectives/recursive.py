@@ -16,6 +16,7 @@ from emu.collective.transform import concatenate, dual
 
 
 def _q(n: int) -> int:
+    """Return the base-2 logarithm of n, rounded down."""
     return n.bit_length() - 1
 
 

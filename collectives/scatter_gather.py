@@ -16,6 +16,7 @@ from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
+    """Return the number of rounds of the scatter."""
     return (n - 1).bit_length()
 
 
@@ -30,14 +31,14 @@ _CLAIM = Claim(
 @collective("broadcast", "scatter-all-gather", claim=_CLAIM)
 def broadcast(n: int) -> Schedule:
     """Scatter the root's slots down a binomial tree, then pass what every rank has around a ring."""
-    return concatenate(_scatter(n), Schedule.build(n, n, _around(n, first=0, reduce=False)))
+    return concatenate(_scatter(n), Schedule.build(n, n, _ring_rounds(n, first=0, reduce=False)))
 
 
 @collective("reduce", "reduce-scatter-gather", claim=_CLAIM)
 def reduce(n: int) -> Schedule:
     """Sum one slot on every rank around a ring, then send the sums up a binomial tree to the root."""
     # The dual of the broadcast would be wrong: there the root gets from the ring what it already has, and would add it twice.
-    return concatenate(Schedule.build(n, n, _around(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
+    return concatenate(Schedule.build(n, n, _ring_rounds(n, first=1, reduce=True)), dual(_scatter(n), reduce=False))
 
 
 def _scatter(n: int) -> Schedule:
@@ -48,7 +49,7 @@ def _scatter(n: int) -> Schedule:
     return Schedule.build(n, n, (Sends(s // (2 * half) * 2 * half, s // half * half, slot=s) for half, s in upper))
 
 
-def _around(n: int, first: int, reduce: bool) -> Iterator[Sends]:
+def _ring_rounds(n: int, first: int, reduce: bool) -> Iterator[Sends]:
     """Return rounds t in which rank r passes slot r-first-t to rank r+1.
 
     With first 1 and adds, a slot ends complete on its own rank.

@@ -24,6 +24,7 @@ def _even(n: int) -> Iterator[Shape]:
 
 
 def _rounds(n: int) -> int:
+    """Return the number of rounds."""
     return (n - 1).bit_length()
 
 

@@ -31,6 +31,7 @@ Dims = tuple[int, ...]
 
 
 def _rounds(dims: Dims) -> int:
+    """Return the claimed alpha: one round for each rank but one of every dimension."""
     return sum(d - 1 for d in dims)
 
 
@@ -91,6 +92,7 @@ def all_reduce_in_step(dims: Dims) -> Schedule:
 
 
 def _in_step(free: Schedule) -> Schedule:
+    """Return the schedule on two channels, one for each direction, so that dimensions wait for one another."""
     return replace(free, channel=column(free.channel % 2, np.int16))
 
 

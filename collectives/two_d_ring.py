@@ -24,6 +24,7 @@ Plane = tuple[int, int]
 
 
 def _rounds(dims: Plane) -> int:
+    """Return the claimed alpha: one round for each rank but one of both dimensions."""
     return sum(d - 1 for d in dims)
 
 

@@ -47,6 +47,7 @@ def both_ways(cycles: I64) -> I64:
 
 
 def _order(F: Map) -> list[int]:
+    """Return the vertices of a cycle in the order in which F leads through them, from vertex 0 on."""
     return list(accumulate(F[1:], lambda x, _: F[x], initial=0))
 
 
@@ -71,7 +72,7 @@ def _factors(n: int) -> list[Map]:
     excess = [0, *(_cycles(f) - 1 for f in F[1:])]
     while any(excess):
         p, q = next(d for d in range(n) if excess[d]), rng.randrange(1, n)
-        P, Q = _exchanged(F[p], F[q], rng)
+        P, Q = _exchange_parts(F[p], F[q], rng)
         after = _cycles(P) - 1, _cycles(Q) - 1
         rise = sum(after) - excess[p] - excess[q]
         if p != q and (rise <= 0 or rng.random() < exp(-rise / _TEMPERATURE)):
@@ -87,7 +88,7 @@ def _flip(F: list[Map], rng: Random) -> None:
     """
     while True:
         p, q = rng.sample(range(1, len(F)), 2)  # shifts alone may have no odd part
-        F[p], F[q] = _exchanged(F[p], F[q], rng)
+        F[p], F[q] = _exchange_parts(F[p], F[q], rng)
         x, y = rng.sample(range(len(F)), 2)
         X, Y = ([f[vertex] for f in F] for vertex in (x, y))
         for part in _parts(X, Y):
@@ -97,7 +98,7 @@ def _flip(F: list[Map], rng: Random) -> None:
                 return
 
 
-def _exchanged(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
+def _exchange_parts(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
     """Return P and Q, exchanged on each of their parts with probability 1/2."""
     P_new, Q_new = P.copy(), Q.copy()
     for part in _parts(P, Q):
@@ -122,4 +123,5 @@ def _parts(P: Map, Q: Map) -> list[list[int]]:
 
 
 def _cycles(P: Map) -> int:
+    """Return the number of cycles of a permutation."""
     return len(_parts(P, list(range(len(P)))))

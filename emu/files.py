@@ -182,10 +182,12 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _draft_of(folder: Path, name: str) -> Path:
+    """Return a new name for the draft of a file, in the file's folder."""
     return folder / f"{name[:_LONGEST]}-{secrets.token_hex(4)}{DRAFT}"
 
 
 def _created(draft: Path, mode: int) -> int:
+    """Return the descriptor of a new file to write; an existing file is an error."""
     return os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
 
 
@@ -246,4 +248,5 @@ def _telling(what: str, path: Path) -> Iterator[None]:
 
 
 def _reason(error: OSError | ValueError) -> str:
+    """Return what the operating system says of an error."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -93,6 +93,7 @@ def load_catalogue(package: str) -> None:
 
 
 def _load(package: str) -> None:
+    """Import every module of the packages that an entry point names, beside modules of the user that have their names."""
     for point in entry_points(group="emu.catalogue", name=package):
         users = _set_aside(point.value)
         root = _import_package(point.value)
@@ -112,6 +113,7 @@ def _set_aside(name: str) -> dict[str, ModuleType]:
 
 
 def _origin(spec: importlib.machinery.ModuleSpec | None) -> Path | None:
+    """Return the file of a module; None where it has none."""
     return Path(spec.origin).resolve() if spec and spec.origin else None
 
 

@@ -82,12 +82,14 @@ def code_digest(*more: Path) -> str:
 
 @cache
 def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
+    """Return a digest of all code in some folders."""
     files = (path for folder in folders for path in folder.rglob(f"*{suffix}") if path.is_file())
     return _of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
 
 
 @lru_cache(maxsize=1)
 def _of_users(edition: int) -> str:
+    """Return a digest of the user's files that have filed something, and of what they import."""
     return _of_files(sorted(_with_imported(_USERS)))
 
 

@@ -19,6 +19,7 @@ _CHECK_BYTES = 16  # in front of each file
 
 
 def _check(data: bytes) -> bytes:
+    """Return the digest that tells whether stored bytes are whole."""
     return hashlib.blake2b(data, digest_size=_CHECK_BYTES).digest()
 
 

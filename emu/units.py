@@ -21,6 +21,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\
 
 
 def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
+    """Return the number and the unit of a quantity's text."""
     found = _QUANTITY.match(text)
     if found is None:
         raise must_be("", name, what, text)
@@ -28,6 +29,7 @@ def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
 
 
 def _scale(prefix: str) -> int | None:
+    """Return the factor of a prefix such as `M` or `Mi`; None: there is no such prefix."""
     if prefix.endswith("i"):
         power = _PREFIX.get(prefix[:-1])
         return 1024**power if power else None
@@ -57,6 +59,7 @@ def parse_size(text: str | float, name: str = "size") -> int:
 
 
 def _whole_bytes(value: Decimal, name: str, what: str, got: object) -> int:
+    """Return a number of bytes after the check that it is whole, 0 or more and below 2**63."""
     if not 0 <= value < 2**63 or value != value.to_integral_value():
         raise must_be("", name, what, got, "a size is a whole number of bytes, 0 or more and below 2**63")
     return int(value)
@@ -153,6 +156,7 @@ def format_count(n: int) -> str:
 
 
 def _metric(value: float, unit: str) -> str:
+    """Return a value with four digits and the prefix that suits it, such as `1.5 GB`."""
     for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
         if abs(value) >= 1000**power:
             return f"{value / 1000**power:.4g} {prefix}{unit}"

@@ -41,10 +41,12 @@ class Config:
 
 
 def _sc21(layers: int, hidden: int, heads: int) -> Config:
+    """Return the configuration of a GPT of Narayanan et al."""
     return Config(layers, hidden, heads, source="Narayanan et al., SC21, table 1")
 
 
 def _korthikanti(layers: int, hidden: int, heads: int) -> Config:
+    """Return the configuration of a GPT of Korthikanti et al."""
     return Config(layers, hidden, heads, source="Korthikanti et al. (2022), table 3")
 
 

@@ -12,6 +12,7 @@ _BANDWIDTH = 800e9  # bytes per second, one direction: 6.4 Tb/s a GPU (InfiniteH
 
 
 def _invariants(n: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth, npus=n, switches=1, injection_Bps=bandwidth)
 
 

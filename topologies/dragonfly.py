@@ -15,7 +15,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -59,12 +59,14 @@ class _Shape(NamedTuple):
 
 
 def _shape(p: int, a: int, h: int, links: int) -> _Shape:
+    """Return the sizes of a dragonfly, after the check that its global ports divide into bundles of `links`."""
     if a * h % links:
         raise must_be("dragonfly", "links", f"a divisor of {a * h}, the global ports of a group (a h)", links)
     return _Shape(p, a, h, links)
 
 
 def _invariants(p: int, a: int, h: int, links: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     shape = _shape(p, a, h, links)
     everywhere = h % (shape.groups - 1) == 0  # each router has a port to each group
     farthest = 3 if a == 1 else 4 if everywhere else 5
@@ -120,6 +122,7 @@ def dragonfly(
 
 
 def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(ticks)) for ticks in (latency, global_latency))
     which = f"; of the {shape.links} that join two groups one that needs fewest hops, by a hash" if shape.links > 1 else ""
     return (
@@ -142,6 +145,7 @@ def _port(shape: _Shape, here: I64, there: I64, which: I64) -> I64:
 
 
 def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    """Return the cables to NPUs, within groups and between groups."""
     n, (near, far) = shape.npus, latencies
     npu = np.arange(n)
     low, high = np.triu_indices(shape.a, 1)
@@ -160,7 +164,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down."""
     (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
     away = here != there
-    which = _which(shape, (here, a), (there, b), mix(src, dst, key))
+    which = _pick_cable(shape, (here, a), (there, b), mix(src, dst, key))
     out, back = _port(shape, here, there, which), _port(shape, there, here, which)
     leave = np.where(away, out, b)
     low, high = np.minimum(here, there), np.maximum(here, there)
@@ -176,7 +180,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     )
 
 
-def _which(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
+def _pick_cable(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow: I64) -> I64:
     """Return one of the cables between two groups that needs the fewest hops before and after it."""
     (here, a), (there, b) = ((group[:, None], router[:, None]) for group, router in (src, dst))
     copies = np.arange(shape.links)

@@ -41,18 +41,20 @@ def _tiers(radix: int, tiers: int, taper: tuple[int, ...], planes: int, bandwidt
     up = [radix // (ratio + 1) for ratio in ratios]
     sizes = zip([*(radix - u for u in up), radix], [1, *up], strict=True)
     kind = f"link x{planes}" if planes > 1 else "cable"
-    return [Tier(down, u, planes * bandwidth, latency, name=_between(i), kind=kind) for i, (down, u) in enumerate(sizes)]
+    return [Tier(down, u, planes * bandwidth, latency, name=_tier_name(i), kind=kind) for i, (down, u) in enumerate(sizes)]
 
 
 def _x(sizes: tuple[int, ...]) -> str:
+    """Return sizes joined by x, such as `4x2`."""
     return "x".join(map(str, sizes))
 
 
-def _between(tier: int) -> str:
+def _tier_name(tier: int) -> str:
+    """Return the name of the links between a tier and the next."""
     return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
 
 
-def _known(tiers: list[Tier]) -> Invariants:
+def _tree_invariants(tiers: list[Tier]) -> Invariants:
     """Return the invariants of any tree whose highest tier joins two blocks or more."""
     counts = count(tiers)
     ways = prod(t.up * t.parallel for t in tiers) * prod(t.parallel for t in tiers)
@@ -70,10 +72,12 @@ def _known(tiers: list[Tier]) -> Invariants:
 
 
 def _invariants(**settings: Any) -> Invariants:
-    return _known(_tiers(**settings))
+    """Return the invariants of the topology by closed forms."""
+    return _tree_invariants(_tiers(**settings))
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     spread = f"{planes} equal planes side by side, over which an NPU spreads each message evenly: a link is {planes} ports"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way, a hop takes {format_time(seconds(latency))}",
@@ -124,16 +128,18 @@ def fat_tree(
 def _pgft_tiers(
     down: tuple[int, ...], up: tuple[int, ...], parallel: tuple[int, ...], bandwidth: float, latency: int
 ) -> list[Tier]:
+    """Return the tiers of a PGFT, whose parallel cables and switches up may be one number for all tiers."""
     for name, sizes in (("up", up), ("parallel", parallel)):
         if len(sizes) not in {1, len(down)}:
             raise must_be("fat-tree:pgft", name, f"one number, or {len(down)} joined by x as down has", _x(sizes))
     wide = [sizes if len(sizes) == len(down) else sizes * len(down) for sizes in (up, parallel)]
     columns = enumerate(zip(down, *wide, strict=True))
-    return [Tier(m, w, bandwidth, latency, p, name=_between(i)) for i, (m, w, p) in columns]
+    return [Tier(m, w, bandwidth, latency, p, name=_tier_name(i)) for i, (m, w, p) in columns]
 
 
 def _pgft_invariants(**settings: Any) -> Invariants:
-    return _known(_pgft_tiers(**settings))
+    """Return the invariants of the pgft topology by closed forms."""
+    return _tree_invariants(_pgft_tiers(**settings))
 
 
 @topology(

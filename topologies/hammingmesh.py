@@ -16,7 +16,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -74,6 +74,7 @@ class _Mesh(NamedTuple):
 
 
 def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
+    """Return the sizes of a HammingMesh and the numbers of its first links and switches."""
     if len(boards) != 2:
         raise must_be("hammingmesh", "boards", "two sizes, rows and columns, such as 4x4", "x".join(map(str, boards)))
     rows, columns = boards
@@ -112,6 +113,7 @@ def _reach(side: int, way: _LineDirection) -> int:
 
 
 def _invariants(boards: tuple[int, ...], side: int, radix: int, planes: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     mesh = _mesh(side, boards, radix)
     cut = mesh.npus / side * planes * bandwidth
     even = [cut] * (mesh.rows % 2 == 0 or mesh.columns % 2 == 0) + [2 * cut] * (side % 2 == 0)
@@ -183,6 +185,7 @@ def hammingmesh(
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(ticks)) for ticks in (board_latency, latency))
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
@@ -194,6 +197,7 @@ def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int
 
 
 def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
+    """Return the cables on boards, from boards to switches, and between switches."""
     chip = np.arange(mesh.npus).reshape(mesh.rows, mesh.columns, mesh.side, mesh.side)
     turned = chip.swapaxes(2, 3)  # [rows, columns, column, row]
     row = np.arange(mesh.rows)[:, None, None] * mesh.side + np.arange(mesh.side)
@@ -252,11 +256,11 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
     corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), shape)
     flow = mix(src, dst, key)
     ends = [_ends(mesh, chip) for chip in (src, corner, dst)]
-    along_x = _along(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
-    return join([*along_x, *_along(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
+    along_x = _line_links(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
+    return join([*along_x, *_line_links(mesh.y, mesh.side, ends[1][1], ends[2][1], mix(flow, 1))])
 
 
-def _along(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
+def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
     """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
     (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
     stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)

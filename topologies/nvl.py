@@ -17,7 +17,7 @@ from emu.topology.builders.clos import Tier, bisection, clos, count
 from emu.topology.builders.switch_adding import SwitchAdding
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Box, Drawing, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -43,19 +43,22 @@ Chips = Annotated[str, one_of("merged", "apart")]
 
 
 def _nodes(chips: str, count: int) -> int:
+    """Return the nodes that stand for the NVSwitches over the same GPUs: all of them, or one."""
     return count if chips == "apart" else 1
 
 
 def _bundle(nvlinks: float) -> str:
+    """Return the name of a link of so many NVLinks."""
     return f"link x{nvlinks:g}"
 
 
-def _first(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
+def _first_tier(gpus: int, nodes: int, bandwidth: float, latency: int) -> Tier:
     """Return the tier of `nodes` switches that each have all of some GPUs below them."""
     return Tier(gpus, nodes, bandwidth / nodes, latency, name="GPU to NVSwitch", kind=_bundle(_NVLINKS / nodes))
 
 
 def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     merged = "a message is spread over all NVLinks of a GPU, so NVSwitches over the same GPUs are one node"
     apart = "a message takes one NVSwitch, by a hash, and so a part of its GPU's rate (NVLink spreads it over all)"
     return (
@@ -68,10 +71,12 @@ def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tupl
 
 
 def _dac(gpus: int) -> int:
+    """Return the number of copper cables in a rack."""
     return gpus * _NVLINKS * _DAC_PER_NVLINK
 
 
-def _known(tiers: list[Tier]) -> Invariants:
+def _tree_invariants(tiers: list[Tier]) -> Invariants:
+    """Return the invariants of a tree by its tiers."""
     counts, first = count(tiers), tiers[0]
     return Invariants(
         2 * sum(counts.cables),
@@ -86,12 +91,14 @@ def _known(tiers: list[Tier]) -> Invariants:
 
 
 def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int, **_: object) -> Invariants:
-    return _known([_first(gpus, _nodes(chips, n_chips), bandwidth, latency)])
+    """Return the invariants of a rack of one tier."""
+    return _tree_invariants([_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
 def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
+    """Return the topology of a rack of one tier."""
     bill = {"NVLink switch": n_chips, "DAC cable": _dac(gpus)}
-    tiers = [_first(gpus, _nodes(chips, n_chips), bandwidth, latency)]
+    tiers = [_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)]
     return replace(clos(name, tiers, bill, _assumptions(chips, bandwidth, latency)), adds=True)
 
 
@@ -111,6 +118,7 @@ def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: 
 
 
 def _pair_known(chips: str, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of two racks whose NVSwitches are joined."""
     ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
     return Invariants(
         2 * ways * (npus + 1),
@@ -171,13 +179,14 @@ def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency
     planes, spines = _nodes(chips, _NVLINKS), _nodes(chips, racks)
     nvlinks = _HALF * _NVLINKS * modules / _FULL / planes / spines
     return [
-        _first(_HALF, planes, bandwidth, latency),
+        _first_tier(_HALF, planes, bandwidth, latency),
         Tier(2 * racks, spines, bandwidth * nvlinks / _NVLINKS, latency, name="leaf to spine", kind=_bundle(nvlinks)),
     ]
 
 
 def _eight_known(**settings: Any) -> Invariants:
-    return _known(_eight_tiers(**settings))
+    """Return the invariants of eight racks."""
+    return _tree_invariants(_eight_tiers(**settings))
 
 
 def _eight_bill(racks: int, modules: int) -> dict[str, int]:
@@ -233,7 +242,7 @@ def dgx_h100(
     chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY, *, adding: SwitchAdding
 ) -> Topology:
     """Join the 8 GPUs of a server by 4 NVSwitches, 18 NVLinks a GPU."""
-    tiers = [_first(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
+    tiers = [_first_tier(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
     server = clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
@@ -241,19 +250,21 @@ def dgx_h100(
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
+    """Return the tiers of servers under upper NVSwitches."""
     if servers > _MOST_SERVERS:
         what = f"at most {_MOST_SERVERS}, as NVLink reaches no further"
         raise must_be("dgx-h100:superpod", "servers", what, servers, "above, take big-switch:n=...,bandwidth=450GB/s")
     up = bandwidth * _SERVER_OUT / _NVLINKS
     kind = _bundle(_SERVER_OUT)
     return [
-        _first(_SERVER_GPUS, 1, bandwidth, latency),
+        _first_tier(_SERVER_GPUS, 1, bandwidth, latency),
         Tier(servers, 1, up, latency, name="server to upper NVSwitch", kind=kind),
     ]
 
 
 def _servers_known(**settings: Any) -> Invariants:
-    return _known(_servers_tiers(**settings))
+    """Return the invariants of servers under upper NVSwitches."""
+    return _tree_invariants(_servers_tiers(**settings))
 
 
 @topology(

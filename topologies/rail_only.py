@@ -13,7 +13,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -23,6 +23,7 @@ _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _check(dims: tuple[int, ...], radix: int) -> None:
+    """Check that there are two sizes and that a switch has ports for them."""
     if len(dims) != 2:
         raise must_be("rail-only", "dims", "two sizes, rows and columns, such as 64x64", "x".join(map(str, dims)))
     if max(dims) > radix:
@@ -30,6 +31,7 @@ def _check(dims: tuple[int, ...], radix: int) -> None:
 
 
 def _invariants(dims: tuple[int, ...], planes: int, row: float, column: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     rows, columns = dims
     n, both = rows * columns, min(dims) > 1
     cuts = [rate for size, rate in ((rows, column), (columns, row)) if size % 2 == 0]
@@ -98,6 +100,7 @@ def rail_only(
 
 
 def _assumptions(planes: int, row: float, column: float, latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     bundled = f"{planes} equal planes side by side, over which a chip spreads each message evenly"
     return (
         f"a port carries {format_bandwidth(row)} one way in a row and {format_bandwidth(column)} in a column",

@@ -16,7 +16,7 @@ from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.switch_adding import SwitchAdding
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
@@ -78,7 +78,8 @@ class _Cluster(NamedTuple):
         return 4 * self.npus + 2 * self.rails * self.above
 
 
-def _known(cluster: _Cluster) -> Invariants:
+def _cluster_invariants(cluster: _Cluster) -> Invariants:
+    """Return the invariants of servers."""
     n, nvlink, nic = cluster.npus, cluster.nvlink, cluster.nic
     between = {"spine": nic / cluster.taper, "rails": 0.0, "switch": nic}[cluster.network]
     cuts = [n // 2 * nic] * (cluster.nodes % 2 == 0) + [n // 2 * (nvlink + between)] * (cluster.gpus % 2 == 0)
@@ -94,10 +95,12 @@ def _known(cluster: _Cluster) -> Invariants:
 
 
 def _invariants(**settings: Any) -> Invariants:
-    return _known(_Cluster(**settings))
+    """Return the invariants of the topology by closed forms."""
+    return _cluster_invariants(_Cluster(**settings))
 
 
 def _build(name: str, cluster: _Cluster) -> Topology:
+    """Return the topology of servers under the name of its variant."""
     check_link_count(name, cluster.links)
     links, cables = wire(name, _cables(cluster))
     n, nodes = cluster.npus, cluster.npus + cluster.switches
@@ -118,16 +121,17 @@ def _build(name: str, cluster: _Cluster) -> Topology:
         relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
         grouper=partial(in_units, name, cluster.gpus),
     )
-    return cluster.hops.of(wired, _inside(cluster))
+    return cluster.hops.of(wired, _nvlink_switches(cluster))
 
 
-def _inside(cluster: _Cluster) -> Bool:
+def _nvlink_switches(cluster: _Cluster) -> Bool:
     """Return [nodes] whether each node is an NVLink switch: one for each server, numbered after the GPUs."""
     node = np.arange(cluster.npus + cluster.switches)
     return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:
+    """Return the NVLinks, the cables of NICs, and the links up to spines."""
     n, npu = cluster.npus, np.arange(cluster.npus)
     rail = n + cluster.nodes + np.arange(cluster.rails)
     spine = n + cluster.nodes + cluster.rails + np.arange(cluster.above)
@@ -139,6 +143,7 @@ def _cables(cluster: _Cluster) -> list[Cables]:
 
 
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
     which = "the spine" if cluster.spines == 1 else f"one of {cluster.spines} spines, by a hash"
     across = {
@@ -244,7 +249,8 @@ def servers(
 
 
 def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
-    return _known(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
+    """Return the invariants of the segment topology by closed forms."""
+    return _cluster_invariants(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
 
 
 @topology(

@@ -20,29 +20,35 @@ _LINK = "bandwidth=50GB/s,latency=500ns"
 
 
 def _examples(*shapes: str) -> tuple[str, ...]:
+    """Return example settings: shapes, each with a bandwidth and a latency."""
     return tuple(f"{shape},{_LINK}" for shape in shapes)
 
 
 def _torus_invariants(dims: tuple[int, ...], bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the torus topology by closed forms."""
     npus, used, longest = prod(dims), sum(s > 1 for s in dims), max(dims)
     halved = 2 * npus // longest * bandwidth if longest % 2 == 0 else None
     return Invariants(2 * used * npus, 2 * used, sum(s // 2 for s in dims), halved)
 
 
 def _ring_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the ring topology by closed forms."""
     used = n > 1
     return Invariants(2 * n * used, 2 * used, n // 2, 2 * bandwidth * used)
 
 
 def _mesh_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the mesh topology by closed forms."""
     return Invariants(n * (n - 1), n - 1, int(n > 1), (n // 2) * (n - n // 2) * bandwidth)
 
 
 def _switch_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the switch topology by closed forms."""
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth)
 
 
 def _hypercube_invariants(d: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the hypercube topology by closed forms."""
     return Invariants(d * 2**d, d, d, 2 ** (d - 1) * bandwidth, npus=2**d, switches=0, paths=factorial(d))
 
 

@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.paths.shortest import or_shortest, shortest
+from emu.topology.paths.shortest_paths import or_shortest, shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.topology.usable_npus import in_whole_units
 from emu.units import format_bandwidth, format_time, seconds
@@ -34,6 +34,7 @@ def _ring_links(rings: int, size: int) -> int:
 
 
 def _ring_invariants(size: int, rings: int, bandwidth: float, dcn: float, **_: object) -> Invariants:
+    """Return the invariants of the ring topology by closed forms."""
     n, joined = rings * size, rings > 1
     return Invariants(
         2 * _ring_links(rings, size) + 2 * n * joined,
@@ -92,6 +93,7 @@ def sip_ring(
 
 
 def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     joined = (
         f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
         "messages between rings take it, those within a ring do not"
@@ -138,6 +140,7 @@ def _ring_draw(size: int, rings: int) -> Drawing:
 
 
 def _ocs_invariants(n: int, ports: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the ocs topology by closed forms."""
     degree = min(ports, n - 1)
     return Invariants(
         n * degree,
@@ -205,6 +208,7 @@ def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
 
 
 def _ocs_assumptions(n: int, ports: int, rate: float, latency: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     chosen = min(ports, n - 1)
     return (
         f"a port carries {format_bandwidth(rate)} one way, a hop takes {format_time(seconds(latency))}",

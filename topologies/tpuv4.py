@@ -27,6 +27,7 @@ _LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _check(cubes: tuple[int, ...], side: int, radix: int) -> None:
+    """Check that the sizes fit, and that an OCS has ports for all cubes."""
     if len(cubes) != 3:
         raise must_be("tpuv4", "cubes", "three sizes, such as 4x4x4", "x".join(map(str, cubes)))
     if side % 2:
@@ -37,6 +38,7 @@ def _check(cubes: tuple[int, ...], side: int, radix: int) -> None:
 
 
 def _invariants(cubes: tuple[int, ...], side: int, planes: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     sizes = [side * c for c in cubes]
     npus, rate = prod(sizes), planes * bandwidth
     halved = 2 * npus // max(sizes) * rate
@@ -74,7 +76,7 @@ def tpuv4(
     sizes = tuple(side * c for c in cubes)
     check_link_count("tpuv4", 6 * prod(sizes))
     built = grid("tpuv4", [Dimension(size, "cycle", planes * bandwidth, latency) for size in sizes])
-    light = _crossing(built.links, sizes, side)
+    light = _optical_links(built.links, sizes, side)
     return replace(
         built,
         links=replace(built.links, latency_fs=column(np.where(light, optical, latency), np.int64)),
@@ -87,7 +89,7 @@ def tpuv4(
     )
 
 
-def _crossing(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
+def _optical_links(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
     """Return whether each link leaves a cube.
 
     A link leaves it up from its last place along the link's dimension, or down from its first place.
@@ -102,6 +104,7 @@ def _crossing(links: Links, sizes: tuple[int, ...], side: int) -> Bool:
 
 
 def _bill(cubes: int, side: int, planes: int) -> dict[str, int]:
+    """Return the numbers of parts of some cubes."""
     chips, face = side**3, side**2
     board = chips  # 2x2 chips in a circle
     copper = 3 * face * (side - 1) - board
@@ -118,6 +121,7 @@ def _bill(cubes: int, side: int, planes: int) -> dict[str, int]:
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int, optical: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     bundled = f"a chip has {planes} ports in each direction and spreads each message evenly over them"
     return (
         f"a port carries {format_bandwidth(bandwidth)} one way",

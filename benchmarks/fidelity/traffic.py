@@ -20,7 +20,7 @@ from emu.errors import RunError
 from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.run import run
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, ticks
 

@@ -42,14 +42,15 @@ class NcclChoice(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _known(operation: str, around: GroupNetwork) -> tuple[ChannelGraphs, dict[AlgorithmVariant, ExpectedTime]]:
+def _expectations(operation: str, around: GroupNetwork) -> tuple[ChannelGraphs, dict[AlgorithmVariant, ExpectedTime]]:
+    """Return the channels that NCCL finds for a group, and the times that it expects of each algorithm and protocol."""
     on = graphs_of(around)
     return on, expected_times(operation, on)
 
 
 def nccl_choice(operation: str, size: int, around: GroupNetwork) -> NcclChoice:
     """Return NCCL's choice for an operation of `size` bytes: the one that its tuning model expects to be the fastest."""
-    on, ways = _known(operation, around)
+    on, ways = _expectations(operation, around)
     best = min(ways, key=lambda way: time_us(operation, way, ways[way], on, size))
     return NcclChoice(best, _channels(best, size, on))
 
@@ -73,12 +74,12 @@ def nccl(operation: str, size: int, around: GroupNetwork) -> LibraryChoice | Non
     if around.ranks < 2:
         return None
     if operation not in TUNED:
-        return _sent(operation, around)
+        return _point_to_point(operation, around)
     found = nccl_choice(operation, size, around)
-    return LibraryChoice(_served(operation, found, around), str(found))
+    return LibraryChoice(_catalogue_name(operation, found, around), str(found))
 
 
-def _sent(operation: str, around: GroupNetwork) -> LibraryChoice | None:
+def _point_to_point(operation: str, around: GroupNetwork) -> LibraryChoice | None:
     """Return the algorithm of an all_to_all: sends and receives, which go over the NIC of the receiving rank (PXN)."""
     if operation != "all_to_all":
         return None
@@ -96,7 +97,7 @@ def _nodes(around: GroupNetwork) -> tuple[int, ...]:
     return (around.hosts, each) if around.in_order and around.hosts > 1 and each > 1 else ()
 
 
-def _served(operation: str, found: NcclChoice, around: GroupNetwork) -> AlgorithmOnDims:
+def _catalogue_name(operation: str, found: NcclChoice, around: GroupNetwork) -> AlgorithmOnDims:
     """Return the algorithm that sends what NCCL would send.
 
     The rings of one server are all the same ring, and its trees are chains.

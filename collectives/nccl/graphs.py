@@ -84,14 +84,15 @@ def _nvlink(known: Generation, around: GroupNetwork) -> float:
 
 
 def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float) -> ChannelGraph:
+    """Return the channels of rings: within a server as many as NVLink carries, between servers one for each NIC."""
     if servers == 1:
-        return _doubled(_most(known.within, MOST_SEARCHED, nvlink, nvlink), known)
+        return _doubled(_fill_channels(known.within, MOST_SEARCHED, nvlink, nvlink), known)
     reach = _PCIE_REACHES * nic
     speed = next((s for s in known.between if s <= reach), known.between[-1])
     return _doubled(ChannelGraph(each, speed, speed), known)
 
 
-def _most(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
+def _fill_channels(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
     """Return the channels at the first speed at which they carry the most of `total` together."""
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):

@@ -72,6 +72,7 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
+    """Return the rate for the number of servers: one, two, or more."""
     return rates[min(on.servers - 1, 2)]
 
 
@@ -92,18 +93,22 @@ def _bandwidth(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> floa
 
 
 def _steps(operation: str, on: ChannelGraphs) -> int:
+    """Return the number of steps of a ring for an operation."""
     return {ALL_REDUCE: 2 * (on.ranks - 1), **dict.fromkeys(HALVES, on.ranks - 1)}.get(operation, on.ranks)
 
 
 def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
+    """Return the rate of one channel: within a server for up to two servers, else between servers."""
     return graph.within if on.servers <= 2 else graph.between
 
 
 def _most_ll(on: ChannelGraphs) -> float:
+    """Return the greatest bandwidth of protocol LL."""
     return on.generation.ll if on.servers == 1 else _rate(known.LL_BETWEEN, on)
 
 
 def _ring_bandwidth(protocol: int, on: ChannelGraphs) -> float:
+    """Return the bus bandwidth (GB/s) of rings."""
     bus = on.ring.channels * _speed(on.ring, on)
     if protocol == LL:
         return min(_most_ll(on), bus / 2)
@@ -111,6 +116,7 @@ def _ring_bandwidth(protocol: int, on: ChannelGraphs) -> float:
 
 
 def _tree_bandwidth(protocol: int, on: ChannelGraphs) -> float:
+    """Return the bus bandwidth (GB/s) of trees."""
     channels, full = on.tree.channels, on.tree.channels * _speed(on.tree, on)
     bus = min(0.92 * full, channels * _rate(on.generation.tree, on))
     if protocol == LL:
@@ -121,6 +127,7 @@ def _tree_bandwidth(protocol: int, on: ChannelGraphs) -> float:
 
 
 def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: ChannelGraph) -> float:
+    """Return the bandwidth (GB/s) of NVLS, where switches add within servers; for an all_reduce in terms of the size."""
     within = graph.within * on.generation.nvls * (graph.channels - 1) / graph.channels
     within *= 2 if operation == ALL_REDUCE else (on.per_server - 1) / on.per_server
     between = graph.between * (2 if name == "nvls-tree" and on.servers == 2 else 1)
@@ -129,6 +136,7 @@ def _nvls_bandwidth(operation: str, name: str, on: ChannelGraphs, graph: Channel
 
 
 def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
+    """Return the bandwidth (GB/s) of CollNet, where switches between servers add."""
     graph, each = on.nvls or on.ring, on.per_server
     bus = graph.channels * graph.within
     if name == "collnet-chain":
@@ -140,6 +148,7 @@ def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
 
 
 def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
+    """Return the latency (us) of an algorithm and protocol: a base, and its hops over NVLink and over NICs."""
     name, p = way
     base, near = known.BASE.get(name, (0.0,) * 3)[p], known.OVER_NVLINK.get(name, (0.0,) * 3)[p]
     far, each, deep = known.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
@@ -157,6 +166,7 @@ def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
 
 
 def _ring_latency(operation: str, protocol: int, on: ChannelGraphs, near: float, far: float) -> float:
+    """Return the latency (us) of the steps of a ring."""
     if operation in ROOTED:  # the channels of a search are all alike here
         return near if on.servers == 1 else known.OVER_NICS["ring"][protocol]
     between = 0 if on.servers == 1 else (2 if operation == ALL_REDUCE else 1) * (on.servers - 1)

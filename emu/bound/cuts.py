@@ -33,7 +33,7 @@ def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
 def least_cut(net: Network, source: int, sink: int) -> NetworkCut:
     """Return the set with the source and without the sink that the least capacity leaves; it has one block to send."""
     nodes = np.arange(net.n_nodes)
-    return _between(net, nodes == source, nodes == sink)
+    return _cut_between(net, nodes == source, nodes == sink)
 
 
 def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
@@ -41,10 +41,11 @@ def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
 
     It has one block to send.
     """
-    return _between(net, ranks, net.has_rank & ~ranks)
+    return _cut_between(net, ranks, net.has_rank & ~ranks)
 
 
-def _between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
+def _cut_between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
+    """Return the cut between some source and some sink nodes that the least capacity leaves; it has one block to send."""
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
     return NetworkCut(inside, Fraction(1, net.out_of(inside)))
 
@@ -71,6 +72,7 @@ def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
 
 
 def _all_but(net: Network, sink: int) -> NetworkCut:
+    """Return the cut with all nodes but one."""
     return cut_of_nodes(net, np.arange(net.n_nodes) != sink)
 
 

@@ -35,6 +35,7 @@ def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
 
 
 def _sample(n: int, most: int) -> I64:
+    """Return at most `most` numbers below n, evenly spread."""
     return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
 
 

@@ -110,10 +110,10 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
     if op.n_ranks < 2:
         return Limit(())
     net, alike = _network_of(topology, npus)
-    asked = _LimitSearch(net, alike, op, topology.dims, helpers, effort)
-    terms = (Term(0.0, least_latency_fs(net, asked.alike, op), LATENCY), *_terms(asked))
-    in_a_row, trees = (_in_a_row(asked), _trees(asked)) if op.name == "all_reduce" else (None, None)
-    return Limit(terms, trees, in_a_row, tuple(_left_out(asked)))
+    search = _LimitSearch(net, alike, op, topology.dims, helpers, effort)
+    terms = (Term(0.0, least_latency_fs(net, search.alike, op), LATENCY), *_terms(search))
+    in_a_row, trees = (_in_a_row(search), _trees(search)) if op.name == "all_reduce" else (None, None)
+    return Limit(terms, trees, in_a_row, tuple(_left_out(search)))
 
 
 @lru_cache(maxsize=16)
@@ -123,24 +123,25 @@ def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Sym
     return net, symmetry(net, topology)
 
 
-def _terms(asked: _LimitSearch) -> Iterator[Term]:
-    net, op, helpers = asked.net, asked.op, asked.helpers
-    cut, by = _cut(asked)
+def _terms(search: _LimitSearch) -> Iterator[Term]:
+    """Yield the lower bounds of a search: the best cut, and for some operations an exchange or the number of messages."""
+    net, op, helpers = search.net, search.op, search.helpers
+    cut, by = _cut(search)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
     if op.name == ALL_PAIRS:
-        yield from _exchange(asked)
+        yield from _exchange(search)
     if op.name == "all_reduce" and not helpers:
-        yield Term(net.seconds(_messages(asked)), message_fs(net, helpers=False), MESSAGES)
+        yield Term(net.seconds(_messages(search)), message_fs(net, helpers=False), MESSAGES)
 
 
-def _exchange(asked: _LimitSearch) -> Iterator[Term]:
+def _exchange(search: _LimitSearch) -> Iterator[Term]:
     """Yield the bounds of an exchange over all paths at once."""
-    net, alike, least_fs = asked.net, asked.alike, message_fs(asked.net, helpers=asked.helpers)
-    if _searched(asked) * count_price_lists(net) <= asked.effort.arcs:
+    net, alike, least_fs = search.net, search.alike, message_fs(search.net, helpers=search.helpers)
+    if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
-    if asked.effort.programs and _searched(asked) <= _MOST_PATHS:
+    if search.effort.programs and _search_work(search) <= _MOST_PATHS:
         yield Term(net.seconds(_program("flows").exchange(net, alike)), least_fs, PATHS)
-    elif asked.effort.programs and _searched(asked) <= _MOST_PRICED:
+    elif search.effort.programs and _search_work(search) <= _MOST_PRICED:
         yield Term(net.seconds(_program("prices").by_prices(net, alike)), least_fs, PATHS)
 
 
@@ -149,70 +150,70 @@ def _program(name: str) -> ModuleType:
     return importlib.import_module(f"emu.bound.programs.{name}")
 
 
-def _searched(asked: _LimitSearch) -> int:
+def _search_work(search: _LimitSearch) -> int:
     """Return the number of arcs that searches from one rank of each kind visit."""
-    return len(asked.alike.ranks) * len(asked.net.src)
+    return len(search.alike.ranks) * len(search.net.src)
 
 
-def _cut(asked: _LimitSearch) -> tuple[NetworkCut, str]:
+def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that limits most, and the name that says whether all sets were searched."""
-    net, alike, op, effort = asked.net, asked.alike, asked.op, asked.effort
-    if not asked.affords(_flows(asked)):
-        most_sets = min(effort.flows, effort.arcs // (len(net.src) + _held(op)))
-        return sampled_cut(net, alike, op, asked.dims, most_sets=most_sets), TRIED
+    net, alike, op, effort = search.net, search.alike, search.op, search.effort
+    if not search.affords(_flows(search)):
+        most_sets = min(effort.flows, effort.arcs // (len(net.src) + _count_work(op)))
+        return sampled_cut(net, alike, op, search.dims, most_sets=most_sets), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
         "all_gather": lambda: densest_cut(net, alike.ranks),
-        "reduce_scatter": lambda: _turned(densest_cut(back, alike.ranks)),
+        "reduce_scatter": lambda: _reverse_cut(densest_cut(back, alike.ranks)),
         "gather": lambda: densest_cut(net, np.array([root])),
-        "scatter": lambda: _turned(densest_cut(back, np.array([root]))),
-        "broadcast": lambda: _least(net, root),
-        "reduce": lambda: _turned(_least(back, root)),
-        "all_reduce": lambda: largest_cut([_least(net, root), _turned(_least(back, root))]),
+        "scatter": lambda: _reverse_cut(densest_cut(back, np.array([root]))),
+        "broadcast": lambda: _least_cut(net, root),
+        "reduce": lambda: _reverse_cut(_least_cut(back, root)),
+        "all_reduce": lambda: largest_cut([_least_cut(net, root), _reverse_cut(_least_cut(back, root))]),
     }
     return found[op.name](), CUT
 
 
-def _held(op: Operation) -> int:
+def _count_work(op: Operation) -> int:
     """Return the work to count what one set has to send, without its flow."""
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 
-def _flows(asked: _LimitSearch) -> int:
+def _flows(search: _LimitSearch) -> int:
     """Return the number of maximum flows that search all cuts; a number above every effort where they cannot be searched."""
-    n, kinds = asked.op.n_ranks, len(asked.alike.ranks)
+    n, kinds = search.op.n_ranks, len(search.alike.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
     known |= {"broadcast": n, "reduce": n, "all_reduce": 2 * n}
-    return known.get(asked.op.name, ALL.flows + 1)
+    return known.get(search.op.name, ALL.flows + 1)
 
 
-def _least(net: Network, source: int) -> NetworkCut:
+def _least_cut(net: Network, source: int) -> NetworkCut:
     """Return the cut with the least capacity between the source and any other rank."""
     return largest_cut([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
 
 
-def _turned(cut: NetworkCut) -> NetworkCut:
+def _reverse_cut(cut: NetworkCut) -> NetworkCut:
     """Return a cut of the network turned round as a cut of the network itself."""
     return NetworkCut(~cut.inside, cut.ratio)
 
 
-def _messages(asked: _LimitSearch) -> Fraction:
+def _messages(search: _LimitSearch) -> Fraction:
     """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
     Until one of k participants has the sum of a byte, k - 1 messages with that byte were received. Then each of the others
     lacks one more message. Every message leaves a participant and reaches one, where participants are the ranks or any groups
     of them. Source: Harary and Schwenk, The communication problem on graphs and digraphs, J. Franklin Institute 297 (1974).
     """
-    net = asked.net
+    net = search.net
     n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())
     found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in ways]
-    for each in groups(net, asked.alike, asked.dims):
-        if asked.affords(len(ways) * len(each.first)):
-            found += [Fraction(2 * (len(each.kind) - 1), _leaving(way, each)) for way in ways]
+    for each in groups(net, search.alike, search.dims):
+        if search.affords(len(ways) * len(each.first)):
+            found += [Fraction(2 * (len(each.kind) - 1), _capacity_out(way, each)) for way in ways]
     return max(found)
 
 
-def _leaving(net: Network, each: RankGroups) -> int:
+def _capacity_out(net: Network, each: RankGroups) -> int:
     """Return the capacity out of all groups together."""
     nodes = np.full(net.n_nodes, -1)
     nodes[net.ranks] = each.of
@@ -220,38 +221,38 @@ def _leaving(net: Network, each: RankGroups) -> int:
     return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, each.alike, strict=True))
 
 
-def _in_a_row(asked: _LimitSearch) -> float | None:
+def _in_a_row(search: _LimitSearch) -> float | None:
     """Return the time for each byte of the best reduce_scatter and then the best all_gather; None: beyond the effort."""
-    net, alike = asked.net, asked.alike
-    if not asked.affords(len(alike.ranks)):
+    net, alike = search.net, search.alike
+    if not search.affords(len(alike.ranks)):
         return None
     gather = densest_cut(net, alike.ranks).ratio
     both = gather + (gather if net.both_ways else densest_cut(net.back(), alike.ranks).ratio)
     return net.seconds(both / len(net.ranks))
 
 
-def _trees(asked: _LimitSearch) -> float | None:
+def _trees(search: _LimitSearch) -> float | None:
     """Return the time for each byte of the best trees; None: beyond the effort."""
-    if not asked.effort.programs or _size_of_trees(asked) > _MOST_TREES:
+    if not search.effort.programs or _size_of_trees(search) > _MOST_TREES:
         return None
-    return asked.net.seconds(_program("trees").all_reduce_by_trees(asked.net, asked.alike))
+    return search.net.seconds(_program("trees").all_reduce_by_trees(search.net, search.alike))
 
 
-def _size_of_trees(asked: _LimitSearch) -> int:
+def _size_of_trees(search: _LimitSearch) -> int:
     """Return about how many variables the linear program of trees has."""
-    net = asked.net
+    net = search.net
     n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
-    return len(asked.alike.ranks) * (2 * n_hops + len(net.src))
+    return len(search.alike.ranks) * (2 * n_hops + len(net.src))
 
 
-def _left_out(asked: _LimitSearch) -> Iterator[str]:
+def _left_out(search: _LimitSearch) -> Iterator[str]:
     """Yield the names of the searches that were left out and that full effort would make."""
-    if asked.effort == ALL:
+    if search.effort == ALL:
         return
-    every = asked._replace(effort=ALL)
-    if every.affords(_flows(asked)) and not asked.affords(_flows(asked)):
+    every = search._replace(effort=ALL)
+    if every.affords(_flows(search)) and not search.affords(_flows(search)):
         yield ALL_SETS
-    if asked.op.name == ALL_PAIRS and _searched(asked) <= _MOST_PRICED:
+    if search.op.name == ALL_PAIRS and _search_work(search) <= _MOST_PRICED:
         yield ALL_PATHS
-    if asked.op.name == "all_reduce" and _size_of_trees(asked) <= _MOST_TREES:
+    if search.op.name == "all_reduce" and _size_of_trees(search) <= _MOST_TREES:
         yield TREES

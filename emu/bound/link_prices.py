@@ -43,6 +43,7 @@ def count_price_lists(net: Network) -> int:
 
 
 def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
+    """Yield lists of prices of arcs: the time of a block on each arc, and then the same for the arcs of one dimension alone."""
     share = 1 / net.capacity
     yield share
     dimension = dimensions(net, alike)

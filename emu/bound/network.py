@@ -30,7 +30,7 @@ class Network:
 
     @property
     def has_rank(self) -> Bool:
-        """Truth, for each node [V], of: it has a rank."""
+        """Marks [V] of the nodes that have a rank."""
         found = np.zeros(self.n_nodes, np.bool_)
         found[self.ranks] = True
         return found
@@ -42,7 +42,7 @@ class Network:
 
     @property
     def both_ways(self) -> bool:
-        """True where every arc has an arc of its capacity in the other direction."""
+        """True if every arc has an arc of its capacity in the other direction."""
         back = np.lexsort((self.src, self.dst))  # the arcs stand in the order of (src, dst)
         columns = (self.src[back], self.dst), (self.dst[back], self.src), (self.capacity[back], self.capacity)
         return all(np.array_equal(a, b) for a, b in columns)

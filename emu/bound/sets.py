@@ -48,7 +48,7 @@ def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, .
         dims: Shape of the numbering of the NPUs.
         most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
     """
-    best, both_ways = largest_cut([_alone(net, op, back=False), _but_one(net, op)]), net.both_ways
+    best, both_ways = largest_cut([_single_rank(net, op, back=False), _but_one(net, op)]), net.both_ways
     for ranks in _sets(net, alike, op.root, dims, most_sets):
         others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
         there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
@@ -71,18 +71,18 @@ def _to_send(op: Operation, inside: Bool) -> int:
     return int((held & wanted).sum())
 
 
-def _alone(net: Network, op: Operation, *, back: bool) -> NetworkCut:
+def _single_rank(net: Network, op: Operation, *, back: bool) -> NetworkCut:
     """Return the single rank with the largest ratio of blocks to send to capacity.
 
     In a network turned round (`back`), the blocks are those that the rank gets.
     """
-    amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _sent(op, back=back)
+    amount = np.full(op.n_ranks, op.n_ranks - 1) if op.name == ALL_PAIRS else _count_blocks(op, back=back)
     leaving = np.maximum(net.leaving[net.ranks], 1)  # a rank that nothing leaves has nothing to send
     rank = int(np.argmax(amount / leaving))
     return NetworkCut(np.arange(net.n_nodes) == net.ranks[rank], Fraction(int(amount[rank]), int(leaving[rank])))
 
 
-def _sent(op: Operation, *, back: bool) -> I64:
+def _count_blocks(op: Operation, *, back: bool) -> I64:
     """Return [N] the number of blocks that each rank has and another wants; with `back`, that it wants and another has."""
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
@@ -95,7 +95,7 @@ def _sent(op: Operation, *, back: bool) -> I64:
 
 def _but_one(net: Network, op: Operation) -> NetworkCut:
     """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
-    cut = _alone(net.back(), op, back=True)
+    cut = _single_rank(net.back(), op, back=True)
     return NetworkCut(~cut.inside, cut.ratio)
 
 
@@ -123,6 +123,7 @@ def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_
 
 
 def _nodes(net: Network, of_ranks: Bool) -> Bool:
+    """Return [V] whether each node has one of some ranks."""
     found = np.zeros(net.n_nodes, np.bool_)
     found[net.ranks[of_ranks]] = True
     return found

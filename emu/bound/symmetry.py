@@ -63,9 +63,9 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
         topology: The topology with its declared symmetries and its numbering.
     """
     nodes = np.arange(net.n_nodes)
-    maps = _kept(net, (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ())
+    maps = _keep_symmetric(net, (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ())
     if len(np.unique(_kinds(nodes, maps)[net.ranks])) > 1:
-        maps += _kept(net, _steps(net, topology.dims or (net.n_npus,)))
+        maps += _keep_symmetric(net, _steps(net, topology.dims or (net.n_npus,)))
     of_node = _kinds(nodes, maps)
     first, kind = np.unique(of_node[np.sort(net.ranks)], return_index=True)
     rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
@@ -75,6 +75,7 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
+    """Return one number for each pair of nodes."""
     return src * net.n_nodes + dst
 
 
@@ -84,7 +85,8 @@ def _kinds(keys: I64, mapped: list[I64]) -> I64:
     return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
 
 
-def _kept(net: Network, images: Iterable[I64]) -> list[I64]:
+def _keep_symmetric(net: Network, images: Iterable[I64]) -> list[I64]:
+    """Return those permutations of nodes that map arcs to equal arcs."""
     return [image for image in images if _maps_arcs(net, image)]
 
 

@@ -111,7 +111,7 @@ class Algorithm:
         channel.
         """
         claim = None if self.claim is None or self.claim.fabric in ("channel", "link") else self.claim
-        build = partial(_parted, self.build, k)
+        build = partial(_build_on_channels, self.build, k)
         return replace(self, name=f"{self.name}@{k}", build=build, claim=claim, default=False)
 
     def _built(self, shape: Shape) -> Schedule:
@@ -131,7 +131,7 @@ class Algorithm:
         return built
 
 
-def _parted(build: Build, k: int, shape: Shape) -> Schedule:
+def _build_on_channels(build: Build, k: int, shape: Shape) -> Schedule:
     """Return the schedule that `build` returns, with each channel split into k."""
     return on_channels(build(shape), k)
 

@@ -111,7 +111,7 @@ class Schedule:
             raise InputError(f"schedule: {n_slots} slots and {len(temps)} spare ones, at most 2**31")
         tables = _gather(rounds)
         ends = np.cumsum([t.shape[1] for t in tables], dtype=np.int64)
-        src, dst, slot, reduce, channel, dst_slot = _joined(tables)
+        src, dst, slot, reduce, channel, dst_slot = _join_tables(tables)
         schedule = Schedule(
             n_ranks,
             n_slots,
@@ -252,16 +252,16 @@ def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:
         total += table.shape[1]
         check_rows(total)
         if table.size:
-            tables.append(_sorted(_narrowed(table)))
+            tables.append(_sort_round(_to_int32(table)))
     return tables
 
 
-def _joined(tables: list[I32]) -> list[I32]:
+def _join_tables(tables: list[I32]) -> list[I32]:
     """Return the six columns of all tables, made one after another so that only one of them is held twice."""
     return [np.concatenate([np.empty(0, np.int32), *(t[i] for t in tables)]) for i in range(6)]
 
 
-def _narrowed(table: I64) -> I32:
+def _to_int32(table: I64) -> I32:
     """Return the table as int32, after a check that every value fits and none would wrap around."""
     if table.min() < 0 or table.max() >= _INT32 or table[4].max() >= _INT16:
         raise InputError(
@@ -271,7 +271,7 @@ def _narrowed(table: I64) -> I32:
     return table.astype(np.int32)
 
 
-def _sorted(table: I32) -> I32:
+def _sort_round(table: I32) -> I32:
     """Return the columns of one round sorted by (src, dst, channel, slot, dst_slot); most builders give them sorted."""
     src, dst, slot, _, channel, dst_slot = table
     if (src[1:] > src[:-1]).all():

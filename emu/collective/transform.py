@@ -47,7 +47,7 @@ def dual(schedule: Schedule, *, reduce: bool = True, wanted: Operation | None = 
     """
     if schedule.reduce.any():
         raise InputError("schedule: one that adds has no dual; take the dual of the half that copies")
-    turned = (_turned(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
+    turned = (_reverse_rows(schedule, rows, reduce) for rows in reversed(schedule.rounds()))
     found = _with_rounds(schedule, turned)
     return found if wanted is None else copy_first_values(found, wanted)
 
@@ -107,7 +107,7 @@ def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterat
         yield Sends(schedule.dst[row], schedule.dst[row], target[row], True, 0, schedule.written_slot[row])
 
 
-def _turned(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
+def _reverse_rows(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
     """Return the sends of some rows, each turned round.
 
     Where only the rows of rank 0 are stored, the turned sends are translated so that rank 0 sends them.
@@ -238,7 +238,7 @@ def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
     if schedule.translate:
         return _moved_to(schedule, here)
     row = np.flatnonzero(here[schedule.src] | here[schedule.dst])
-    return _chosen(schedule, row, schedule.src[row], schedule.dst[row], schedule.slot[row])
+    return _pick_rows(schedule, row, schedule.src[row], schedule.dst[row], schedule.slot[row])
 
 
 def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
@@ -250,10 +250,10 @@ def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
     src = every[row, at]
     dst, slot = moves.rank(schedule.dst[row], src), moves.slot(schedule.slot[row], src)
     order = np.lexsort((slot, schedule.channel[row], dst, src, schedule.round_column()[row]))
-    return _chosen(schedule, row[order], src[order], dst[order], slot[order])
+    return _pick_rows(schedule, row[order], src[order], dst[order], slot[order])
 
 
-def _chosen(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
+def _pick_rows(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
     """Return the schedule of some stored rows, in the given order, with other ends and slots."""
     return replace(
         schedule,

@@ -81,7 +81,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def has_records(self) -> bool:
-        """True where a parameter is an array of records, so that the function cannot run as Python."""
+        """True if a parameter is an array of records, so that the function cannot run as Python."""
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
@@ -96,6 +96,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def _counters(self) -> list[tuple[Callable[[Any], int], ...]]:
+        """Functions that count the numbers in each argument, for each signature."""
         return [tuple(map(counter_of, signature.values())) for signature in self.signatures]
 
     @cached_property
@@ -128,6 +129,7 @@ class CompiledFunction(Generic[P, R]):
 
     @cached_property
     def _inlined(self) -> Any:
+        """The dispatcher by which other compiled functions call this one."""
         return _machine().inline_dispatcher(self)
 
 
@@ -151,6 +153,11 @@ def _globals_of(function: FunctionType) -> dict[str, object]:
 
 
 def _content_of(value: object, where: str) -> str:
+    """Return a text that changes whenever a global that compiled code uses changes.
+
+    Raises:
+        TypeError: The global could change unseen.
+    """
     if isinstance(value, CompiledFunction):
         return value.content
     if isinstance(value, int | float | np.generic):

@@ -65,6 +65,7 @@ def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
 
 
 def _alternatives(hint: Any) -> list[Kind]:
+    """Return the kinds that an annotation allows."""
     return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
 
 
@@ -118,24 +119,27 @@ def has_records(kind: Kind) -> bool:
 def counter_of(kind: Kind) -> Callable[[Any], int]:
     """Return a function that counts the numbers in an argument, or returns -1 where the argument is not of this kind."""
     if isinstance(kind, Scalar):
-        return _one
+        return _count_scalar
     if isinstance(kind, Array):
-        return partial(_in_array, kind.dtype, *kind.layout[:2])
-    return partial(_in_parts, kind.made_by, tuple(map(counter_of, kind.parts)))
+        return partial(_count_array, kind.dtype, *kind.layout[:2])
+    return partial(_count_tuple, kind.made_by, tuple(map(counter_of, kind.parts)))
 
 
-def _one(value: Any) -> int:
+def _count_scalar(value: Any) -> int:
+    """Return 1, the count of numbers in a number."""
     return 1
 
 
-def _in_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
+def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
+    """Return the count of numbers in an array; -1 where it is not an array of that kind."""
     if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
     flags = value.flags
     return value.size if flags.c_contiguous and (not written or flags.writeable) else -1
 
 
-def _in_parts(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
+def _count_tuple(made_by: type[tuple[Any, ...]], counters: tuple[Callable[[Any], int], ...], value: Any) -> int:
+    """Return the count of numbers in a tuple; -1 where it is not a tuple of that kind."""
     if not isinstance(value, made_by) or len(value) != len(counters):
         return -1
     parts = [count(part) for count, part in zip(counters, value, strict=True)]

@@ -40,9 +40,9 @@ def entry(compiled: CompiledFunction[..., Any], chosen: int) -> Any:
 
 
 def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
-    """Return the dispatcher that compiled code calls.
+    """Return numba's dispatcher of a function, by which other compiled code calls it.
 
-    It is not stored and Python cannot call it: it is a part of each caller.
+    The machine code becomes a part of each caller: it is not stored, and Python cannot call it.
     """
     dispatcher = numba.njit(**_INLINED, _nrt=compiled.makes_arrays)(compiled.function)
     for chosen in range(len(compiled.signatures)):
@@ -52,6 +52,7 @@ def inline_dispatcher(compiled: CompiledFunction[..., Any]) -> Any:
 
 
 def _types(compiled: CompiledFunction[..., Any], chosen: int) -> tuple[Any, ...]:
+    """Return the numba types of a function's arguments, for one of its signatures."""
     return tuple(map(numba_type, compiled.signatures[chosen].values()))
 
 
@@ -98,9 +99,11 @@ class _CodeCache(NullCache):
 
 @cache
 def _store() -> Store:
+    """Return the folder of machine code in the user's cache."""
     return Store(user_folder() / "compiled", _MOST_BYTES)
 
 
 @cache
 def _say_once(line: str, level: int) -> None:
+    """Log a line the first time that it is given."""
     _log.log(level, line)

@@ -24,22 +24,22 @@ class LinkCluster(NamedTuple):
     link: I64  # [K] links, in the order in which its routes come to them
 
 
-def link_clusters_of(laid: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
+def link_clusters_of(placed: Sequence[PlacedSchedule]) -> tuple[I64, list[LinkCluster]]:
     """Return the cluster of each group [G], and the clusters; the groups of the schedules are numbered one after another.
 
     Args:
-        laid: The placed schedules, on one topology without optical switches that turn.
+        placed: The placed schedules, on one topology without optical switches that turn.
 
     Raises:
         InputError: No route joins a pair.
     """
-    of_part = np.repeat(np.arange(len(laid)), [len(each.nodes) for each in laid])
-    crossing = _Crossing.of(laid)
-    return crossing.cluster, _named(crossing, of_part, laid[0].topology.links.bandwidth_Bps)
+    of_part = np.repeat(np.arange(len(placed)), [len(each.nodes) for each in placed])
+    crossing = _CrossedLinks.of(placed)
+    return crossing.cluster, _name_clusters(crossing, of_part, placed[0].topology.links.bandwidth_Bps)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Crossing:
+class _CrossedLinks:
     """The pairs of all groups, sorted by cluster and then by group, and the links that their routes cross."""
 
     cluster: I64  # [G] cluster of each group, numbered by its first group
@@ -49,22 +49,22 @@ class _Crossing:
     link: I64  # [H] links of the routes, one after another
 
     @staticmethod
-    def of(laid: Sequence[PlacedSchedule]) -> "_Crossing":
+    def of(placed: Sequence[PlacedSchedule]) -> "_CrossedLinks":
         """Return the routes of all pairs of all placed schedules."""
-        several, firsts = [_ways(each) for each in laid], np.cumsum([0, *(len(each.nodes) for each in laid)])
+        several, firsts = [_routes_of_groups(each) for each in placed], np.cumsum([0, *(len(each.nodes) for each in placed)])
         group = np.concatenate([each[0] + first for each, first in zip(several, firsts, strict=False)])
         head, hops, link = (np.concatenate([each[i] for each in several]) for i in (1, 2, 3))
         cluster = _clusters(np.repeat(group, hops), link, int(firsts[-1]))
         by = np.lexsort((group, cluster[group]))
         start = np.repeat((np.cumsum(hops) - hops)[by] - (np.cumsum(hops[by]) - hops[by]), hops[by])
-        return _Crossing(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
+        return _CrossedLinks(cluster, group[by], head[by], hops[by], link[start + np.arange(len(link))])
 
 
-def _ways(laid: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
+def _routes_of_groups(placed: PlacedSchedule) -> tuple[I64, I64, I64, I64]:
     """Return the group of each pair, its latency and its number of hops, then the links of all pairs."""
-    n = len(laid.copies(None).first)
-    ways = routes_of_pairs(laid.topology, laid.asked(np.arange(n)))
-    group = np.arange(n) // (laid.schedule.n_participants if laid.by_rank else 1)
+    n = len(placed.copies(None).first)
+    ways = routes_of_pairs(placed.topology, placed.asked(np.arange(n)))
+    group = np.arange(n) // (placed.schedule.n_participants if placed.by_rank else 1)
     return np.tile(group, len(ways.head_fs) // max(1, n)), ways.head_fs, np.diff(ways.start), column(ways.link, np.int64)
 
 
@@ -76,7 +76,7 @@ def _clusters(group: I64, link: I64, n_groups: int) -> I64:
     return components(n_groups + n_links, group, n_groups + number[link])[:n_groups]
 
 
-def _named(crossing: _Crossing, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
+def _name_clusters(crossing: _CrossedLinks, of_part: I64, capacity_Bps: F64) -> list[LinkCluster]:
     """Return each cluster, named by a digest that tells its routes from others, with its links in the order of its routes."""
     of_pair = crossing.cluster[crossing.group]
     of_hop = np.repeat(of_pair, crossing.hops)

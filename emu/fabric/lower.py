@@ -52,7 +52,7 @@ class LoweredSchedule:
 
     @property
     def is_quotient(self) -> bool:
-        """True where some participants stand for others."""
+        """True if some participants stand for others."""
         return len(self.copies.first) < len(self.copies.number)
 
     @cached_property
@@ -134,25 +134,25 @@ def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
-def lower_placed(laid: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
+def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
     """Return the tasks of the copies that stand for all copies of a placed schedule.
 
     Args:
-        laid: The placed schedule.
+        placed: The placed schedule.
         domain: The symmetry of the job, which the schedule and its routes keep. None: each copy stands for itself.
 
     Raises:
         RowsError: There are more than 2**24 messages of copies that no symmetry makes equal.
         InputError: No route joins a pair.
     """
-    copies = laid.copies(domain)
-    size, classes = len(copies.first), laid.classes
-    _check_count(laid, size)
-    graph = graph_of(laid, copies, _ways(laid, copies, domain))
-    called, copy = laid.participants
+    copies = placed.copies(domain)
+    size, classes = len(copies.first), placed.classes
+    _check_count(placed, size)
+    graph = graph_of(placed, copies, _routes(placed, copies, domain))
+    called, copy = placed.participants
     ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
-    return LoweredSchedule(laid, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+    return LoweredSchedule(placed, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
 
 
 def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
@@ -164,26 +164,28 @@ def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
     return replace(piece, graph=replace(piece.graph, alpha_fs=column(alpha, np.int64)))
 
 
-def busiest_fs(laid: PlacedSchedule, domain: Domain | None = None) -> float:
+def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
     """Return the ticks that the busiest link takes at full rate for all it carries: a lower bound of the schedule's time.
 
     The arguments are those of `lower_placed`.
     """
-    copies, queues = laid.copies(domain), laid.classes.queues
-    ways = _ways(laid, copies, domain)
-    sent = np.bincount(queues.pair, laid.classes.messages.size_bytes[queues.message], len(queues.tail))
+    copies, queues = placed.copies(domain), placed.classes.queues
+    ways = _routes(placed, copies, domain)
+    sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
     crossing = np.repeat(np.repeat(sent, len(copies.first)), np.diff(ways.start)) * ways.weight
     carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _ways(laid: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
+def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
     """Return the routes of a placed schedule's pairs: over links, or over orbits of links where a symmetry is given."""
     if domain is None:
-        return routes_of_pairs(laid.topology, laid.asked(copies.first))
-    ways = domain.ways.get(laid) or shared_routes(laid.topology, laid.asked(copies.first), copies, domain.links)
+        return routes_of_pairs(placed.topology, placed.asked(copies.first))
+    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.asked(copies.first), copies, domain.links)
     if ways is None:
-        raise InputError(f"{laid.name}: the routes of {laid.topology.name} do not keep the symmetry that it was to be timed by")
+        raise InputError(
+            f"{placed.name}: the routes of {placed.topology.name} do not keep the symmetry that it was to be timed by"
+        )
     return ways
 
 
@@ -263,12 +265,12 @@ def _extent(topology: Topology, npus: I64) -> tuple[int, ...]:
     return tuple(len(np.unique(digit)) for digit in np.unravel_index(npus, topology.dims))
 
 
-def _check_count(laid: PlacedSchedule, copies: int) -> None:
+def _check_count(placed: PlacedSchedule, copies: int) -> None:
     """Check that the copies of a placed schedule have at most 2**24 messages together."""
-    messages = len(laid.classes.messages.src) * copies
+    messages = len(placed.classes.messages.src) * copies
     if messages > MAX_ROWS:
-        standing = f"{copies} {'ranks' if laid.by_rank else 'groups'}"
+        standing = f"{copies} {'ranks' if placed.by_rank else 'groups'}"
         raise RowsError(
-            f"{laid.name}: {messages} messages of {standing} that no symmetry of the topology makes equal, at most 2**24; "
+            f"{placed.name}: {messages} messages of {standing} that no symmetry of the topology makes equal, at most 2**24; "
             "take fewer ranks, or a topology that looks alike from all of them"
         )

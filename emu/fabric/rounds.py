@@ -50,31 +50,31 @@ class _MessageCounts(NamedTuple):
     size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(laid: Sequence[PlacedSchedule]) -> int:
+def message_count(placed: Sequence[PlacedSchedule]) -> int:
     """Return the number of messages of all groups; messages inside a rank count too."""
-    return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in laid)
+    return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 
 
-def rounds_of(laid: Sequence[PlacedSchedule], most: int) -> Rounds | None:
+def rounds_of(placed: Sequence[PlacedSchedule], most: int) -> Rounds | None:
     """Return the times of groups that start together.
 
     None: they have more than `most` rounds, or messages of one round differ in size.
 
     Args:
-        laid: The placed schedules, on one topology without optical switches that turn, and without send overhead.
+        placed: The placed schedules, on one topology without optical switches that turn, and without send overhead.
         most: The largest number of rounds.
 
     Raises:
         InputError: No route joins a pair.
     """
-    rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in laid]
-    if any(each.overhead_fs or len(each.classes.tasks.turns) for each in laid):
+    rounds = [_rounds(each.classes, min(most, _MOST // max(1, len(each.classes.messages.src)))) for each in placed]
+    if any(each.overhead_fs or len(each.classes.tasks.turns) for each in placed):
         return None
-    sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(laid, rounds, strict=True)]
+    sizes = [None if of is None else _sizes(each.classes, of) for each, of in zip(placed, rounds, strict=True)]
     if None in sizes or any(each != sizes[0] for each in sizes) or not sizes[0]:
         return None
-    sent = [_sent(each, of, sizes[0]) for each, of in zip(laid, rounds, strict=True) if of is not None]
-    return _timed(sent, laid[0].topology.links.bandwidth_Bps / TICKS_PER_S)
+    sent = [_count_messages(each, of, sizes[0]) for each, of in zip(placed, rounds, strict=True) if of is not None]
+    return _time_groups(sent, placed[0].topology.links.bandwidth_Bps / TICKS_PER_S)
 
 
 def _rounds(classes: Classes, most: int) -> I64 | None:
@@ -104,42 +104,44 @@ def _sizes(classes: Classes, rounds: I64) -> list[int] | None:
     return [each[0] for each in found] if all(len(each) == 1 for each in found) else None
 
 
-def _sent(laid: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
+def _count_messages(placed: PlacedSchedule, rounds: I64, sizes: list[int]) -> _MessageCounts:
     """Return the messages of a placed schedule, counted by round and pair."""
-    copies, queues = laid.copies(None).first, laid.classes.queues
+    copies, queues = placed.copies(None).first, placed.classes.queues
     of, pairs = rounds[queues.message] - 1, len(queues.tail)
     number = np.bincount(of * pairs + queues.pair, minlength=len(sizes) * pairs).reshape(len(sizes), pairs)
-    return _MessageCounts(routes_of_pairs(laid.topology, laid.asked(copies)), np.asarray(number, np.int64), len(copies), sizes)
+    return _MessageCounts(
+        routes_of_pairs(placed.topology, placed.asked(copies)), np.asarray(number, np.int64), len(copies), sizes
+    )
 
 
-def _timed(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
+def _time_groups(sent: Sequence[_MessageCounts], rate: F64) -> Rounds:
     """Return the times of all groups together; `rate` [L] is in bytes a tick."""
     total, crossing, most_fs = np.zeros(len(rate)), np.zeros(len(rate)), 0.0
     alike = np.column_stack([sent[0].size_bytes, *(each.number for each in sent)])
     first, times = np.unique(alike, axis=0, return_index=True, return_counts=True)[1:]
     for r, n in zip(first.tolist(), times.tolist(), strict=True):
-        number = sum((_crossing(each, each.number[r], len(rate)) for each in sent), np.zeros(len(rate)))
+        number = sum((_sum_on_links(each, each.number[r], len(rate)) for each in sent), np.zeros(len(rate)))
         taken = number * sent[0].size_bytes[r] / rate
-        most_fs += n * max(_last(each, r, taken) for each in sent)
+        most_fs += n * max(_last_arrival(each, r, taken) for each in sent)
         total, crossing = total + n * taken, crossing + n * number * taken
     busiest = total.argmax()
     flows = float(crossing[busiest] / total[busiest]) if total[busiest] else 1.0
-    return Rounds(min(_least(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
+    return Rounds(min(_least_time(sent, rate), most_fs), most_fs, total / TICKS_PER_S, flows)
 
 
-def _crossing(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
+def _sum_on_links(sent: _MessageCounts, amount: F64 | I64, n_links: int) -> F64:
     """Return the sum [L], for each link, of an amount [R] or [R D] of each pair that crosses it."""
     of_way = np.repeat(amount, len(sent.ways.head_fs) // max(1, len(amount)))
     return column(np.bincount(sent.ways.link, np.repeat(of_way, np.diff(sent.ways.start)), n_links), np.float64)
 
 
-def _last(sent: _MessageCounts, r: int, taken: F64) -> float:
+def _last_arrival(sent: _MessageCounts, r: int, taken: F64) -> float:
     """Return when the last message of a round arrives, if each waits for all that cross the busiest of its links."""
     waits = np.maximum.reduceat(taken[sent.ways.link], sent.ways.start[:-1]) + sent.ways.head_fs
     return float(waits[np.repeat(sent.number[r], sent.copies) > 0].max(initial=0.0))
 
 
-def _least(sent: Sequence[_MessageCounts], rate: F64) -> float:
+def _least_time(sent: Sequence[_MessageCounts], rate: F64) -> float:
     """Return a lower bound of the time when all messages have arrived.
 
     The bound is, for a latency, the largest time that a link takes for the messages that cross it on routes of that latency or
@@ -151,6 +153,6 @@ def _least(sent: Sequence[_MessageCounts], rate: F64) -> float:
         carried = np.zeros(len(rate))
         for each in sent:
             bytes_of = np.repeat(column(each.size_bytes, np.int64) @ each.number, each.copies)
-            carried += _crossing(each, bytes_of * (each.ways.head_fs >= head), len(rate))
+            carried += _sum_on_links(each, bytes_of * (each.ways.head_fs >= head), len(rate))
         least = max(least, float((carried / rate).max(initial=0.0)) + head)
     return least

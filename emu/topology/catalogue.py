@@ -26,12 +26,14 @@ class SettingKind:
 
 
 def _read_count(text: str, name: str) -> int:
+    """Return the whole number of 1 or more that a setting's text gives."""
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
         raise must_be("topology", name, "a whole number of 1 or more", text)
     return int(text)
 
 
 def _read_dims(text: str, name: str) -> tuple[int, ...]:
+    """Return the sizes that a setting's text such as `8x8x4` gives."""
     sizes = text.split("x")
     if not all(re.fullmatch(r"[0-9]{1,18}", s) and int(s) > 0 for s in sizes):
         raise must_be("topology", name, "whole numbers of 1 or more joined by x, such as 8x8x4", text)
@@ -39,6 +41,7 @@ def _read_dims(text: str, name: str) -> tuple[int, ...]:
 
 
 def _read_latency(text: str, name: str) -> int:
+    """Return the ticks that a setting's text such as `500ns` gives."""
     if re.fullmatch(r"[\d.eE+-]+", text):  # seconds to `parse_time`, but a link of 500 s is a unit forgotten
         raise must_be("topology", name, "a time with its unit, such as 500ns", text)
     return parse_time(text, name)
@@ -56,14 +59,17 @@ def one_of(*words: str) -> SettingKind:
 
 
 def _show_dims(dims: tuple[int, ...]) -> str:
+    """Return sizes as a setting's text, such as `8x8x4`."""
     return "x".join(map(str, dims))
 
 
 def _show_latency(ticks: int) -> str:
+    """Return ticks as a setting's text, such as `500ns`."""
     return format_time(seconds(ticks)).replace(" ", "")
 
 
 def _show_bandwidth(bandwidth_Bps: float) -> str:
+    """Return a bandwidth as a setting's text, such as `50GB/s`."""
     return format_bandwidth(bandwidth_Bps).replace(" ", "")
 
 

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
-from emu.topology.builders.route_parts import either, mix
+from emu.topology.builders.route_parts import interleave, mix
 from emu.topology.orbits import components
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 
 _TRIES = 32  # keys for which a pair's own route is tried, until one is intact
@@ -35,8 +35,8 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
     Raises:
         InputError: There is no such node or link.
     """
-    dead_nodes = _marked(topology.name, "node", nodes, topology.n_nodes)
-    dead_links = _marked(topology.name, "link", links, len(topology.links))
+    dead_nodes = _mark(topology.name, "node", nodes, topology.n_nodes)
+    dead_links = _mark(topology.name, "link", links, len(topology.links))
     dead = dead_links | dead_nodes[topology.links.src] | dead_nodes[topology.links.dst]
     left = Links(*(getattr(topology.links, name)[~dead] for name in Links.__slots__))
     cost = None if topology.cost is None else topology.cost[~dead]
@@ -45,7 +45,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
     turned = topology.circuits and Circuits(partial(_needs, topology.circuits, router), topology.circuits.turn_fs)
     return replace(
         topology,
-        name=topology.name + _told(topology, np.flatnonzero(dead_nodes), np.flatnonzero(dead_links)),
+        name=topology.name + _failure_words(topology, np.flatnonzero(dead_nodes), np.flatnonzero(dead_links)),
         links=left,
         router=router,
         circuits=turned,
@@ -55,7 +55,8 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
     )
 
 
-def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
+def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
+    """Return marks [count] of the given numbers, after the check that all are within 0..count-1."""
     numbers = column(given, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise must_be(where, f"a failed {what}", f"one of 0..{count - 1}", f"{numbers.min()}..{numbers.max()}")
@@ -64,7 +65,7 @@ def _marked(where: str, what: str, given: ArrayLike, count: int) -> Bool:
     return marks
 
 
-def _told(topology: Topology, nodes: I64, links: I64) -> str:
+def _failure_words(topology: Topology, nodes: I64, links: I64) -> str:
     """Return the part of a name that says which parts have failed, or how many."""
     if not len(nodes) and not len(links):
         return ""
@@ -101,7 +102,7 @@ class _DetourRouter:
         asked, lost = self.own(src, dst, key)
         kept = self.topology.router(src[~lost], dst[~lost], asked[~lost])
         kept = replace(kept, link=column(self.number[kept.link], np.int32))
-        return either(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
+        return interleave(lost, self.detour(src[lost], dst[lost], key[lost]), kept)
 
     def own(self, src: I64, dst: I64, key: I64) -> tuple[I64, Bool]:
         """Return the key whose own route each pair takes [P], and whether the pair must take a detour instead [P]."""
@@ -112,7 +113,7 @@ class _DetourRouter:
         while attempt < _TRIES and len(pair := np.flatnonzero(lost & hopeful)):
             some = np.arange(attempt, min(_TRIES, attempt + max(1, _MOST_ROUTES // len(pair))))  # few pairs ask for all at once
             a, b, own = (np.tile(each[pair], len(some)) for each in (src, dst, key))
-            other = _another(a, b, own, np.repeat(some, len(pair)))
+            other = _other_key(a, b, own, np.repeat(some, len(pair)))
             broken = self._broken(a, b, other).reshape(len(some), -1)
             first = np.where(broken.all(axis=0), -1, (~broken).argmax(axis=0))
             lost[pair], asked[pair] = first < 0, other.reshape(len(some), -1)[first, np.arange(len(pair))]
@@ -127,7 +128,7 @@ class _DetourRouter:
         return broken
 
 
-def _another(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
+def _other_key(src: I64, dst: I64, key: I64, attempt: I64) -> I64:
     """Return [P] a pseudo-random key of another channel of the same group.
 
     The first half of the tries keeps the channel's low bit, by which topologies give channels the ports of an NPU in turn. So

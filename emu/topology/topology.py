@@ -196,7 +196,7 @@ class Topology:
 
     @property
     def passes(self) -> Bool:
-        """Truth, for each node [n_nodes], of: it passes on what is not for it, as its system's routing has it."""
+        """Marks [n_nodes] of the nodes that pass on messages for others in the routing of their system."""
         if self.relays is not None:
             return self.relays
         return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)

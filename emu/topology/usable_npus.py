@@ -27,8 +27,8 @@ def usable_npus(topology: Topology, group: int, faulty: Bool) -> I64:
     if topology.grouper is not None:
         return topology.grouper(group, faulty)
     if topology.placer is None:
-        return _whole(group, topology.n_npus - faulty.sum(axis=1))
-    return _whole(group, np.array([len(topology.placer(topology.n_npus, np.flatnonzero(state))) for state in faulty]))
+        return _whole_groups(group, topology.n_npus - faulty.sum(axis=1))
+    return _whole_groups(group, np.array([len(topology.placer(topology.n_npus, np.flatnonzero(state))) for state in faulty]))
 
 
 def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
@@ -44,7 +44,7 @@ def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
         return column((left // group * group).sum(axis=1), np.int64)
     if group % unit:
         raise must_be(name, "NPUs of a group", f"at most {unit}, or a multiple of it", group)
-    return _whole(group, (left == unit).sum(axis=1) * unit)
+    return _whole_groups(group, (left == unit).sum(axis=1) * unit)
 
 
 def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
@@ -70,5 +70,6 @@ def in_blocks(name: str, group: int, faulty: Bool) -> I64:
     return in_whole_units(name, group, group, faulty)
 
 
-def _whole(group: int, npus: I64) -> I64:
+def _whole_groups(group: int, npus: I64) -> I64:
+    """Return how many of some NPUs whole groups take."""
     return column(npus // group * group, np.int64)

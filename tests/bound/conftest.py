@@ -7,7 +7,7 @@ import pytest
 
 from emu.arrays import column
 from emu.bound import limit
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Topology
 
 Rows = Iterable[tuple[int, int, float, int]]  # src, dst, bandwidth, latency

@@ -128,7 +128,7 @@ def test_borrowed_ports_of_two_links_are_as_good_as_two_links_more_a_rank(n):
 
 @pytest.mark.parametrize("n", range(1, 10))
 def test_what_shares_a_link_takes_half_the_share_of_a_ring_of_its_own(n):
-    order, B = multi_ring.borrowed(n)
+    order, B = multi_ring.borrowed_rings(n)
     mesh = len(multi_ring.rings(n))
     assert order.shape == (mesh + 2, n)
     assert sum(B) == max(1, n - 1) + 2

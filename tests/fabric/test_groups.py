@@ -11,10 +11,10 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
+from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import lay, lower, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
-from emu.fabric.symmetric import domain_of
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Circuits

@@ -17,7 +17,7 @@ from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
-from emu.fabric.isolated import time_alone
+from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology

@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import stored
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.fabric.isolated import lower_alone, run_named, time_alone
+from emu.fabric.isolated_time import lower_alone, run_named, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.lowering.names import message_name
 from emu.topology.builders.star import star

@@ -6,11 +6,11 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from topologies.railx.grid_placement import available
+from topologies.railx.grid_placement import largest_grid
 
 
 def _size(rows, columns, faults):
-    kept = available(rows, columns, np.array(faults, np.int64).reshape(-1, 2))
+    kept = largest_grid(rows, columns, np.array(faults, np.int64).reshape(-1, 2))
     assert not any(r in kept[0] and c in kept[1] for r, c in faults)
     return len(kept[0]) * len(kept[1])
 
@@ -45,7 +45,7 @@ def test_algorithm_2_is_as_good_as_trying_everything(seed):
 
 
 def test_two_faults_of_a_row_cost_the_row_and_one_alone_a_column():
-    rows, columns = available(4, 4, np.array([(0, 0), (0, 1), (2, 3)]))
+    rows, columns = largest_grid(4, 4, np.array([(0, 0), (0, 1), (2, 3)]))
     assert len(rows) * len(columns) == 9
     assert 0 not in rows
 
@@ -74,7 +74,7 @@ def test_few_columns_are_tried_rather_than_many_rows():
 def test_more_faults_than_can_be_tried_are_refused():
     faults = np.array([(i // 2, (i + 1) // 2 % 30) for i in range(60)])  # one long chain
     with pytest.raises(InputError, match=r"^railx: rows with faults that share .* must be at most 20, got 30"):
-        available(64, 64, faults)
+        largest_grid(64, 64, faults)
 
 
 def test_a_job_is_on_whole_nodes_of_whole_rows_and_columns_without_a_fault():

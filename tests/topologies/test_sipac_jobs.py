@@ -11,7 +11,7 @@ from emu.collective.shape import PartialGrid
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies.sipac_jobs import near_of, set_up, table_of
-from topologies.sipac.assignment import distance, heuristic, program, scaled
+from topologies.sipac.assignment import distance, heuristic, program, scale_traffic
 from topologies.sipac.combs import Lines, comb_lines
 from topologies.sipac.jobs import initial, moves, reconfigure, sequential
 from topologies.sipac.levels import Levels, Neighbours, uniform
@@ -32,7 +32,7 @@ def test_rounding_comes_as_near_as_the_program_where_four_cus_have_three_wavelen
     dark = np.zeros(len(near.src), int)
     for _ in range(40):
         traffic = _random_traffic(rng, near, both_ways=both_ways)
-        t = scaled(near, traffic, 3)
+        t = scale_traffic(near, traffic, 3)
         assert np.concatenate(near.sums(t)) == pytest.approx(3)
         assert distance(t, heuristic(near, t, 3, dark)) == pytest.approx(distance(t, program("", near, t, 3, dark)))
         by_both = [distance(traffic, heuristic(near, traffic, 3, dark)), distance(traffic, program("", near, traffic, 3, dark))]
@@ -44,7 +44,7 @@ def test_scaling_multiplies_what_each_cu_sends_and_receives_by_a_factor_of_its_o
     """By rows and columns in turn, as Sinkhorn does, the same comes out."""
     _, near = near_of(4, 1)
     table = np.random.default_rng(2).random((4, 4)) * (1 - np.eye(4))
-    found = scaled(near, table[near.src, near.dst], 10)
+    found = scale_traffic(near, table[near.src, near.dst], 10)
     for _ in range(2000):
         table *= 10 / table.sum(axis=1, keepdims=True)
         table *= 10 / table.sum(axis=0)
@@ -55,14 +55,14 @@ def test_where_sums_cannot_be_w_none_is_more():
     """CU 0 is the only neighbour of 1 and of 2."""
     _, near = near_of(2, 2)
     star = near.of((near.src < 3) & (near.dst < 3))
-    assert scaled(star, np.ones(4), 6) == pytest.approx(3)
+    assert scale_traffic(star, np.ones(4), 6) == pytest.approx(3)
 
 
 @pytest.mark.parametrize(("r", "L", "most"), [(2, 3, 20), (4, 2, 30), (6, 2, 40), (8, 2, 40)])
 def test_of_equal_links_the_heuristic_gives_the_spare_wavelengths_by_turns_as_the_static_system_does(r, L, most):
     for w in range(L * (r - 1), most):
         levels, near = near_of(r, L, w)
-        t = scaled(near, np.ones(len(near.src)), w)
+        t = scale_traffic(near, np.ones(len(near.src)), w)
         assert np.array_equal(heuristic(near, t, w, np.zeros(len(t), int)), uniform(levels, near))
 
 
@@ -70,7 +70,7 @@ def test_of_equal_links_the_heuristic_gives_the_spare_wavelengths_by_turns_as_th
 def test_of_equal_links_the_heuristic_takes_those_that_are_set_up(w, odd_one):
     """Three neighbours share four or five: one of them has one more, or one less."""
     _, near = near_of(4, 1)
-    t = scaled(near, np.ones(len(near.src)), w)
+    t = scale_traffic(near, np.ones(len(near.src)), w)
     for turn in range(3):
         before = np.rint(t).astype(int) + odd_one * (near.turn == turn)
         assert np.array_equal(heuristic(near, t, w, before), before)
@@ -84,7 +84,7 @@ def test_the_program_is_the_optimum_and_of_all_optima_moves_fewest():
     every = every[(sums <= 2).all(axis=1)]
     rng = np.random.default_rng(1)
     for case in range(12):
-        t = scaled(near, rng.integers(1, 4, 8) if case % 2 else np.ones(8), 2)
+        t = scale_traffic(near, rng.integers(1, 4, 8) if case % 2 else np.ones(8), 2)
         t = t + (0.5 if case % 3 == 0 else 0)  # where many are equally near
         before = every[rng.integers(len(every))]
         cost = ((every - t) ** 2).sum(axis=1)
@@ -125,7 +125,7 @@ def test_flex_sipco_s_own_load_moves_wavelengths_to_the_links_that_carry_transit
     assert found[0][0, 2] > found[0][0, 1]
     near = set_up(4, 2, 14, [8]).near
     within = near.of((near.src < 8) & (near.dst < 8))
-    t = scaled(within, traffic[within.src, within.dst], 14)
+    t = scale_traffic(within, traffic[within.src, within.dst], 14)
     cost = [distance(t, table[within.src, within.dst]) for table in found]
     assert cost[1] <= cost[0] <= cost[1] + 2
 

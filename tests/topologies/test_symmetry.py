@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.collective.translation import Translations
-from emu.fabric.symmetric import move, powers_of
+from emu.fabric.job_symmetry import move, powers_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import CHANNELS
 

@@ -13,7 +13,7 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.star import star
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import build_topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 

@@ -72,7 +72,7 @@ class HpnPlan:
 
     @property
     def relays(self) -> bool:
-        """True where messages to another rail go by NVLink first."""
+        """True if messages to another rail go by NVLink first."""
         return self.by_rail and self.sizes[3] > 1 and self.cross_rail == "nvlink"
 
     @property
@@ -179,9 +179,9 @@ def plan_of(
         name: The name of the variant.
         typical: Dims that an error shows as an example.
         joins: The ToRs that an Agg joins.
-        dims: As many sizes as the typical ones.
+        dims: Dims with the same number of levels as `typical`.
         rates: The rates of links.
-        **more: Other fields of a `HpnPlan`.
+        **more: Other fields of an `HpnPlan`.
 
     Raises:
         InputError: The dims have another number of levels, one GPU, or one segment where the variant joins several.
@@ -216,6 +216,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
 
 
 def _diameter(plan: HpnPlan) -> int:
+    """Return the most links that a shortest path has between two GPUs."""
     pods, segments, hosts, rails = plan.sizes
     if pods > 1:
         return 6

@@ -8,7 +8,7 @@ import numpy as np
 from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import FailedParts, Repair, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routes.hash_routing import route
@@ -42,12 +42,12 @@ def build(plan: HpnPlan) -> Topology:
         partial(place, plan),
         partial(draw, plan),
         relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
-        mender=partial(_mended, plan),
+        mender=partial(_repair, plan),
     )
     return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
 
 
-def _mended(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
     The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
@@ -95,13 +95,14 @@ def _cables(plan: HpnPlan) -> list[Cables]:
 
 
 def _bill(plan: HpnPlan) -> dict[str, int]:
-    """Return the bill; cables between switches are optical, with a transceiver at each end."""
+    """Return the bill of parts; cables between switches are optical, with a transceiver at each end."""
     above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
     parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
     return parts | {part: count for part, count in above.items() if count}
 
 
 def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     nvlink, port, uplink = map(format_bandwidth, (plan.rates.nvlink, plan.rates.port, 2 * plan.rates.port))
     relayed = "a message to another rail goes over NVLink to the GPU of its host that is on it, which relays (Fig. 11)"
     risen = "a message to another rail goes through an Agg, within a segment too"
@@ -111,14 +112,15 @@ def _assumptions(plan: HpnPlan) -> tuple[str, ...]:
         f"a GPU has {nvlink} of NVLink one way and two NIC ports of {port}, an uplink carries {uplink}",
         f"a hop takes {format_time(seconds(plan.rates.latency))} (no latency is published)",
         "a message takes one port of its NIC; of a pair's channels every second takes the other, so 2 of them fill a NIC",
-        *(_ways(plan) if plan.tier2 else []),
+        *(_path_words(plan) if plan.tier2 else []),
         *([relayed] if plan.relays else [risen] if plan.cross_rail == "agg" else []),
         *([spare if plan.backup else none] if plan.by_rail else []),
         *([_core(plan)] if plan.tier3 else []),
     )
 
 
-def _ways(plan: HpnPlan) -> tuple[str, str]:
+def _path_words(plan: HpnPlan) -> tuple[str, str]:
+    """Return the sentences that say how a message takes one of several equal paths."""
     once = plan.joins != "all" and not plan.tier3
     alike = (
         "all switches take the same hash of a message's five-tuple, modulo their equal ways (hash polarisation, 2.2)",
@@ -135,5 +137,6 @@ def _ways(plan: HpnPlan) -> tuple[str, str]:
 
 
 def _core(plan: HpnPlan) -> str:
+    """Return the sentence that says how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"

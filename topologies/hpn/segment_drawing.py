@@ -51,6 +51,7 @@ def _row(count: int, group: int, width: float, y: float) -> F64:
 
 
 def _boxes(plan: HpnPlan) -> tuple[Box, ...]:
+    """Return the frames of a drawing: segments, and the Aggs of a plane or a rail."""
     size, agg = plan.sizes[2] * plan.sizes[3], plan.firsts[2]
     name = {"all": "Aggs", "plane": "plane {plane}", "rail": "rail {rail}, plane {plane}"}[plan.joins]
     segments = [Box(f"segment {i}", (i * size, (i + 1) * size)) for i in range(plan.segments)]

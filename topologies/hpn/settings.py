@@ -8,6 +8,7 @@ from emu.topology.catalogue import SettingKind, one_of
 
 
 def _read_spares(text: str, name: str) -> int:
+    """Return the number of backup hosts from a setting's text."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise must_be("topology", name, "a whole number of 0 or more", text)
     return int(text)

@@ -27,7 +27,7 @@ from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
 from topologies.infinitehbd.tor_drawing import draw
 
 
-def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
+def _plan_invariants(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
     """Return the invariants of a wiring.
 
     A GPU has two links in its node, one to the DCN, and one for each partner of its node on a bundle that the GPU is at.
@@ -44,6 +44,7 @@ def _known(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> In
 
 
 def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
+    """Return the plan of a line of nodes whose fibres lead 1, 2, 4, ... nodes away."""
     return OcstrxPlan("infinitehbd:binary", (1, nodes, 1, gpus), k, gpus, rates, powers=True)
 
 
@@ -52,7 +53,7 @@ def _plan(nodes: int, gpus: int, k: int, rates: OcstrxRates) -> OcstrxPlan:
     source=f"{SOURCE}7 and appendix G",
     examples=("nodes=16", "nodes=8,k=2", "nodes=8,k=3", "nodes=4,gpus=8,k=2", "nodes=8,gpus=3,k=3"),
     full=("nodes=1024,gpus=8,k=8", "nodes=32768"),
-    invariants=_known,
+    invariants=_plan_invariants,
 )
 def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency = TURN, *, rates: OcstrxRates) -> Topology:
     """Join nodes 1, 2, 4 ... 2^(K-1) apart by fibres, for Binary Exchange in groups of 2^K nodes; bundles turn between rounds.
@@ -86,6 +87,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
 
 
 def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
+    """Return the sentences that say how messages take fibres, and what the topology leaves out."""
     return (
         f"all paths of a bundle are links here, but it lights one at a time and takes {format_time(seconds(turn_fs))} to turn "
         "(60-80 us, 5.1)",
@@ -96,6 +98,7 @@ def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
 
 
 def _cables(plan: OcstrxPlan) -> list[Cables]:
+    """Return the links within nodes, over fibres, and to the DCN."""
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     latency = plan.rates.latency
     kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]
@@ -134,7 +137,7 @@ class _Walk(NamedTuple):
         return nth < self.hops[:, None]
 
 
-class _Way(NamedTuple):
+class _HbdPaths(NamedTuple):
     """The paths of P messages through the HBD."""
 
     joined: Bool  # whether the nodes are two, and a fibre joins them
@@ -145,7 +148,7 @@ class _Way(NamedTuple):
     ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # the bundle that is lit and its state, on either node
 
 
-def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
+def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
     """Return the paths of messages.
 
     Of the two lanes of the bundle that is lit, a message takes the one with fewer GPUs between; within a node it goes the
@@ -163,7 +166,7 @@ def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _Way:
     up = (2 * straight < r) | ((2 * straight == r) & (key % 2 == 0))
     out = np.where(joined, np.where(lower, ahead, r - 1 - ahead), np.where(within, np.where(up, straight, r - straight), 0))
     into = np.where(joined, np.where(lower, beyond, r - 1 - beyond), 0)
-    return _Way(
+    return _HbdPaths(
         joined,
         within,
         _Walk(node, g, np.where(joined, ~lower, up), out),

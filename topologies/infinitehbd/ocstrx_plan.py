@@ -52,6 +52,7 @@ class OcstrxPlan:
         self._check_line()
 
     def _check_line(self) -> None:
+        """Check that the fibres of each node lead to different nodes of the line."""
         if self.powers and self.nodes % 2**self.k:
             what = f"a multiple of {2**self.k}, the groups that fibres to 1..{2 ** (self.k - 1)} nodes away serve"
             raise must_be(self.name, "nodes", what, self.nodes)
@@ -110,6 +111,7 @@ class OcstrxPlan:
 
 
 def _read_all(text: str, name: str) -> int:
+    """Return a number from a setting's text; 0 stands for `all`."""
     if text == "all":
         return 0
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
@@ -118,6 +120,7 @@ def _read_all(text: str, name: str) -> int:
 
 
 def _read_nodes(text: str, name: str) -> tuple[int, ...]:
+    """Return nodes from a setting's text such as `3+17-19`."""
     if text == "none":
         return ()
     found: set[int] = set()
@@ -130,10 +133,12 @@ def _read_nodes(text: str, name: str) -> tuple[int, ...]:
 
 
 def _show_nodes(nodes: tuple[int, ...]) -> str:
+    """Return nodes as a setting's text."""
     return "+".join(map(str, nodes)) or "none"
 
 
 def _show_all(count: int) -> str:
+    """Return a number as a setting's text; 0 stands for `all`."""
     return str(count or "all")
 
 

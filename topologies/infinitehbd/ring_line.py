@@ -33,13 +33,14 @@ class RingSettings:
     reconfiguration: Latency = TURN
 
 
-def _known(asked: RingSettings, rates: OcstrxRates) -> Invariants:
+def _ring_invariants(asked: RingSettings, rates: OcstrxRates) -> Invariants:
     """Return the invariants: every GPU has a link to each side, whatever the rings are, and one to the DCN."""
     npus = prod(asked.dims)
     return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=rates.bandwidth + rates.dcn, paths=1)
 
 
 def _build(name: str, asked: RingSettings, rates: OcstrxRates, *, closed: bool) -> Topology:
+    """Return the topology for some settings, with the line of nodes closed to a circle or open."""
     return build(OcstrxPlan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job, asked.reconfiguration)
 
 
@@ -55,7 +56,7 @@ def _build(name: str, asked: RingSettings, rates: OcstrxRates, *, closed: bool) 
         "dims=1x6x2x5,k=5,tp=60",
     ),
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
-    invariants=_known,
+    invariants=_ring_invariants,
 )
 def ring(asked: RingSettings, rates: OcstrxRates) -> Topology:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
@@ -67,7 +68,7 @@ def ring(asked: RingSettings, rates: OcstrxRates) -> Topology:
     source=f"{SOURCE}4.2",
     examples=("dims=1x8x2x4,k=2,tp=16", "dims=1x4x2x4,tp=8,faulty=0+7", "dims=1x5x1x8,k=4,tp=40"),
     full=("", "dims=4x128x2x8"),
-    invariants=_known,
+    invariants=_ring_invariants,
 )
 def line(asked: RingSettings, rates: OcstrxRates) -> Topology:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""

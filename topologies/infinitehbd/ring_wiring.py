@@ -17,7 +17,7 @@ from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.fibres import blocked_distance, bundles, fibres
-from topologies.infinitehbd.circuits.orchestration import orchestrate, usable
+from topologies.infinitehbd.circuits.orchestration import orchestrate, usable_gpus
 from topologies.infinitehbd.circuits.rings import rings
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, OcstrxPlan
 from topologies.infinitehbd.tor_drawing import draw
@@ -95,12 +95,12 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, turn_fs: int) -> 
         TIERS,
         partial(_place, order[: at.joined].reshape(-1, plan.tp)),
         partial(draw, plan),
-        grouper=partial(usable, plan),
-        mender=partial(_mended, plan, _RingRebuild(plan, faulty, job, turn_fs)),
+        grouper=partial(usable_gpus, plan),
+        mender=partial(_repair, plan, _RingRebuild(plan, faulty, job, turn_fs)),
     )
 
 
-def _mended(
+def _repair(
     plan: OcstrxPlan, lit_around: _RingRebuild, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
     """Return the reaction to failed parts: fibres that lead further bypass a node of the job with a failed GPU (4.2).
@@ -165,6 +165,7 @@ def assumptions(plan: OcstrxPlan) -> tuple[str, ...]:
 
 
 def _rules(plan: OcstrxPlan, faulty: int, found: int) -> tuple[str, ...]:
+    """Return the sentences that say which rings are lit and how messages travel."""
     apart = f"the fibres {plan.reach[-1]} up and {plan.reach[-1]} down the line share a bundle, so a ring uses one of them"
     return (
         f"{found} rings of {plan.tp} GPUs are lit; all other nodes, {faulty} of them faulty, are looped, and take no job",

@@ -24,6 +24,7 @@ Split = tuple[tuple[Group, ...], tuple[Group, ...]]
 
 
 def _read_rails(text: str, name: str) -> Split:
+    """Return the split of rails from a setting's text such as `K3@4+C4@4/C8@8`."""
     axes = [axis.split("+") for axis in text.split("/")]
     found = [[re.fullmatch(r"([CK])(\d{1,4})@(\d{1,4})", part) for part in axis] for axis in axes]
     if len(axes) != 2 or not all(all(axis) for axis in found):
@@ -34,10 +35,12 @@ def _read_rails(text: str, name: str) -> Split:
 
 
 def _group(kind: str, size: str, rails: str) -> Group:
+    """Return the ring (C) or the all-to-all (K) of some nodes on some rails."""
     return Group("ring" if kind == "C" else "complete", int(size), int(rails))
 
 
 def _show_rails(split: Split) -> str:
+    """Return a split of rails as a setting's text."""
     return "/".join("+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in axis) for axis in split)
 
 
@@ -45,6 +48,7 @@ Rails = Annotated[Split, SettingKind(_read_rails, _show_rails)]
 
 
 def _finish(system: System, variant: str, router: Callable[[System], Router], *more: str, vcs: int = 0) -> Topology:
+    """Return the topology of a system, after a check that the hardware allows it."""
     check(system)
     links, bill = links_of(system)
     return Topology(
@@ -65,6 +69,7 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
 
 
 def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     hardware = system.hardware
     mesh, port = map(format_bandwidth, (system.mesh_rate, hardware.bandwidth))
     inside, between = (format_time(seconds(t)) for t in (hardware.latency, hardware.optical))
@@ -87,7 +92,10 @@ def _draw(system: System) -> Drawing:
     return Drawing(at, tuple(Box("", (first, first + chips)) for first in range(0, system.npus, chips) if chips > 1))
 
 
-def _known(system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False) -> Invariants:
+def _system_invariants(
+    system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False
+) -> Invariants:
+    """Return the invariants of a system."""
     m, n, B = system.m, system.n, system.hardware.bandwidth
     corner = 4 * n if m == 1 else 2 + 2 * n
     rate = (4 * n if m == 1 else 2 * n * (1 + system.hardware.k)) * B  # of a corner chip: all are where m is 1 or 2
@@ -117,6 +125,7 @@ def _halving(system: System, across: tuple[int, int]) -> float | None:
 
 
 def _torus(m: int, n: int, nodes: Sequence[int], hardware: Hardware) -> System:
+    """Return the system whose rails form rings along X and Y."""
     if len(nodes) != 2:
         raise must_be(NAME, "nodes", "two sizes, along X and Y, such as 4x4", "x".join(map(str, nodes)))
     x, y = (((Group("ring", size, m * n)),) for size in nodes)
@@ -128,7 +137,7 @@ def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware
     system = _torus(m, n, nodes, hardware)
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
-    return _known(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
+    return _system_invariants(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
 
 
 @topology(
@@ -153,6 +162,7 @@ def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> Topology:
 
 
 def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
+    """Return the system whose rows and columns are all-to-alls."""
     r = m * n
     if r % a:
         raise must_be(NAME, "a", f"a divisor of m n = {r}", a, _other_a(r))
@@ -164,14 +174,16 @@ def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
 
 
 def _other_a(r: int) -> str:
+    """Return the hint with the values of `a` that work for r rails."""
     sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 
 
 def _hyperx_invariants(m: int, n: int, a: int, hardware: Hardware) -> Invariants:
+    """Return the invariants of the hyperx topology by closed forms."""
     system = _hyperx(m, n, a, hardware)
     across = 2 * a * (system.sizes[0] // 2) ** 2
-    return _known(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
+    return _system_invariants(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
 
 
 _HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2,a=3,latency=20ns")
@@ -191,6 +203,7 @@ def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
 
 
 def _nonminimal_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the nonminimal topology by closed forms."""
     return replace(_hyperx_invariants(**settings), shortest=False)
 
 
@@ -202,6 +215,7 @@ def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -
 
 
 def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
+    """Return the system whose rows are groups, and whose columns join each group with each other."""
     r = m * n
     if (r + 1) * r < groups - 1:
         raise must_be(NAME, "groups", f"at most {(r + 1) * r + 1}, as (r+1) r rails leave one (r = m n = {r})", groups)
@@ -210,7 +224,8 @@ def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
 
 
 def _dragonfly_invariants(**settings: Any) -> Invariants:
-    return _known(_dragonfly(**settings), None, None)
+    """Return the invariants of the dragonfly topology by closed forms."""
+    return _system_invariants(_dragonfly(**settings), None, None)
 
 
 @topology(
@@ -235,6 +250,7 @@ def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> Topology
 
 
 def _split(m: int, n: int, rails: Split, hardware: Hardware) -> System:
+    """Return the system whose rails along each axis are split into several rings or all-to-alls."""
     for group in (*rails[0], *rails[1]):
         if group.wiring == "complete" and group.size > 1 and group.rails % (group.size - 1):
             what = f"a multiple of {group.size - 1}, its rings"
@@ -243,7 +259,8 @@ def _split(m: int, n: int, rails: Split, hardware: Hardware) -> System:
 
 
 def _split_invariants(**settings: Any) -> Invariants:
-    return _known(_split(**settings), None, None)
+    """Return the invariants of the split topology by closed forms."""
+    return _system_invariants(_split(**settings), None, None)
 
 
 @topology(

@@ -15,7 +15,7 @@ from topologies.railx.rail_wiring import NAME, System
 _MOST = 20  # largest number of rows with faults that share a row or a column: 2**20 cases
 
 
-def available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
+def largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
     """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault are left (Algorithm 2).
 
     A fault alone in its row and column costs one of either. For the others each case is tried. The paper's cases are a row or a
@@ -30,20 +30,21 @@ def available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
         InputError: More than 20 rows (and columns) have faults that share one.
     """
     faults = np.unique(faults.reshape(-1, 2), axis=0)
-    if len(np.unique(_crowded(faults)[:, 1])) < len(np.unique(_crowded(faults)[:, 0])):
-        kept_columns, kept_rows = _available(columns, rows, faults[:, ::-1])
+    if len(np.unique(_shared_faults(faults)[:, 1])) < len(np.unique(_shared_faults(faults)[:, 0])):
+        kept_columns, kept_rows = _largest_grid(columns, rows, faults[:, ::-1])
         return kept_rows, kept_columns
-    return _available(rows, columns, faults)
+    return _largest_grid(rows, columns, faults)
 
 
-def _crowded(faults: I64) -> I64:
+def _shared_faults(faults: I64) -> I64:
     """Return the faults that share a row or a column with another, the paper's C."""
     row, col = (np.bincount(faults[:, axis])[faults[:, axis]] if len(faults) else column([], np.int64) for axis in (0, 1))
     return faults[(row > 1) | (col > 1)]
 
 
-def _available(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
-    crowded = _crowded(faults)
+def _largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
+    """Return the rows and columns of the largest grid without a faulty node, as trials over rows with faults find it."""
+    crowded = _shared_faults(faults)
     alone = faults[~(faults[:, None] == crowded).all(axis=2).any(axis=1)]
     some_rows, row = np.unique(crowded[:, 0], return_inverse=True)
     if len(some_rows) > _MOST:
@@ -67,7 +68,10 @@ def placer(system: System) -> Placer:
 
 
 def _place(system: System, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of the largest grid without a faulty node, node by node."""
     node = np.unique(faulty // system.m**2)
-    rows, columns = available(system.sizes[1], system.sizes[0], np.stack((node // system.sizes[0], node % system.sizes[0]), -1))
+    rows, columns = largest_grid(
+        system.sizes[1], system.sizes[0], np.stack((node // system.sizes[0], node % system.sizes[0]), -1)
+    )
     kept = (rows[:, None] * system.sizes[0] + columns).ravel()
     return column(kept[:, None] * system.m**2 + np.arange(system.m**2), np.int64)

@@ -13,7 +13,7 @@ from emu.topology.fault_injection.machine_state import detour
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology
 from emu.units import format_time, seconds
-from topologies.railx.grid_placement import available
+from topologies.railx.grid_placement import largest_grid
 from topologies.railx.rail_wiring import NAME, Group, System, check
 
 
@@ -31,7 +31,7 @@ def repair_grid(
     grid, before = (_grid(system, whole, each, ranks) for each in (broken, was))
     same = all(map(np.array_equal, grid, before))
     took_fs = 0 if same else system.hardware.turning
-    told = "messages take the other rails; no optical switch turns" if same else _turned(grid, took_fs)
+    told = "messages take the other rails; no optical switch turns" if same else _split_words(grid, took_fs)
     if grid.whole(system):
         left = detour(whole, broken, ranks).topology
         npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
@@ -71,7 +71,7 @@ def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _
     if not _hit(system, whole, broken, ranks):
         return every
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
-    grid = _Grid(*available(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    grid = _Grid(*largest_grid(rows, columns, np.stack((failed // columns, failed % columns), -1)))
     try:
         check(_of_grid(system, grid))
     except InputError:
@@ -88,11 +88,13 @@ def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bo
 
 
 def _of_grid(system: System, grid: _Grid) -> System:
+    """Return the system with its rails split over the rows and columns of a grid."""
     x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
     return replace(system, x=x, y=y)
 
 
-def _turned(grid: _Grid, turning_fs: int) -> str:
+def _split_words(grid: _Grid, turning_fs: int) -> str:
+    """Return the sentence about rails that are split again."""
     return (
         f"rails are split anew over {len(grid.columns)} x {len(grid.rows)} nodes (A.5), as optical switches turn in "
         f"{format_time(seconds(turning_fs))} at most (5.2)"

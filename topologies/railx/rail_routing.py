@@ -109,6 +109,7 @@ def minimal(system: System) -> Router:
 
 
 def _minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return minimal routes: along X, then along Y, and in each along one dimension after another."""
     walk, virtual = _Walk(system, src, dst, key), 0
     for axis, groups in enumerate((system.x, system.y)):
         first = 0
@@ -196,6 +197,7 @@ def minimal_dragonfly(system: System) -> Router:
 
 
 def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return minimal routes of a dragonfly: to a gateway of the row, over to the group, and to the node."""
     walk = _Walk(system, src, dst, key)
     (local,), (between,) = system.x, system.y
     column_taken = _gateway(walk, between, mix(src, dst, key))
@@ -208,6 +210,7 @@ def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _cross_row(walk: _Walk, group: Group, to: I64, virtual: int) -> None:
+    """Move walks along their row to column `to`."""
     who = np.flatnonzero(walk.node[0] != to)
     port = _nearest(walk, 0, (group, 0), (who, walk.node[0][who], to[who]))
     walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
@@ -240,6 +243,7 @@ def nonminimal(system: System) -> Router:
 
 
 def _nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return routes over a random node of the row (Valiant), then along the column, then along the row."""
     walk = _Walk(system, src, dst, key)
     (row,), (of_column,) = system.x, system.y
     same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])

@@ -150,6 +150,7 @@ def check(system: System) -> None:
 
 
 def _check_group(group: Group) -> None:
+    """Check that rails can join the nodes of a group as it says."""
     for what, number, least in (("nodes", group.size, 2), ("rails", group.rails, 1)):
         if number < least:
             raise must_be(NAME, f"{what} of a dimension", f"{least} or more", number)
@@ -195,6 +196,7 @@ def after(system: System, axis: int) -> I64:
 
 
 def _follow(group: Group, stride: int, place: I64, line: I64) -> I64:
+    """Return the places that the + ports of some places lead to, one for each rail of the group."""
     digit = place // stride % group.size
     return place + (group.after[group.ring(line, np.arange(group.rails)), digit] - digit) * stride
 

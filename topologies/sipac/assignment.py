@@ -20,7 +20,7 @@ _ROUNDS = 1000
 _MOVE = 1e-4  # cost of a moved wavelength, which decides between assignments that are equally near
 
 
-def scaled(near: Neighbours, traffic: F64, w: int) -> F64:
+def scale_traffic(near: Neighbours, traffic: F64, w: int) -> F64:
     """Return [E] traffic as wavelengths: every CU's sums are w where that is possible, else as near as its neighbours allow.
 
     Args:

@@ -39,7 +39,7 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
         raise must_be("comb lines", "wavelengths in and out of a CU", f"at most {w}", most)
     combs = _Combs(near, w)
     left = wavelengths.copy()
-    for link, line in zip(*_kept(before, wavelengths), strict=True) if before else ():
+    for link, line in zip(*_keep_lines(before, wavelengths), strict=True) if before else ():
         combs.put(link, line)
         left[link] -= 1
     for link in np.repeat(np.arange(len(left)), left).tolist():
@@ -50,7 +50,7 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
     return Lines(column(held[cu, at][order], np.int64), column(at[order], np.int64))
 
 
-def _kept(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
+def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
     """Return, for each link, as many of its earlier lines as it still has."""
     place = np.arange(len(before.link)) - np.searchsorted(before.link, before.link)
     stays = place < wavelengths[before.link]
@@ -68,12 +68,14 @@ class _Combs:
         self.free_received = [(1 << w) - 1] * near.n
 
     def put(self, link: int, line: int) -> None:
+        """Give a comb line to a link, at its sender and at its receiver."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = link
         self.free_sent[i] &= ~(1 << line)
         self.free_received[j] &= ~(1 << line)
 
     def lift(self, link: int, line: int) -> None:
+        """Take a comb line from a link, at its sender and at its receiver."""
         i, j = self.src[link], self.dst[link]
         self.sent[i][line] = self.received[j][line] = -1
         self.free_sent[i] |= 1 << line
@@ -101,4 +103,5 @@ class _Combs:
 
 
 def _lowest(bits: int) -> int:
+    """Return the place of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

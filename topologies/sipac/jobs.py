@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.topology.orbits import components
-from topologies.sipac.assignment import heuristic, program, scaled
+from topologies.sipac.assignment import heuristic, program, scale_traffic
 from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
 
 
@@ -75,7 +75,7 @@ def reconfigure(
     wavelengths = np.where(idle, now.wavelengths, now.keep) * ~gone
     used = volume > 0
     least = int(dark is not None and not now.keep)
-    wavelengths[used] += _steered(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
+    wavelengths[used] += _assign_wavelengths(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
     return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
 
 
@@ -88,11 +88,12 @@ def _volume(now: Configuration, traffic: ArrayLike) -> F64:
     return column(table[now.near.src, now.near.dst], np.float64)
 
 
-def _steered(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str, least: int) -> I64:
+def _assign_wavelengths(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str, least: int) -> I64:
+    """Return the wavelengths of each link for the traffic on it, by the heuristic or by the integer program."""
     w = now.levels.w - now.keep * now.levels.degree
     if not w or not len(volume):
         return column(np.zeros(len(volume)), np.int64)
-    t = scaled(near, volume, w)
+    t = scale_traffic(near, volume, w)
     if by == "program":
         return program(now.levels.name, near, t, w, before, least)
     if by != "heuristic":
@@ -122,6 +123,7 @@ def _jobs(now: Configuration, jobs: Sequence[ArrayLike], gone: Bool) -> I64:
 
 
 def _check_joined(name: str, near: Neighbours, job: I64, count: int) -> None:
+    """Check that links within each job join its CUs."""
     same: Bool = job[near.src] == job[near.dst]
     parts = np.unique(np.stack((job, components(near.n, near.src[same], near.dst[same]))), axis=1)[0]
     apart = np.flatnonzero(np.bincount(parts[parts >= 0], minlength=count) > 1)

@@ -21,10 +21,10 @@ _MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even 
 class Levels:
     """The sizes of a SiPAC: ports, levels and wavelengths."""
 
-    name: str
-    r: int
-    L: int
-    w: int
+    name: str  # name of the topology, for messages
+    r: int  # ports of a WSS: CUs that one WSS joins
+    L: int  # number of levels
+    w: int  # wavelengths of a CU
 
     @property
     def npus(self) -> int:
@@ -79,6 +79,7 @@ class Neighbours:
         return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
 
     def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
+        """Return [N] the sums of wavelengths at one end of the links."""
         return column(np.bincount(end, wavelengths, self.n), np.float64)
 
 

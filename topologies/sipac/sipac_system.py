@@ -57,22 +57,26 @@ _AS_PRINTED = Light()
 
 
 def _read_sizes(text: str, name: str) -> tuple[int, ...]:
+    """Return the sizes of jobs from a setting's text such as `8+4+4`."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}(\+[1-9][0-9]{0,8})*", text):
         raise must_be("topology", name, "sizes joined by +, such as 8+4+4", text)
     return tuple(map(int, text.split("+")))
 
 
 def _read_kept(text: str, name: str) -> int:
+    """Return the wavelengths that every link keeps, from a setting's text."""
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise must_be("topology", name, "a whole number of 0 or more", text)
     return int(text)
 
 
 def _read_earlier(text: str, name: str) -> tuple[int, ...]:
+    """Return the sizes of earlier jobs from a setting's text; `none`: there were no jobs."""
     return () if text == "none" else _read_sizes(text, name)
 
 
 def _show_sizes(sizes: tuple[int, ...]) -> str:
+    """Return the sizes of jobs as a setting's text."""
     return "+".join(map(str, sizes)) or "none"
 
 
@@ -83,6 +87,7 @@ By = Annotated[str, SettingKind(lambda text, _: text, str)]
 
 
 def _sipac_invariants(r: int, L: int, w: int, light: Light) -> Invariants:
+    """Return the invariants of the sipac topology by closed forms."""
     levels = Levels("sipac", r, L, w)
     return Invariants(
         levels.npus * levels.degree,
@@ -220,7 +225,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         name=levels.name,
         links=replace(found.links, bandwidth_Bps=column(wavelengths[lit] * light.rate, np.float64)),
         bill=_bill(configuration),
-        assumptions=(*_assumptions(configuration, light), *(_turned(before, configuration) if before else ())),
+        assumptions=(*_assumptions(configuration, light), *(_change_words(before, configuration) if before else ())),
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
         grouper=partial(in_blocks, levels.name),
@@ -245,7 +250,7 @@ def repair_links(
     )
     failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
     named = replace(
-        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_placed, order)
+        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_drop_faulty, order)
     )
     return Repair(named, light.tuning, told) if moved else Repair(named, 0, "what failed goes dark, and no wavelength moves")
 
@@ -296,11 +301,13 @@ def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence
     raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
 
 
-def _placed(order: I64, ranks: int, faulty: I64) -> I64:
+def _drop_faulty(order: I64, ranks: int, faulty: I64) -> I64:
+    """Return the first CUs in an order that are not faulty, one for each rank."""
     return column(order[~np.isin(order, faulty)][:ranks], np.int64)
 
 
 def _bill(configuration: Configuration) -> dict[str, int]:
+    """Return the numbers of parts of a configuration."""
     levels, near = configuration.levels, configuration.near
     lit = configuration.wavelengths > 0
     pairs = np.unique(np.minimum(near.src, near.dst)[lit] * near.n + np.maximum(near.src, near.dst)[lit])
@@ -309,6 +316,7 @@ def _bill(configuration: Configuration) -> dict[str, int]:
 
 
 def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     levels = configuration.levels
     total = format_bandwidth(levels.w * light.rate)
     words = [
@@ -317,12 +325,13 @@ def _assumptions(configuration: Configuration, light: Light) -> tuple[str, ...]:
         "a WSS is passive (no latency is published)",
         "a message goes level 0 first, then level 1 and so on, and CUs relay it; where no light leads so, by fewest links",
         *(_even(levels) if (configuration.job < 0).any() else ()),
-        *(_steered(configuration) if (configuration.job >= 0).any() else ()),
+        *(_job_words(configuration) if (configuration.job >= 0).any() else ()),
     ]
     return tuple(words)
 
 
 def _even(levels: Levels) -> tuple[str, ...]:
+    """Return the sentence about how a CU without a job spreads its wavelengths."""
     each, over = divmod(levels.w, levels.degree)
     over -= _dark(levels)
     dark = "; one is dark, as an odd number of CUs cannot be joined two by two" * _dark(levels)
@@ -330,7 +339,7 @@ def _even(levels: Levels) -> tuple[str, ...]:
     return (f"without jobs each of {levels.degree} neighbours gets {each} wavelengths{rest}{dark}",)
 
 
-def _steered(configuration: Configuration) -> tuple[str, ...]:
+def _job_words(configuration: Configuration) -> tuple[str, ...]:
     """Return sentences on jobs."""
     sizes = np.bincount(configuration.job[configuration.job >= 0])
     which = f"jobs of {'+'.join(map(str, sizes))} CUs" if len(sizes) <= 8 else f"{len(sizes)} jobs"
@@ -342,7 +351,7 @@ def _steered(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _turned(before: Configuration, now: Configuration) -> tuple[str, ...]:
+def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
     """Return a sentence on the change of jobs: wavelengths that move to other links, comb lines that stay on theirs (3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)

@@ -24,6 +24,7 @@ def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
 
 
 def _place(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs in the order of ranks, with the backup NPU of its rack in the place of a faulty one."""
     npus = np.arange(plan.npus)
     rack, first = np.unique(faulty // plan.rack, return_index=True)
     spared = np.isin(plan.first_backup + rack, backups)

@@ -10,8 +10,8 @@ from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
 from emu.topology.topology import Topology
 from topologies.ub_mesh.backup import placer, repair_with_backups
-from topologies.ub_mesh.mesh_routes.inside import inside_words
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
+from topologies.ub_mesh.mesh_routes.rack_routes import inside_words
 from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES
 from topologies.ub_mesh.mesh_routes.symmetry import shifts
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
@@ -41,7 +41,7 @@ def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
         router(plan, links, routing),
         plan.dims,
         {kind: count for kind, count in (parts | laid).items() if count},
-        (*rates(plan.lane), *_ports(plan), *_ways(plan, routing)),
+        (*rates(plan.lane), *_ports(plan), *_path_words(plan, routing)),
         tiers(plan),
         placer(plan),
         draw(plan),
@@ -52,6 +52,7 @@ def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
 
 
 def _ports(plan: MeshPlan) -> tuple[str, ...]:
+    """Return the sentences about the links of an NPU and of a back-plane."""
     y, x = plan.dims[-2:]
     used, backup = npu_lanes(plan), plan.inside.backup
     return (
@@ -64,7 +65,8 @@ def _ports(plan: MeshPlan) -> tuple[str, ...]:
     )
 
 
-def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
+def _path_words(plan: MeshPlan, routing: str) -> tuple[str, ...]:
+    """Return the sentences about how racks are joined and how messages take these links."""
     inside = inside_words(routing)
     if plan.racks == 1:
         return (inside,)
@@ -84,6 +86,7 @@ def _ways(plan: MeshPlan, routing: str) -> tuple[str, ...]:
 
 
 def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
+    """Return the sentences about the links to the DCN."""
     ports = plan.planes * SPARES
     via = {
         "nic": f"a rack has one CPU of x{ports * X4}, an x{X4} from each LRS for CPUs, and on it {ports} NICs of "
@@ -132,9 +135,11 @@ def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
 
 
 def _diameter(plan: MeshPlan) -> int:
-    """Return the diameter: two links up, the racks, two down; or the two of a rack.
+    """Return the most links that a shortest path has between two NPUs.
 
-    Or, to another SuperPod, up to a spine and down.
+    A message takes two links in a rack; to another rack two up, those between racks, and two down; to another SuperPod it goes
+    up
+    to a spine and down.
     """
     pods, a, z, y, x = plan.five
     if plan.superpods > 1:

@@ -15,10 +15,12 @@ _DIMS = (8, 8, 4, 4, 8, 8)
 
 
 def _plan(dims: tuple[int, ...], inside: RackSettings, beyond: DcnSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    """Return the plan of SuperPods with a DCN, after its check, and its routing."""
     return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond), 6), routing
 
 
 def _invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     return mesh_invariants(*_plan(**settings))
 
 

@@ -51,6 +51,7 @@ class RackSettings:
 
 
 def _read_via(text: str, name: str) -> str:
+    """Return the way to the DCN that a setting's text names."""
     if text not in ("nic", "ub"):
         raise must_be("topology", name, "nic or ub", text)
     return text
@@ -192,33 +193,37 @@ def check(plan: MeshPlan, length: int) -> MeshPlan:
         raise must_be(plan.name, "dims", what, "x".join(map(str, plan.dims)))
     _, a, z, y, x = plan.five
     beyond = (a + z - 2) * plan.meshed + plan.uplinks
-    _within(plan, "an NPU's lanes", npu_lanes(plan), NPU_LANES, "take smaller boards or racks, fewer planes or lanes")
-    _within(plan, "lanes from an LRS to the backup NPU", plan.inside.backup, SPARE_LANES, "the LRS has no more left")
+    _check_room(plan, "an NPU's lanes", npu_lanes(plan), NPU_LANES, "take smaller boards or racks, fewer planes or lanes")
+    _check_room(plan, "lanes from an LRS to the backup NPU", plan.inside.backup, SPARE_LANES, "the LRS has no more left")
     backup = plan.inside.backup * plan.planes * SPARES
-    _within(plan, "the backup NPU's lanes", backup, NPU_LANES, "take a smaller backup or fewer planes")
-    _within(plan, "lanes of an LRS for a board", X4 * (2 * x + SPARES), LRS_LANES, "take 8 NPUs on a board at most")
-    _within(plan, "lanes of an LRS for CPUs", X4 * (y + x) + SPARE_LANES, LRS_LANES, "take smaller racks")
+    _check_room(plan, "the backup NPU's lanes", backup, NPU_LANES, "take a smaller backup or fewer planes")
+    _check_room(plan, "lanes of an LRS for a board", X4 * (2 * x + SPARES), LRS_LANES, "take 8 NPUs on a board at most")
+    _check_room(plan, "lanes of an LRS for CPUs", X4 * (y + x) + SPARE_LANES, LRS_LANES, "take smaller racks")
     out = X4 * (y + beyond + SPARES)
-    _within(plan, "lanes of an LRS for other racks", out, LRS_LANES, "take fewer racks in a row or a column, or fewer boards")
+    _check_room(
+        plan, "lanes of an LRS for other racks", out, LRS_LANES, "take fewer racks in a row or a column, or fewer boards"
+    )
     if plan.uplinks:
         racks = plan.racks // plan.superpods
-        _within(plan, "lanes of an HRS", X4 * racks, HRS_LANES, f"take {HRS_LANES // X4} racks at most")
+        _check_room(plan, "lanes of an HRS", X4 * racks, HRS_LANES, f"take {HRS_LANES // X4} racks at most")
     if plan.beyond:
         _check_beyond(plan, plan.beyond)
     return plan
 
 
 def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
+    """Check that LRS, CPUs and switches of the DCN have room for the way to the DCN."""
     out = X4 if beyond.via == "nic" else X2
     left = plan.inside.backup + out
-    _within(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
+    _check_room(plan, "lanes from an LRS to the backup NPU and out of the rack", left, SPARE_LANES, "take a smaller backup")
     if beyond.via == "nic":
-        _within(plan, "a CPU's lanes", plan.planes * SPARES * X4, CPU_LANES, "take fewer planes")
-    _within(plan, "ports of a leaf of the DCN", 2 * plan.spines, DCN_PORTS, "take fewer racks in a SuperPod")
-    _within(plan, "ports of a spine of the DCN", plan.leaves, DCN_PORTS, "take fewer SuperPods or planes")
+        _check_room(plan, "a CPU's lanes", plan.planes * SPARES * X4, CPU_LANES, "take fewer planes")
+    _check_room(plan, "ports of a leaf of the DCN", 2 * plan.spines, DCN_PORTS, "take fewer racks in a SuperPod")
+    _check_room(plan, "ports of a spine of the DCN", plan.leaves, DCN_PORTS, "take fewer SuperPods or planes")
 
 
-def _within(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
+def _check_room(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
+    """Check that a part has enough lanes or ports."""
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
 

@@ -17,10 +17,12 @@ _SUPERPOD = (8, *_POD)
 
 
 def _pod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    """Return the plan of a pod, after its check, and its routing."""
     return check(MeshPlan("ub-mesh:pod", dims, inside, lane), 4), without_hrs("ub-mesh:pod", routing)
 
 
 def _pod_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the pod topology by closed forms."""
     return mesh_invariants(*_pod(**settings))
 
 
@@ -37,11 +39,13 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE,
 
 
 def _superpod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    """Return the plan of a SuperPod, after its check, and its routing."""
     plan = MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS)
     return check(plan, 5), routing
 
 
 def _superpod_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the superpod topology by closed forms."""
     return mesh_invariants(*_superpod(**settings))
 
 
@@ -63,12 +67,14 @@ def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, routing: Routing =
 
 
 def _switched(dims: tuple[int, ...], inside: RackSettings, lane: Lane) -> MeshPlan:
+    """Return the plan of a SuperPod whose racks are joined by switches alone."""
     uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
     plan = MeshPlan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks)
     return check(plan, 5)
 
 
 def _switched_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the switched topology by closed forms."""
     return mesh_invariants(_switched(**settings))
 
 

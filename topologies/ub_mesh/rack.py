@@ -11,7 +11,7 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import mesh_invariants, with_switches
-from topologies.ub_mesh.mesh_routes.inside import inside_words, mesh_router
+from topologies.ub_mesh.mesh_routes.rack_routes import inside_words, mesh_router
 from topologies.ub_mesh.mesh_routes.recovery import notify_and_reroute
 from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
 from topologies.ub_mesh.parts import SOURCE, X4, Lane, MeshPlan, RackSettings, check, rates
@@ -21,6 +21,7 @@ _SIDE = 8
 
 
 def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
+    """Return the topology of a full mesh of NPUs, a board or a rack without its switches."""
     without_hrs(name, routing)
     npus = _SIDE**n_dimensions
     dimensions = [Dimension(_SIDE, "complete", lane.x4, lane.latency)] * n_dimensions
@@ -35,6 +36,7 @@ def _mesh(name: str, n_dimensions: int, routing: str, lane: Lane) -> Topology:
 
 
 def _invariants(n_dimensions: int, routing: str, lane: Lane) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     npus, degree = _SIDE**n_dimensions, n_dimensions * (_SIDE - 1)
     return Invariants(
         npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4, shortest=not STRATEGIES[routing].detours
@@ -57,11 +59,13 @@ def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
 
 
 def _plan(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
+    """Return the plan of a whole rack, after its check, and its routing."""
     name = "ub-mesh:rack-full"
     return check(MeshPlan(name, dims, inside, lane), 2), without_hrs(name, routing)
 
 
 def _full_invariants(**settings: Any) -> Invariants:
+    """Return the invariants of the full topology by closed forms."""
     return mesh_invariants(*_plan(**settings))
 
 

@@ -29,6 +29,7 @@ def _row(count: int, wide: float, height: float) -> F64:
 
 
 def _rack_size(plan: MeshPlan) -> F64:
+    """Return the width and the height of a rack in the drawing."""
     y, x = plan.dims[-2:]
     return np.array((x + plan.planes * _PLANE, max(y, x + 1) + 1.0))
 
@@ -68,6 +69,7 @@ def _backup(plan: MeshPlan) -> F64:
 
 
 def _boxes(plan: MeshPlan) -> list[Box]:
+    """Return the frames of racks, pods and SuperPods."""
     y, x = plan.dims[-2:]
 
     def frames(label: str, first: int, size: int, count: int) -> list[Box]:

@@ -36,10 +36,10 @@ def cables(plan: MeshPlan) -> dict[str, Cables]:
         found["pods"] = _cables(
             plan, f"link x{X4} LRS to HRS", out.reshape(plan.superpods, -1, *switch.shape[2:4], 1), switch, X4, 0
         )
-    return found | (_beyond(plan, plan.beyond, spare) if plan.beyond else {})
+    return found | (_dcn_cables(plan, plan.beyond, spare) if plan.beyond else {})
 
 
-def _beyond(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables]:
+def _dcn_cables(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables]:
     """Return the cables of the DCN's tree.
 
     They lead from each LRS for CPUs, directly or by the rack's CPU and its NICs, to a leaf and on to all spines.
@@ -58,6 +58,7 @@ def _beyond(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Cables
 
 
 def _backups(plan: MeshPlan) -> I64:
+    """Return [racks, 1, 1] the backup NPU of each rack."""
     found: I64 = plan.first_backup + np.arange(plan.racks).reshape(-1, 1, 1)
     return found
 
@@ -69,6 +70,7 @@ def _mesh(plan: MeshPlan, kind: str, nodes: I64, lanes: int, dimension: int) -> 
 
 
 def _cables(plan: MeshPlan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
+    """Return cables of so many lanes between nodes a and b."""
     kind = kind if kind.startswith("link") else f"link {kind}"
     return Cables(kind, a, b, lanes * plan.lane.lane_rate, plan.lane.latency, dimension + len(plan.dims) - 5)
 

@@ -45,7 +45,10 @@ def by_prices(net: Network, alike: Symmetry) -> float:
 
 
 def _best_by(planes: F64) -> tuple[float, F64]:
-    """Return the bound that no prices beat by these planes [P, K], and each kind's share [K] in the price of all capacity."""
+    """Return the best bound that the cutting planes [P, K] still allow, and the prices [K] that they call best.
+
+    The prices are shares of one: the price of each kind times its capacity.
+    """
     n_planes, n_kinds = planes.shape
     below = csr_array(np.concatenate((-planes, np.ones((n_planes, 1))), axis=1))
     whole = csr_array(np.append(np.ones(n_kinds), 0.0)[None])
@@ -63,11 +66,11 @@ def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
         there = np.flatnonzero(before >= 0)
         crossed = np.zeros((net.n_nodes, len(price)))
         crossed[there, kind[np.searchsorted(ends, before[there] * net.n_nodes + there)]] = 1
-        loads += count * _along(before, crossed)[net.ranks].sum(axis=0)
+        loads += count * _path_sums(before, crossed)[net.ranks].sum(axis=0)
     return loads
 
 
-def _along(before: I64, crossed: F64) -> F64:
+def _path_sums(before: I64, crossed: F64) -> F64:
     """Return [V, K] the sum of `crossed` along the path to each node.
 
     `before` is the node before each node on its path (below 0: none). Each turn of the loop doubles the length that is summed.
@@ -86,14 +89,15 @@ def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
     """
     label, node = mix(net.capacity, dimensions(net, alike)), net.has_rank.astype(np.int64)
     kind = np.zeros(len(label), np.int64)
-    finer, n_before = _numbered(mix(label, node[net.src], node[net.dst])), 0
+    finer, n_before = _number_hashes(mix(label, node[net.src], node[net.dst])), 0
     while n_before < finer.max() + 1 <= _MOST_KINDS:
         kind, n_before = finer, finer.max() + 1
         out, into = (mix(label, node[far], way) for way, far in enumerate((net.dst, net.src)))
         node = mix(node, sums(net.src, out, net.n_nodes), sums(net.dst, into, net.n_nodes))
-        finer = _numbered(mix(label, node[net.src], node[net.dst]))
+        finer = _number_hashes(mix(label, node[net.src], node[net.dst]))
     return kind
 
 
-def _numbered(hashes: I64) -> I64:
+def _number_hashes(hashes: I64) -> I64:
+    """Return numbers from 0 on for hashes, equal for equal hashes."""
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)

@@ -40,7 +40,7 @@ def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
     hops = _hops(net, symmetry)
     n_kinds, n_sources, n_hops = int(hops.kind.max()) + 1, len(symmetry.ranks), len(hops.kind)
     widths = (n_sources, n_kinds, n_kinds, n_sources * n_hops, n_sources * n_hops, n_sources * len(net.src))
-    equal = _equal(net, symmetry, hops, widths)
+    equal = _conservation_rows(net, symmetry, hops, widths)
     at_most, most = _at_most(net, symmetry, hops, widths)
     cost = np.zeros(sum(widths))
     cost[:n_sources] = -symmetry.ranks_alike.astype(np.float64)
@@ -49,6 +49,7 @@ def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
 
 
 def _hops(net: Network, symmetry: Symmetry) -> _Hops:
+    """Return the hops of trees: the arcs, or all pairs of ranks where nodes without ranks lie between them."""
     if net.has_rank.all():
         src, dst = net.src, net.dst
     else:
@@ -62,17 +63,19 @@ def _row(blocks: dict[int, csr_array], widths: tuple[int, ...]) -> list[csr_arra
     return [blocks.get(place, csr_array((height, width))) for place, width in enumerate(widths)]
 
 
-def _equal(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> csr_array:
+def _conservation_rows(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> csr_array:
     """Return the rows that say that flow goes on where it does not begin or end.
 
     They cover the trees to and from each rank, and the routes of the hops.
     """
     kept = [conservation(hops.net, int(node)) for node in symmetry.ranks]
     balance = block_diagonal([rows for rows, _ in kept])
-    rooted = csr_array(np.concatenate([_rooted(net, symmetry, nodes) for _, nodes in kept]))
+    rooted = csr_array(np.concatenate([_root_marks(net, symmetry, nodes) for _, nodes in kept]))
     routed = [conservation(net, int(node)) for node in symmetry.ranks]
     carried = csr_array(
-        np.concatenate([_carried(hops, int(u), nodes, widths[1]) for u, (_, nodes) in zip(symmetry.ranks, routed, strict=True)])
+        np.concatenate(
+            [_hop_kinds(hops, int(u), nodes, widths[1]) for u, (_, nodes) in zip(symmetry.ranks, routed, strict=True)]
+        )
     )
     return stacked(
         [
@@ -83,7 +86,7 @@ def _equal(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...
     )
 
 
-def _rooted(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
+def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
     """Return [nodes, R] 1 where a node has a rank of that kind, and so is a root of its trees."""
     found = np.zeros((len(nodes), len(symmetry.ranks)))
     at = np.flatnonzero(net.has_rank[nodes])
@@ -91,7 +94,7 @@ def _rooted(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
     return found
 
 
-def _carried(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
+def _hop_kinds(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
     """Return [nodes, kinds] 1 where the hop from the source to a node is of that kind."""
     found = np.zeros((len(nodes), n_kinds))
     at = np.flatnonzero(hops.net.src == source)

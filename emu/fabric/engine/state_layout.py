@@ -87,14 +87,14 @@ class Engine(NamedTuple):
     graph: Columns
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the body has left
-    members: U32_OUT  # [H] by link: what started to flow, and maybe has left since
+    members: U32_OUT  # [H] by link: tasks that started to flow on it; some may have left since
     floor: F64_OUT  # [1] no rate below this changes in this step
     opened: I32_OUT  # [L] links whose rates are to be solved
     late: I32_OUT  # [L] links that were opened too late
     fresh: I32_OUT  # [V] flows that start now
-    flows: I32_OUT  # [V] those, and the flows on opened links
+    flows: I32_OUT  # [V] the flows that start now, and the flows on opened links
     level_key: F64_OUT  # [2 L] heap of levels
-    level_node: I32_OUT  # [2 L] an opened link, or ~k: one that is not, but limits flows of the trial
+    level_node: I32_OUT  # [2 L] an opened link; or ~k for a link k that is not opened but limits flows of the trial
     frozen_rate: F64_OUT  # [V] heap of the rates of what is frozen already on a link that is being opened
     frozen_weight: I32_OUT  # [V]
     kept_rate: F64_OUT  # [L * KEPT] by link: its rounds when it was last solved

@@ -210,7 +210,7 @@ def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks
     accesses = places.accesses
     read, arrives = accesses.message[0], column(accesses.message[1] + np.int32(apart), np.int32)
     reads, writes = (leaving[read], leaving[arrives]) if len(tasks.delays) else (read, arrives)
-    given = Edges.joined([*_given(messages, queues, places, tasks, (leaving, apart)), *_turning(tasks, turns, leaving)])
+    given = Edges.joined([*_join_edges(messages, queues, places, tasks, (leaving, apart)), *_turn_edges(tasks, turns, leaving)])
     where, when = accesses.places, accesses.when
     reversed_places = np.roll(where, 2, axis=1)
 
@@ -224,7 +224,9 @@ def _predecessors(messages: MessageTable, queues: Queues, places: _Places, tasks
     return columns_of(emit_all, n_tasks + (n_messages if apart else 0), len(read) + len(queues.message))
 
 
-def _given(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]) -> Iterable[Edges]:
+def _join_edges(
+    messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks, first: tuple[I32, int]
+) -> Iterable[Edges]:
     """Yield the edges of delays, entries and exits.
 
     `first` is the task that begins each message, and the offset of the numbers of arriving messages.
@@ -250,7 +252,7 @@ def _given(messages: MessageTable, queues: Queues, places: _Places, tasks: Tasks
         yield Edges.of(leaving[meets] + apart, tasks.entries[places.dst[meets]])
 
 
-def _turning(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
+def _turn_edges(tasks: Tasks, turns: SwitchTurns, leaving: I32) -> Iterable[Edges]:
     """Yield the edges around turns: messages before a turn, and messages that wait for a turn."""
     (turn, earlier), (later, awaited) = turns.before, turns.after
     yield Edges.of(tasks.turns[turn], earlier)

@@ -26,31 +26,31 @@ class MessageRoutes(NamedTuple):
     weight: I32  # [H] number of copies of the route that cross one link of the orbit
 
 
-def routes_of_pairs(topology: Topology, asked: RoutePairs) -> MessageRoutes:
+def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     """Return the routes of pairs over links.
 
     Raises:
         InputError: No route joins a pair; or see `head_times`.
     """
-    found, links = topology.routes(*asked), topology.links
+    found, links = topology.routes(*pairs), topology.links
     once = np.ones(len(found.link), np.int32)
     return MessageRoutes(
-        links.bandwidth_Bps, head_times(topology, asked, found), found.start, column(found.link, np.int32), once
+        links.bandwidth_Bps, head_times(topology, pairs, found), found.start, column(found.link, np.int32), once
     )
 
 
-def shared_routes(topology: Topology, asked: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:
+def shared_routes(topology: Topology, pairs: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:
     """Return the routes of pairs over orbits of links.
 
     None where their images do not cross all links of an orbit equally often.
 
     Args:
         topology: The topology whose links they are.
-        asked: The pairs, each in all copies that stand for others.
+        pairs: The pairs, each in all copies that stand for others.
         copies: The orbits of copies.
         links: The orbits of links.
     """
-    found, n_copies = topology.routes(*asked), len(copies.first)
+    found, n_copies = topology.routes(*pairs), len(copies.first)
     crossing = np.repeat(np.arange(len(found.start) - 1), found.hops) * len(links.first) + links.number[found.link]
     crossed, times = np.unique(crossing, return_counts=True)
     pair, link = np.divmod(crossed, len(links.first))
@@ -59,15 +59,15 @@ def shared_routes(topology: Topology, asked: RoutePairs, copies: Orbits, links: 
         return None
     start = column(np.searchsorted(pair, np.arange(len(found.start))), np.int64)
     rate = column(topology.links.bandwidth_Bps[links.first], np.float64)
-    return MessageRoutes(rate, head_times(topology, asked, found), start, column(link, np.int32), column(weight, np.int32))
+    return MessageRoutes(rate, head_times(topology, pairs, found), start, column(link, np.int32), column(weight, np.int32))
 
 
-def head_times(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) -> I64:
+def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) -> I64:
     """Return the ticks [P] of each route's latency, plus the time that the software takes for a message.
 
     Args:
         topology: The topology whose routes they are.
-        asked: [P] source, destination and key.
+        pairs: [P] source, destination and key.
         routes: One hop or more for each pair.
 
     Raises:
@@ -76,14 +76,14 @@ def head_times(topology: Topology, asked: tuple[I64, I64, I64], routes: Routes) 
     latency_fs, first = topology.links.latency_fs, routes.start[:-1]
     if not len(first):
         return column([], np.int64)
-    of_switch = np.maximum(asked[0], asked[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
+    of_switch = np.maximum(pairs[0], pairs[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
     calls_fs = topology.message_fs + topology.adding_fs * of_switch
     if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
         about = np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs
         worst = int(np.argmax(about))
         if about[worst] >= MAX_TICKS:
             raise InputError(
-                f"{topology.name}: latencies of the route from node {asked[0][worst]} to node {asked[1][worst]} must come to "
+                f"{topology.name}: latencies of the route from node {pairs[0][worst]} to node {pairs[1][worst]} must come to "
                 f"less than 9223 s, the end of the clock, got {about[worst] / TICKS_PER_S:.0f} s; take shorter ones"
             )
     return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)

@@ -16,43 +16,43 @@ from emu.topology.orbits import Orbits
 _CHUNK = 2**20  # translated copies that are held at one time
 
 
-def graph_of(laid: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Graph:
+def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Graph:
     """Return the graph of a placed schedule.
 
     Args:
-        laid: The placed schedule.
+        placed: The placed schedule.
         copies: The orbits of its copies.
         ways: [R D] the routes of its pairs, over links or over orbits of links.
     """
-    classes, size = laid.classes, len(copies.first)
+    classes, size = placed.classes, len(copies.first)
     messages, queues, tasks = classes.messages, classes.queues, classes.tasks
     n_classes, end, queue = len(classes.start) - 1, len(messages.src), queues.message
     size_bytes, alpha, ready = (np.zeros((n_classes, size), np.int64) for _ in range(3))
     owner, origin = (np.full((n_classes, size), -1, np.int32) for _ in range(2))
     pair = np.full(n_classes, -1, np.int32)
     size_bytes[:end], pair[queue] = messages.size_bytes[:, None], queues.pair
-    owner[:end], origin[:end] = laid.who(column(messages.src, np.int64), copies.first), classes.origin[:, None]
+    owner[:end], origin[:end] = placed.who(column(messages.src, np.int64), copies.first), classes.origin[:, None]
     alpha[queue] = ways.head_fs.reshape(-1, size)[queues.pair]
     if len(tasks.delays):
-        alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = laid.overhead_fs, owner[queue], origin[queue]
-    if laid.topology.circuits:
-        alpha[tasks.turns] = laid.topology.circuits.turn_fs
+        alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = placed.overhead_fs, owner[queue], origin[queue]
+    if placed.topology.circuits:
+        alpha[tasks.turns] = placed.topology.circuits.turn_fs
     hop_start, hop_link, hop_weight = spread_hops(pair, size, ways.start, ways.link, ways.weight)
     hops = hop_start, hop_link, hop_weight
-    columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(laid, copies))
+    columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))
     return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
 
-def _predecessors(laid: PlacedSchedule, copies: Orbits) -> Predecessors:
+def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
     """Return the predecessors of the tasks of all copies; the predecessor of a task may be in another copy."""
-    classes, size = laid.classes, len(copies.first)
+    classes, size = placed.classes, len(copies.first)
     if classes.away is None and size == 1:
         return classes.start, classes.pred, classes.left
     if classes.away is None:
         there, kind = np.arange(size, dtype=np.int32)[None], np.zeros(len(classes.pred), np.int64)
     else:
         away, kind = np.unique(classes.away, return_inverse=True)
-        there = _copies_away(laid, copies, away)
+        there = _copies_away(placed, copies, away)
     begin = np.zeros((len(classes.start) - 1) * size + 1, np.int64)
     np.cumsum(np.repeat(np.diff(classes.start), size), out=begin[1:])
     begin.setflags(write=False)
@@ -60,10 +60,10 @@ def _predecessors(laid: PlacedSchedule, copies: Orbits) -> Predecessors:
     return begin, *spread_edges(*edges, there, size, begin)
 
 
-def _copies_away(laid: PlacedSchedule, copies: Orbits, away: I64) -> I32:
+def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
     """Return [U, D] the copy that stands for the one at each distance from each copy that stands for others."""
     step = max(1, _CHUNK // len(copies.first))
-    chunks = (laid.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
+    chunks = (placed.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
     there = [np.empty((0, len(copies.first)), np.int32), *(copies.number[chunk].astype(np.int32) for chunk in chunks)]
     table = np.concatenate(there)
     table.setflags(write=False)

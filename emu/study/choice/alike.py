@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.fabric.job_symmetry import SymmetryPower as Power
+from emu.fabric.job_symmetry import move
 from emu.fabric.lowering.domain import SymmetryMove as Move
-from emu.fabric.symmetric import SymmetryPower as Power
-from emu.fabric.symmetric import move
 from emu.topology.facts.route_spread import routes_spread as spreads
 from emu.topology.facts.route_spread import some_pairs
 from emu.topology.topology import Topology

@@ -22,7 +22,7 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid as Part
 from emu.collective.shape import Shape, dims_of, ranks_of, show_shape
 from emu.fabric.ideal import ideal
-from emu.fabric.isolated import run_named
+from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import lower
 from emu.study.prove.proving import How, Proved, proved
 from emu.units import TICKS_PER_S

@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.isolated import time_alone
+from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import UnevenError, lower
 from emu.fabric.lower import store_rows as every_row
 from emu.fabric.lowering.classes import invariant

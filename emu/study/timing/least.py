@@ -9,11 +9,11 @@ from emu.arrays import F64, I64
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
-from emu.fabric.isolated import lay_alone
+from emu.fabric.isolated_time import lay_alone
+from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import busiest_fs
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule as Laid
-from emu.fabric.symmetric import domain_of, fewest_of
 from emu.study.timing.chain import chain_fs, message_count
 from emu.study.timing.collective import Job, mended, slot_bytes
 from emu.topology.placement import with_helpers

@@ -16,7 +16,7 @@ from emu.arrays import I64, Bool
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.shortest import or_shortest
+from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 
 
@@ -117,6 +117,7 @@ def _cables(tiers: Sequence[Tier], counts: Counts, level: int) -> Cables:
 
 
 def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: up to the first tier that joins both NPUs, and down; a hash picks switches and cables."""
     flow = mix(src, dst, key)
     up: list[I64] = []
     down: list[I64] = []

@@ -82,6 +82,7 @@ def _shifts(dims: tuple[int, ...]) -> list[I64]:
 
 
 def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Digit, ...]:
+    """Return each dimension with its stride and the number of its first link."""
     strides = [prod(dims[i + 1 :]) for i in range(len(dims))]
     counts = [prod(dims) * d.ports for d in dimensions]
     firsts = [sum(counts[:i]) for i in range(len(dims))]
@@ -89,6 +90,7 @@ def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Di
 
 
 def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
+    """Return the links of all dimensions, one dimension after another, and in each by NPU and port."""
     npu = np.arange(n_npus, dtype=np.int64)[:, None]
     src, dst = [], []
     for d, stride, _ in digits:
@@ -117,6 +119,10 @@ class _Runs(NamedTuple):
 
 
 def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
+    """Return the hops that pairs take in one dimension.
+
+    On a ring these lead the shorter way round; of two equal ways the key picks one.
+    """
     d, stride, first_link = digit
     here, there = src // stride % d.size, dst // stride % d.size
     away = (there - here) % d.size

@@ -52,13 +52,14 @@ def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
 
 
 def _between_npus(own: Router, otherwise: Router, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: by `own` between NPUs, by `otherwise` where an end is another node."""
     other = (src >= n_npus) | (dst >= n_npus)
     if not other.any():
         return own(src, dst, key)
-    return either(other, otherwise(src[other], dst[other], key[other]), own(src[~other], dst[~other], key[~other]))
+    return interleave(other, otherwise(src[other], dst[other], key[other]), own(src[~other], dst[~other], key[~other]))
 
 
-def either(which: Bool, those: Routes, others: Routes) -> Routes:
+def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
     """Return the routes of pairs in order: the next of `those` where `which` is true, else the next of `others`.
 
     Where only one side has virtual channels, the hops of the other are on channel 0.

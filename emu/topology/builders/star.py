@@ -34,6 +34,7 @@ def _turn(n_npus: int) -> tuple[I64]:
 
 
 def _route(n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: the link up to the switch, and the link down from it; the switch itself may be an end."""
     up, down = (src < n_npus) & (src != dst), (dst < n_npus) & (src != dst)
     if up.all() and down.all():
         both = np.stack((src, n_npus + dst), axis=1).ravel()

@@ -13,7 +13,7 @@ from emu.errors import InputError, must_be
 from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.dimension_order import by_dimension
 from emu.topology.paths.path_check import UnevenPaths, find_uneven, find_unjoined
-from emu.topology.paths.shortest import ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import ShortestPaths, shortest
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 
@@ -83,7 +83,7 @@ def assemble(described: TopologyDescription) -> Topology:
         tiers=described.tiers,
         cost=cost,
         names=described.node,
-        relays=_passing(described),
+        relays=_relay_marks(described),
         routing=tuple(described.routing),
     )
 
@@ -101,6 +101,7 @@ def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
 
 
 def _check_rows(described: TopologyDescription) -> None:
+    """Check that no link joins a node to itself, and that none is written twice, unless repeats are parallel cables."""
     rows = described.rows
     check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
     own = np.flatnonzero(rows.a == rows.b)
@@ -122,6 +123,7 @@ def _check_rows(described: TopologyDescription) -> None:
 
 
 def _at(described: TopologyDescription, row: int) -> str:
+    """Return the beginning of a message about a row: the file and the entry."""
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
@@ -138,6 +140,7 @@ def _cost(described: TopologyDescription, order: I64) -> I64 | None:
 
 
 def _links(described: TopologyDescription, order: I64) -> Links:
+    """Return the links of the cables in the given order, both directions next to each other, or the one-way links."""
     rows = described.rows
     ends = np.stack((rows.a[order], rows.b[order]), axis=-1)
     if not described.one_way:
@@ -154,6 +157,7 @@ def _links(described: TopologyDescription, order: I64) -> Links:
 
 
 def _check_switches(described: TopologyDescription, links: Links) -> None:
+    """Check that every switch has a link."""
     used = np.zeros(described.n_nodes, np.bool_)
     used[links.src] = used[links.dst] = True
     idle = np.flatnonzero(~used[described.n_npus :])
@@ -162,11 +166,13 @@ def _check_switches(described: TopologyDescription, links: Links) -> None:
         raise InputError(f"{described.where}: switch {node} has no link; join it to something or leave it out")
 
 
-def _passing(described: TopologyDescription) -> Bool:
-    return column((np.arange(described.n_nodes) >= described.n_npus) | _relaying(described), np.bool_)
+def _relay_marks(described: TopologyDescription) -> Bool:
+    """Return [nodes] whether messages may pass through each node on their way: switches, and NPUs if they relay."""
+    return column((np.arange(described.n_nodes) >= described.n_npus) | _npus_relay(described), np.bool_)
 
 
-def _relaying(described: TopologyDescription) -> bool:
+def _npus_relay(described: TopologyDescription) -> bool:
+    """Return whether NPUs pass messages on: as described, else where there are no switches."""
     return described.n_nodes == described.n_npus if described.routing.npus_relay is None else described.routing.npus_relay
 
 
@@ -177,27 +183,28 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
         routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
-        return found, (routed, *_told_uneven(described, (walk.ways for walk in found.walks), cost))
-    ways = shortest(links, nodes, _passing(described), cost)
+        return found, (routed, *_find_uneven_paths(described, (walk.ways for walk in found.walks), cost))
+    ways = shortest(links, nodes, _relay_marks(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
-    relay = "NPUs relay" if _relaying(described) else "NPUs do not relay"
+    relay = "NPUs relay" if _npus_relay(described) else "NPUs do not relay"
     routed = f"routes {least}; of several a hash of the key takes one (ECMP); {relay}"
-    return ways, (routed, *_told_uneven(described, [ways], cost))
+    return ways, (routed, *_find_uneven_paths(described, [ways], cost))
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
+    """Check that a path leads from each NPU to each other one; the message says whether relaying NPUs would join them."""
     found = find_unjoined(ways, described.n_npus)
     if found is None:
         return
     src, dst = map(described.node, found)
     all_relay, mend = replace(ways, passes=np.ones_like(ways.passes)), "join them by a link or a switch"
-    if not _relaying(described) and find_unjoined(all_relay, described.n_npus) is None:
+    if not _npus_relay(described) and find_unjoined(all_relay, described.n_npus) is None:
         mend = "set npus_relay to true if NPUs pass messages on for one another"
     raise InputError(f"{described.where}: no way leads from NPU {src} to NPU {dst}; {mend}")
 
 
-def _told_uneven(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
+def _find_uneven_paths(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
     """Return a sentence on pairs of NPUs whose equal paths have different rates; nothing where there are none.
 
     Of several routers, the one with the most such pairs counts.
@@ -207,6 +214,7 @@ def _told_uneven(described: TopologyDescription, each: Iterable[ShortestPaths], 
 
 
 def _uneven_in_words(described: TopologyDescription, found: UnevenPaths, *, by_cost: bool) -> str:
+    """Return a sentence about the pairs whose equally long, or equally dear, paths differ in rate."""
     pair = f"{described.node(found.src)} and {described.node(found.dst)}"
     slow, fast = map(format_bandwidth, found.rates_Bps)
     alike = "of the same cost" if by_cost else "with as few links"

@@ -36,6 +36,7 @@ def read_csv(path: Path, where: str) -> TopologyDescription:
 
 
 def _entry(lines: Sequence[int], row: int) -> str:
+    """Return the name of a row for messages: its line in the file."""
     return f"line {lines[row]}"
 
 
@@ -48,6 +49,7 @@ def _places(head: list[str], where: str) -> dict[str, int]:
 
 
 def _row(cells: list[str], places: dict[str, int], where: str) -> ListedCable:
+    """Return the cable that one row of the CSV file lists."""
     if len(cells) != len(places):
         raise must_be(where, "values", f"as many as the head has, {len(places)}", len(cells))
     given = {name: cells[place] for name, place in places.items() if cells[place] or name not in _OPTIONAL}

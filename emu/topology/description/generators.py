@@ -23,6 +23,7 @@ class NodePairs:
 
 
 def _cycle(size: int) -> NodePairs:
+    """Return the pairs of neighbours on a ring."""
     if size == 2:
         return NodePairs(np.array([0]), np.array([1]), 2)  # one each way round
     here = np.arange(size if size > 2 else 0)
@@ -30,15 +31,18 @@ def _cycle(size: int) -> NodePairs:
 
 
 def _line(size: int) -> NodePairs:
+    """Return the pairs of neighbours on a line."""
     return NodePairs(np.arange(size - 1), np.arange(1, size))
 
 
 def _complete(size: int) -> NodePairs:
+    """Return all pairs of nodes of a group."""
     low, high = np.triu_indices(size, 1)
     return NodePairs(low.astype(np.int64), high.astype(np.int64))
 
 
-def _none(size: int) -> NodePairs:
+def _no_pairs(size: int) -> NodePairs:
+    """Return no pairs, whatever the number of nodes."""
     return NodePairs(np.arange(0), np.arange(0))
 
 
@@ -46,7 +50,7 @@ AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], NodePairs]]] = {  #
     "complete": (lambda size: size * (size - 1) // 2, _complete),
     "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
     "line": (lambda size: size - 1, _line),
-    "none": (lambda _: 0, _none),
+    "none": (lambda _: 0, _no_pairs),
 }
 BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
     "each": lambda a, b: NodePairs(np.repeat(a, len(b)), np.tile(b, len(a))),
@@ -57,11 +61,11 @@ BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
 
 
 def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
-    """Return the number of pairs that `among` makes."""
+    """Return the number of pairs that `pairs_among` makes."""
     return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
 
 
-def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
+def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[NodePairs]:
     """Return, for each dim, the pairs of nodes that it joins: nodes that differ in its digit only.
 
     Args:
@@ -79,7 +83,7 @@ def among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> list[N
 
 
 def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
-    """Return the number of pairs that `between` makes.
+    """Return the number of pairs that `pairs_between` makes.
 
     Raises:
         InputError: The wiring cannot join these numbers of nodes.
@@ -92,7 +96,7 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
     return n_a * n_b if wiring == "each" else n_a
 
 
-def between(a: I64, b: I64, wiring: str) -> NodePairs:
+def pairs_between(a: I64, b: I64, wiring: str) -> NodePairs:
     """Return the pairs that a word of `BETWEEN` joins.
 
     Args:

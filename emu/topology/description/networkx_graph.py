@@ -82,10 +82,12 @@ def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, rep
 
 
 def _entry(listed: Sequence[ListedCable], number: int) -> str:
+    """Return the name of an edge for messages."""
     return f"edge {listed[number].a} to {listed[number].b}"
 
 
 def _nodes(graph: nx.Graph, where: str) -> NodeNames:
+    """Return the names of a graph's nodes, as NPUs and switches by their `kind`, or by their names where none has a kind."""
     kinds = {str(node): of.get("kind") for node, of in graph.nodes(data=True)}
     for node, of in graph.nodes(data=True):
         check_keys(of, ("kind",), f"{where}, node {node}", others=True)
@@ -95,6 +97,7 @@ def _nodes(graph: nx.Graph, where: str) -> NodeNames:
 
 
 def _row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
+    """Return the cable that one edge of a graph lists."""
     here = f"{where}, edge {a} to {b}"
     check_keys(given, _OF_EDGE, here, others=True)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):

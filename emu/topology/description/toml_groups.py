@@ -16,7 +16,15 @@ from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.description.assembly import CableRows, TopologyDescription, check_nodes
-from emu.topology.description.generators import AMONG, BETWEEN, NodePairs, among, between, count_among, count_between
+from emu.topology.description.generators import (
+    AMONG,
+    BETWEEN,
+    NodePairs,
+    count_among,
+    count_between,
+    pairs_among,
+    pairs_between,
+)
 from emu.topology.description.values import (
     ROUTING_KEYS,
     check_keys,
@@ -38,11 +46,14 @@ _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "cou
 
 @dataclass(frozen=True, slots=True)
 class _Group:
+    """A group of nodes with consecutive numbers, called by one name."""
+
     name: str
     first: int  # node
     size: int
 
     def call(self, node: int) -> str:
+        """Return the name of a node, such as `gpu.3`."""
         return f"{self.name}.{node - self.first}"
 
 
@@ -62,6 +73,7 @@ class _Line:
 
     @property
     def n_rows(self) -> int:
+        """The number of pairs of nodes that the line joins."""
         if len(self.sides) == 1:
             return count_among(self.dims, self.wirings)
         return count_between(len(self.sides[0]), len(self.sides[1]), self.wirings[0], self.where)
@@ -75,7 +87,7 @@ class _Line:
     def wire(self) -> list[NodePairs]:
         """Return the pairs of nodes of each tier."""
         first, *second = (np.arange(side.start, side.stop, dtype=np.int64) for side in self.sides)
-        return [between(first, second[0], self.wirings[0])] if second else among(first, self.dims, self.wirings)
+        return [pairs_between(first, second[0], self.wirings[0])] if second else pairs_among(first, self.dims, self.wirings)
 
 
 def read_toml(path: Path, where: str) -> TopologyDescription:
@@ -89,7 +101,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
     groups, n_npus, n_nodes = _groups(given, where)
     lines = _lines(given, groups, where)
     check_link_count(where, 2 * sum(line.n_rows * line.count for line in lines))
-    rows, tiers = _wired(lines)
+    rows, tiers = _wire_entries(lines)
     return TopologyDescription(
         where=where,
         n_npus=n_npus,
@@ -104,10 +116,12 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
 
 
 def _entry(number: int) -> str:
+    """Return the name of an entry of `links` for messages."""
     return f"links entry {number + 1}"
 
 
 def _call(groups: tuple[_Group, ...], node: int) -> str:
+    """Return the name of a node, from the group that it is in."""
     return next(group for group in reversed(groups) if node >= group.first).call(node)
 
 
@@ -130,6 +144,7 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], in
 
 
 def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> list[_Line]:
+    """Return the lines that the entries of `links` describe; bandwidth and latency above them are the defaults."""
     entries = given.get("links", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise must_be(where, "links", "written as [[links]], once for each line that wires nodes", entries)
@@ -138,6 +153,7 @@ def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -
 
 
 def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> _Line:
+    """Return the line that one entry of `links` describes."""
     check_keys(entry, _LINK_KEYS, where)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
         if key not in entry:
@@ -159,12 +175,14 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
 
 
 def _tier(value: object, where: str) -> str:
+    """Return the word of the key `tier`."""
     if not isinstance(value, str) or not value:
         raise must_be(where, "tier", "a word", value)
     return value
 
 
 def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Return the names of the groups that an entry joins: one for `among`, two for `between`."""
     if ("among" in entry) == ("between" in entry):
         raise InputError(f"{where}: give either among = 'group' or between = ['group', 'other']")
     if "among" in entry:
@@ -207,7 +225,7 @@ def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tu
     return dims, tuple(read_word(word, "wiring", AMONG, where) for word in words)
 
 
-def _wired(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
+def _wire_entries(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
     """Return the rows of all entries, and the tiers they belong to."""
     tiers = tuple(dict.fromkeys(tier for line in lines for tier in line.tiers))
     pieces = [

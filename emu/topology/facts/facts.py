@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.topology.facts.flow import Arcs, least_cut
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
 _EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled
@@ -61,7 +61,7 @@ def diameter(topology: Topology) -> tuple[int | None, bool]:
     """
     n, n_links = topology.n_npus, max(1, len(topology.links))
     if n_links * (n // 64 + 1) > _EXACT_WORK:
-        ways = _anyhow(topology)
+        ways = _all_shortest(topology)
         farthest = [_hops_to(ways, target)[:n] for target in _sample(n, 64)]
         return (None, True) if min(hops.min() for hops in farthest) < 0 else (int(max(hops.max() for hops in farthest)), False)
     size, farthest_yet = 64 * max(1, _CHUNK_WORK // n_links), 0
@@ -78,7 +78,7 @@ def _sample(n: int, most: int) -> I64:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def _anyhow(topology: Topology) -> ShortestPaths:
+def _all_shortest(topology: Topology) -> ShortestPaths:
     """Return all shortest paths, whichever nodes relay and however fast links are."""
     return shortest(topology.links, topology.n_nodes, cost=np.ones(len(topology.links)))
 
@@ -117,7 +117,7 @@ def paths(topology: Topology) -> tuple[int, int]:
 
     The pairs are all NPUs to at most 16 of them, fewer where there are many links. Parallel links make different paths.
     """
-    n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _anyhow(topology)
+    n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _all_shortest(topology)
     for target in _sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
         hops = _hops_to(ways, target)
         count, reach = _paths_to(topology, hops)[:n], int(hops[:n].max())

@@ -48,9 +48,9 @@ def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
     few = Arcs(*(column(c[between], np.int64) for c in (*ends, total)))
     ends_of = int(of[np.argmax(source)]), int(of[np.argmax(sink)])
     if len(few.src) > _MOST_BY_HAND:
-        found: Bool = importlib.import_module("emu.topology.facts.flow_large").reached(few, int(of.max()) + 1, *ends_of)
+        found: Bool = importlib.import_module("emu.topology.facts.flow_large").residual_reach(few, int(of.max()) + 1, *ends_of)
     else:
-        found = np.isin(np.arange(of.max() + 1), list(_reached(few, *ends_of)))
+        found = np.isin(np.arange(of.max() + 1), list(_residual_reach(few, *ends_of)))
     return found[of]
 
 
@@ -73,7 +73,7 @@ def classes(arcs: Arcs, source: Bool, sink: Bool) -> I64:
     return column(of, np.int64)
 
 
-def _reached(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
+def _residual_reach(arcs: Arcs, source: int, sink: int) -> Iterable[int]:
     """Return the nodes that more flow could still reach when the flow is the largest."""
     left: dict[int, dict[int, int]] = {source: {}, sink: {}}
     for a, b, capacity in zip(arcs.src.tolist(), arcs.dst.tolist(), arcs.capacity.tolist(), strict=True):
@@ -118,6 +118,7 @@ def _block(left: dict[int, dict[int, int]], level: dict[int, int], source: int, 
 
 
 def _send(left: dict[int, dict[int, int]], way: list[int]) -> None:
+    """Send as much flow along a path as its arcs still take: less is left forward, more backward."""
     most = min(left[a][b] for a, b in pairwise(way))
     for a, b in pairwise(way):
         left[a][b] -= most

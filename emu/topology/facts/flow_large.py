@@ -10,7 +10,7 @@ from emu.topology.facts.flow import Arcs
 _MOST = 2**30 - 1  # largest flow: scipy counts in 32 bits, and a residual capacity may be twice this
 
 
-def reached(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
+def residual_reach(arcs: Arcs, nodes: int, source: int, sink: int) -> Bool:
     """Return [V] the nodes that more flow could still reach when the flow is the largest.
 
     Capacities that scipy cannot count are divided and rounded up; the set is then nearly the least cut.

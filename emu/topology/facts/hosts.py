@@ -31,13 +31,13 @@ def hosts_of(topology: Topology) -> Hosts:
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
     kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
-    host = _joined(n, links.src[kept_links], links.dst[kept_links])
+    host = _component_of(n, links.src[kept_links], links.dst[kept_links])
     within = np.where(fast, ports, 0).sum(axis=1)
     return Hosts(host, within, ports.sum(axis=1) - within)
 
 
-def _joined(n: int, src: I32, dst: I32) -> I64:
-    """Return [n] the least node that each node is joined to."""
+def _component_of(n: int, src: I32, dst: I32) -> I64:
+    """Return [n] the least node of those that links join to each node, over any number of links."""
     least = np.arange(n)
     while True:
         near = least.copy()

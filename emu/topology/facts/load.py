@@ -29,21 +29,23 @@ def exchange_rate(topology: Topology) -> float:
         raise must_be(topology.name, "NPUs of an all-to-all", f"2..{MOST}", n, "take a smaller size")
     ways = max(1, min(_WAYS, _ALL // (n * n)))
     taken = sum(
-        (_taken(topology, sources, ways) for sources in np.array_split(np.arange(n), -(-n * n // _PAIRS))), _none(topology)
+        (_link_load(topology, sources, ways) for sources in np.array_split(np.arange(n), -(-n * n // _PAIRS))),
+        _no_load(topology),
     )
     used = taken > 0
     return float((topology.links.bandwidth_Bps[used] / taken[used]).min() * (n - 1) * ways)
 
 
-def _none(topology: Topology) -> F64:
+def _no_load(topology: Topology) -> F64:
+    """Return [L] zeros, the load of no messages."""
     return np.zeros(len(topology.links))
 
 
-def _taken(topology: Topology, sources: I64, ways: int) -> F64:
+def _link_load(topology: Topology, sources: I64, ways: int) -> F64:
     """Return [L] the number of messages of these sources that cross each link."""
     src, dst = (grid.ravel() for grid in np.meshgrid(sources, np.arange(topology.n_npus), indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
-    count = _none(topology)
+    count = _no_load(topology)
     for way in range(ways):
         routes = topology.routes(src, dst, mix(src, dst, way) % _CHANNELS)
         count += np.bincount(routes.link, minlength=len(topology.links))

@@ -20,7 +20,7 @@ def routes_spread(topology: Topology) -> bool:
     if topology.circuits or not len(src):
         return bool(topology.circuits)
     try:
-        first, *others = (_ways(topology, src, dst, key) for key in range(_KEYS))
+        first, *others = (_routes(topology, src, dst, key) for key in range(_KEYS))
     except InputError:
         return True
     return not all(np.array_equal(first.start, other.start) and np.array_equal(first.link, other.link) for other in others)
@@ -38,5 +38,6 @@ def some_pairs(topology: Topology) -> tuple[I64, I64]:
     return np.tile(src, len(away)), np.add.outer(away, src).ravel() % n
 
 
-def _ways(topology: Topology, src: I64, dst: I64, communicator: int) -> Routes:
+def _routes(topology: Topology, src: I64, dst: I64, communicator: int) -> Routes:
+    """Return the routes of pairs on the first channel of a communicator."""
     return topology.routes(src, dst, np.full(len(src), communicator * CHANNELS))

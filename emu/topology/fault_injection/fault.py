@@ -60,6 +60,7 @@ class Fault:
         return self.first <= moment and (self.last is None or moment <= self.last)
 
     def _moment(self, when: int | None) -> str:
+        """Return a moment of the fault in words: a step, or a time with its unit."""
         if when is None:
             return ""
         return format_time(seconds(when)).replace(" ", "") if self.timed else f"step {when}"
@@ -93,6 +94,7 @@ def parse_fault(text: str) -> Fault:
 
 
 def _share(word: str, text: str) -> float:
+    """Return the share of its speed that a slow part keeps, from the word of `slow`."""
     what = "the share of its speed that is left, above 0 and at most 1"
     try:
         share = float(word)
@@ -105,6 +107,7 @@ def _share(word: str, text: str) -> float:
 
 
 def _when(word: str, text: str) -> tuple[int, bool]:
+    """Return a moment, and whether it is a time in ticks rather than a step."""
     if not word.startswith("step"):
         if re.fullmatch(r"[0-9.eE+-]+", word):
             raise must_be("fault", f"the moment of {text!r}", "a step or a time with its unit", word, f"take `step {word}`")

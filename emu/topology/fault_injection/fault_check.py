@@ -88,6 +88,7 @@ def check_before_end(faults: Iterable[Fault], ended_s: float) -> None:
 
 
 def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
+    """Check that a fault at a time has a clock, and that a fault at a step is within the job's steps."""
     if fault.timed and not clock:
         mend = "take a step, such as `at step 1`; `emu replay` and --pace have a clock"
         when = format_time(seconds(fault.first))
@@ -97,33 +98,36 @@ def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
 
 
 def _check_link(fault: Fault, topology: Topology) -> None:
+    """Check that a link joins the two nodes that a fault names."""
     a, b = fault.at
     for node in fault.at:
-        _within(fault, topology, node, 0, topology.n_nodes, "a node")
+        _check_range(fault, topology, node, 0, topology.n_nodes, "a node")
     near = _near(topology, a)
     if b in near:
         return
     if not len(near):
         raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.call(a)}")
     nearest = int(near[np.argmin(np.abs(near - b))])
-    what = f"a link of {topology.name}; {topology.call(a)} has links to {_listed(near)}"
+    what = f"a link of {topology.name}; {topology.call(a)} has links to {_list_numbers(near)}"
     raise must_be("fault", f"the link of {str(fault)!r}", what, f"{a}-{b}", f"take {a}-{nearest}, the nearest")
 
 
 def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
+    """Check that the rank, switch or NPU of a fault exists."""
     (number,) = fault.at
     n, n_nodes = topology.n_npus, topology.n_nodes
     if fault.part == "rank":
-        _within(fault, topology, number, 0, ranks, "a rank")
+        _check_range(fault, topology, number, 0, ranks, "a rank")
     elif fault.part == "switch":
         if n_nodes == n:
             raise InputError(f"fault: {str(fault)!r} names a switch, and {topology.name} has none; name a link or an NPU")
-        _within(fault, topology, number, n, n_nodes, "a switch")
+        _check_range(fault, topology, number, n, n_nodes, "a switch")
     else:
-        _within(fault, topology, number, 0, n, "an NPU")
+        _check_range(fault, topology, number, 0, n, "an NPU")
 
 
-def _within(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:
+def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:
+    """Check that a number of a fault is within low..end-1; the message offers the nearest."""
     if not low <= number < end:
         of = "the job" if what == "a rank" else topology.name
         nearest = low if number < low else end - 1
@@ -136,6 +140,7 @@ def _near(topology: Topology, node: int) -> I64:
     return column(np.unique(np.concatenate((links.dst[links.src == node], links.src[links.dst == node]))), np.int64)
 
 
-def _listed(numbers: Sequence[int] | I64) -> str:
+def _list_numbers(numbers: Sequence[int] | I64) -> str:
+    """Return numbers in words; of more than eight only the first two and the last."""
     words = [str(int(number)) for number in numbers]
     return ", ".join(words) if len(words) <= 8 else f"{words[0]}, {words[1]}, ... {words[-1]}"

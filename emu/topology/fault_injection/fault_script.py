@@ -44,6 +44,7 @@ def read_faults(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_file(name: str) -> list[str]:
+    """Return the texts of faults in a TOML file."""
     table = load_toml(Path(name), "fault", name)
     for key in table:
         if key != "faults":
@@ -74,7 +75,7 @@ def faults_of(texts: Sequence[str], topology: Topology, ranks: int, steps: int, 
         raise InputError(
             "fault: `every` of random faults must be left out, as there is no clock here; without it they are at steps"
         )
-    found = (*said, *(fault for each in rates for fault in _drawn(each, topology, ranks, steps)))
+    found = (*said, *(fault for each in rates for fault in _draw_faults(each, topology, ranks, steps)))
     check_clocks(found)
     return found
 
@@ -101,6 +102,7 @@ def job_steps(texts: Sequence[str]) -> int:
 
 
 def _is_drawn(text: str) -> bool:
+    """Return whether a text describes random faults."""
     return text.split()[:1] == [RANDOM]
 
 
@@ -126,6 +128,7 @@ def _rates(text: str) -> dict[str, float]:
 
 
 def _number(name: str, value: str, text: str) -> float:
+    """Return the value of one word of random faults: ticks for `every`, a whole number, or a share of 0 to 1."""
     if name == "every":
         return float(parse_time(value, f"fault: every of {text!r}"))
     whole = name in ("repair", "steps", "seed")
@@ -140,7 +143,7 @@ def _number(name: str, value: str, text: str) -> float:
     return number
 
 
-def _drawn(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
+def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps: int) -> Iterator[Fault]:
     """Yield random faults in the order of steps; a part fails with its rate, unless it has a fault already."""
     draw = np.random.default_rng(int(rates.get("seed", 0)))
     parts = {
@@ -169,6 +172,10 @@ def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
 
 
 def _of_kind(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
+    """Return a random fault of a part from a step on.
+
+    It is total, or slow with a share that is drawn, and it ends with a repair where one is set.
+    """
     if kind == "rank":
         return Fault(kind, at, step)
     repair = int(rates.get("repair", 0))

@@ -82,6 +82,7 @@ class MachineHistory:
     def _moment(
         self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], stops: str, hit: tuple[LostRank, ...] = ()
     ) -> MachineMoment:
+        """Return the present state of the machine as the moment that begins at `time_fs`."""
         share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
         return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, stops)
 
@@ -99,4 +100,5 @@ class MachineHistory:
         return ""
 
     def _holding(self, moment: int) -> tuple[Fault, ...]:
+        """Return the faults that are present at a step or at a time."""
         return tuple(fault for fault in self._faults if fault.holds(moment))

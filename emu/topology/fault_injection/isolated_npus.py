@@ -26,7 +26,7 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
     placed = left.place(ranks)
     part = components(left.n_nodes, left.links.src, left.links.dst)
     own = np.unique(part[placed])
-    if len(own) == 1 or not _joined(topology, ranks):
+    if len(own) == 1 or not _is_connected(topology, ranks):
         return ()
     npus, nodes = (np.bincount(part[:count], minlength=left.n_nodes)[own] for count in (left.n_npus, left.n_nodes))
     largest = own[np.lexsort((own, -nodes, -npus))[0]]
@@ -40,6 +40,7 @@ def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     return f"{what} {are} cut off, as no links join {them} to the others"
 
 
-def _joined(topology: Topology, ranks: int) -> bool:
+def _is_connected(topology: Topology, ranks: int) -> bool:
+    """Return whether links join all NPUs of a job of so many ranks."""
     part = components(topology.n_nodes, topology.links.src, topology.links.dst)
     return len(np.unique(part[topology.place(ranks)])) == 1

@@ -66,7 +66,7 @@ def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ra
     lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
     placed = found.place(ranks, lost)
     if len(lost):
-        found = replace(found, placer=partial(_kept, np.concatenate((placed, _others(found, placed, lost)))))
+        found = replace(found, placer=partial(_drop_faulty, np.concatenate((placed, _idle_npus(found, placed, lost)))))
     npus = column(of[placed], np.int64)
     return MachineState(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
 
@@ -101,7 +101,7 @@ def shares(topology: Topology, found: MachineState, faults: Sequence[Fault]) -> 
     links, broken = found.topology.links, failed_parts(topology, total_faults(faults))
     src, dst = found.of[links.src], found.of[links.dst]
     share = _share_of(_slow_links(topology, faults), src, dst)
-    share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _between(src, dst, broken.cables)] = 0
+    share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _cable_marks(src, dst, broken.cables)] = 0
     return column(share, np.float64)
 
 
@@ -127,6 +127,7 @@ def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedPa
 
 
 def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
+    """Return the cables that a fault of a link or of a NIC is about, each as its two nodes, the lower first."""
     if fault.part == "link":
         return [(min(fault.at), max(fault.at))]
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
@@ -141,10 +142,10 @@ def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
     """Return the links of some cables, in both directions."""
     links = topology.links
-    return column(np.flatnonzero(_between(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
+    return column(np.flatnonzero(_cable_marks(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
 
 
-def _between(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
+def _cable_marks(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
     """Return [L] whether each link is one of some cables."""
     n = 1 + max((node for pair in cables for node in pair), default=0)
     ends = np.where(np.maximum(src, dst) < n, np.minimum(src, dst) * n + np.maximum(src, dst), -1)
@@ -178,15 +179,15 @@ def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
     """Return [L] the share that each link has left; its ends are nodes of the whole machine."""
     share = np.ones(len(src))
     for pair, left in slow.items():
-        share[_between(src, dst, [pair])] = left
+        share[_cable_marks(src, dst, [pair])] = left
     return share
 
 
-def _others(topology: Topology, placed: I64, lost: I64) -> I64:
+def _idle_npus(topology: Topology, placed: I64, lost: I64) -> I64:
     """Return the NPUs that work and that have no rank."""
     return np.setdiff1d(np.arange(topology.n_npus), np.concatenate((placed, lost)))
 
 
-def _kept(npus: I64, ranks: int, faulty: I64) -> I64:
+def _drop_faulty(npus: I64, ranks: int, faulty: I64) -> I64:
     """Return the first NPUs of a list, without the faulty ones."""
     return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)

@@ -14,7 +14,7 @@ from emu.arrays import I64, column
 from emu.errors import InputError
 from emu.topology.orbits import components
 from emu.topology.paths.bellman_ford import least_weights
-from emu.topology.paths.shortest import ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import ShortestPaths, shortest
 from emu.topology.topology import Links, Routes
 
 
@@ -122,6 +122,7 @@ def _clusters(links: Links, n_npus: int, n_nodes: int) -> I64:
 
 
 def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> None:
+    """Check that the links of one dimension join all NPUs that differ in it alone, both ways."""
     npus = np.arange(int(np.prod(dims)))
     part = components(n_nodes, links.src, links.dst)
     first = npus - npus // _stride(dims, axis) % dims[axis] * _stride(dims, axis)
@@ -134,10 +135,12 @@ def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_n
 
 
 def _stride(dims: tuple[int, ...], axis: int) -> int:
+    """Return the distance in NPU numbers of neighbours in one dimension."""
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 
 def _route(router: DimensionOrderRouter, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs of NPUs by one dimension after another, and a shortest path where an end is a switch."""
     dims, walks, anyhow = router.dims, router.walks, router.anyhow
     n_npus = int(np.prod(dims))
     among = (src < n_npus) & (dst < n_npus)

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from emu.arrays import I64
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
 from emu.topology.topology import Topology
 
 CHANNELS_ASKED = 64  # number of channels whose paths are listed
@@ -53,6 +53,7 @@ def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...
 
 
 def _onward(ways: ShortestPaths, grades: I64, here: int, dst: int) -> Iterator[tuple[int, ...]]:
+    """Yield the best paths from a node to a target, each as its links."""
     if here == dst:
         yield ()
         return

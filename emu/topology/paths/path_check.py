@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.topology.paths.shortest import UNREACHED, ShortestPaths
+from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths
 
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 _WORK = 2**24  # destinations times links or nodes in all, where a sample is enough
@@ -30,7 +30,7 @@ class UnevenPaths:
 def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
     """Return two NPUs that no path joins; None: there are none."""
     hub = np.argmax(ways.passes * (1 + np.bincount(ways.links.src, minlength=len(ways.passes))))
-    if ways.passes[hub] and all(_reached(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
+    if ways.passes[hub] and all(_reach_marks(way, int(hub))[:n_npus].all() for way in (ways, ways.back())):
         return None
     for targets in _chunks(ways, np.arange(n_npus)):
         lost = np.argwhere(ways.grades(targets)[:, :n_npus] >= UNREACHED * ways.rates)
@@ -39,7 +39,7 @@ def find_unjoined(ways: ShortestPaths, n_npus: int) -> tuple[int, int] | None:
     return None
 
 
-def _reached(ways: ShortestPaths, target: int) -> Bool:
+def _reach_marks(ways: ShortestPaths, target: int) -> Bool:
     """Return [nodes] whether a path leads from each node to the target."""
     found: Bool = ways.grades(np.array([target]))[0] < UNREACHED * ways.rates
     return found
@@ -63,6 +63,7 @@ def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
 
 
 def _chunks(ways: ShortestPaths, targets: I64) -> Iterator[I64]:
+    """Yield targets in parts small enough for the memory that their searches take."""
     size = max(1, _CHUNK_WORK // max(len(ways.links), len(ways.passes)))
     return (targets[i : i + size] for i in range(0, len(targets), size))
 

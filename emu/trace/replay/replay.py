@@ -20,11 +20,11 @@ from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
+from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.symmetric import domain_of
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology

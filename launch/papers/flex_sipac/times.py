@@ -16,7 +16,7 @@ from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from launch.papers.timing import collective_s
 from launch.papers.topology_counts import build_once
-from topologies.sipac.assignment import distance, heuristic, program, scaled
+from topologies.sipac.assignment import distance, heuristic, program, scale_traffic
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.levels import Levels, Neighbours, neighbours
 
@@ -128,7 +128,7 @@ def _optimum() -> Answer:
     dark = np.zeros(len(near.src), int)
     for _ in range(40):
         table = rng.random((near.n, near.n)) * 5
-        t = scaled(near, table[near.src, near.dst], 3)
+        t = scale_traffic(near, table[near.src, near.dst], 3)
         by = [distance(t, heuristic(near, t, 3, dark)), distance(t, program("", near, t, 3, dark))]
         equal += abs(by[0] - by[1]) < 1e-6
     words = "rounding is as near as the integer program in all of 40 cases, r = 2, L = 2, w = 3"

@@ -15,7 +15,7 @@ from emu.topology.topology import Topology
 from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from launch.papers.topology_counts import build_once
-from topologies.railx.grid_placement import available
+from topologies.railx.grid_placement import largest_grid
 
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
 HYPERX, DRAGONFLY = "railx:hyperx:m=4,n=2", "railx:dragonfly:m=7,n=9,groups=64"
@@ -136,7 +136,7 @@ def _grids() -> Answer:
     for _ in range(of):
         rows, columns = rng.integers(2, 8, size=2)
         faults = rng.integers((0, 0), (rows, columns), size=(int(rng.integers(0, 8)), 2))
-        kept = available(int(rows), int(columns), faults)
+        kept = largest_grid(int(rows), int(columns), faults)
         most = 0
         for chosen in range(2**rows):
             left = np.array([row for row in range(rows) if chosen >> row & 1])
@@ -148,7 +148,7 @@ def _grids() -> Answer:
 
 def largest_job_nodes(side: int, faults: np.ndarray) -> int:
     """Return the nodes of the largest job on a square of nodes with faults."""
-    kept = available(side, side, faults)
+    kept = largest_grid(side, side, faults)
     return len(kept[0]) * len(kept[1])
 
 

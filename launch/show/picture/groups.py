@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.topology.builders.route_parts import mix
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Box, Links, Topology
 from launch.show.picture.switch_kinds import layers, switch_names
 

@@ -10,11 +10,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from emu.backend.rank import count
-from emu.backend.rank.count import Count
-from emu.backend.rank.count import Operator
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.count import Count, Operator, pause_counting
 from emu.cluster.rank_state.cpu_device import emulate_device
-from emu.cluster.threads.threads import Threads
 from emu.errors import RunError
 from tests.backend.rank.counted import counted
 

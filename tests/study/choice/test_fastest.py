@@ -12,7 +12,7 @@ from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.collective.shape import ranks_of
 from emu.errors import InputError
-from emu.fabric import symmetric
+from emu.fabric import job_symmetry
 from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice import fastest as room
@@ -160,8 +160,8 @@ def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, m
     job = Job(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
     known = least(job)
     tried: list[object] = []
-    plain = symmetric._keeps_routes
-    monkeypatch.setattr(symmetric, "_keeps_routes", lambda *of: tried.append(of) or plain(*of))
+    plain = job_symmetry._keeps_routes
+    monkeypatch.setattr(job_symmetry, "_keeps_routes", lambda *of: tried.append(of) or plain(*of))
     found = least(job, known.messages - fewer)
     assert found.messages == known.messages > 1
     assert bool(tried) == tries == (found.end_fs > 0)

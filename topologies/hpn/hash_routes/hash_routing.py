@@ -35,6 +35,7 @@ class _Hash(NamedTuple):
 
 
 def _hash(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Hash:
+    """Return the hash of messages: one for each connection on disjoint paths, or one for each channel."""
     alike = plan.hash == "polarised"
     if plan.paths == "disjoint":
         return _Hash(mix(src, dst, key // CHANNELS), place, alike)
@@ -49,7 +50,7 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
     inside = host == there
     crosses = ~inside & (src % rails != dst % rails) & plan.relays
     mate = np.where(crosses, host * rails + dst % rails, src)
-    over, arrival = _over(plan, hashed, (mate, dst, port), ~inside)
+    over, arrival = _upper_stages(plan, hashed, (mate, dst, port), ~inside)
     nics = plan.npus
     return join(
         [
@@ -62,7 +63,7 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
     )
 
 
-def _over(plan: HpnPlan, hashed: _Hash, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
+def _upper_stages(plan: HpnPlan, hashed: _Hash, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
     """Return the stages between the ToRs of two NICs, and the port of the second NIC that they lead to."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)

@@ -75,7 +75,7 @@ def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
     Raises:
         InputError: A node does not exist, there is no room for the job, or its size is no multiple of t.
     """
-    sound = _sound(plan, faulty)
+    sound = _working_nodes(plan, faulty)
     most = plan.tp * len(groups(plan, sound, 0))
     if not most:
         what = f"such that {plan.m} nodes in a row are left for a ring of tp={plan.tp}"
@@ -103,7 +103,7 @@ def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
     return low, tried
 
 
-def usable(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
+def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
     """Return [E] the GPUs that TP groups of `group` GPUs can use in each state, with rings lit around its faults.
 
     A group within a node needs the whole node, whose GPUs are joined by loopback.
@@ -121,11 +121,13 @@ def usable(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
 
 
 def _in_order(plan: OcstrxPlan, found: I64) -> I64:
+    """Return groups of nodes in the order in which jobs take them: those that share ToRs with whole sets of others first."""
     _, which, alike = np.unique(found // plan.tor, axis=0, return_inverse=True, return_counts=True)
     return found[np.lexsort((found[:, 0], alike[which.ravel()] < plan.tor))]
 
 
-def _sound(plan: OcstrxPlan, faulty: I64) -> Bool:
+def _working_nodes(plan: OcstrxPlan, faulty: I64) -> Bool:
+    """Return [nodes] whether each node works."""
     if len(faulty) and max(faulty) >= plan.nodes:
         raise InputError(f"{plan.name}: faulty must be nodes of 0..{plan.nodes - 1}, got {max(faulty)}")
     sound = np.ones(plan.nodes, np.bool_)

@@ -54,6 +54,7 @@ Strands = tuple[I64, I64, I64, I64]  # node, first GPU, 1 up or -1 down, number 
 
 
 def _circles(plan: OcstrxPlan, nodes: I64) -> Strands:
+    """Return strands of one node each, closed within the node."""
     ones = np.ones(len(nodes), np.int64)
     return nodes, 0 * ones, ones, plan.gpus * ones
 

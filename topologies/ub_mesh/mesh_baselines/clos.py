@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import between_npus, join, take_turns
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 
@@ -25,6 +25,7 @@ _CPU = 2  # LRS for CPUs on each NPU, of 16 a rack
 
 
 def _check(dims: tuple[int, ...]) -> None:
+    """Check that there are three sizes and that switches have lanes for them."""
     if len(dims) != 3:
         raise must_be(_NAME, "dims", "3 sizes joined by x, of racks, Y, X", "x".join(map(str, dims)))
     lanes = {
@@ -38,6 +39,7 @@ def _check(dims: tuple[int, ...]) -> None:
 
 
 def _invariants(dims: tuple[int, ...], lane: Lane) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     racks, boards, places = dims
     per_rack = boards * places
     npus = racks * per_rack
@@ -97,6 +99,7 @@ def _cables(dims: tuple[int, ...], lane: Lane) -> list[Cables]:
 
 
 def _words(racks: int) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     return (
         f"a leaf has as many lanes up as down, each x{X4} to a spine of its own plane of {LEAVES}: {X4 * racks} of a spine's "
         f"{HRS_LANES} lanes are used (how leaves meet spines is not printed)",
@@ -128,8 +131,9 @@ def _shifts(dims: tuple[int, ...]) -> list[I64]:
         part.reshape(shape) for part, shape in zip(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), parts, strict=True)
     ]
     rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # axes of NPUs, leaves, spines and LRS
-    return [np.concatenate([_rolled(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
+    return [np.concatenate([_roll_nodes(node, axis) for node, axis in zip(nodes, axes, strict=True)]) for axes in rolled]
 
 
-def _rolled(node: I64, axis: int | None) -> I64:
+def _roll_nodes(node: I64, axis: int | None) -> I64:
+    """Return the nodes of an array shifted by one along an axis, as a flat array."""
     return (node if axis is None else np.roll(node, -1, axis)).ravel()

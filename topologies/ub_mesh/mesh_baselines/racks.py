@@ -13,7 +13,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, pairs, rates
 
@@ -38,7 +38,8 @@ def _boards(dims: tuple[int, ...], of_each: int) -> I64:
     return np.repeat(np.arange(y * x).reshape(y, x), of_each, axis=0)
 
 
-def _all(dims: tuple[int, ...], switches: int) -> I64:
+def _all_npus(dims: tuple[int, ...], switches: int) -> I64:
+    """Return [switches, NPUs] all NPUs of a rack for each switch."""
     return np.tile(np.arange(dims[0] * dims[1]), (switches, 1))
 
 
@@ -49,22 +50,25 @@ def _places(dims: tuple[int, ...], of_each: int) -> I64:
 
 
 def _tiers_a(dims: tuple[int, ...]) -> list[_Tier]:
+    """Return the switches of rack A: LRS for places, and HRS that lead out."""
     return [
         _Tier("LRS", f"link NPU to LRS x{X4}", _places(dims, 4), carries=True),
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 4), carries=False),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 4), carries=False),
     ]
 
 
 def _tiers_b(dims: tuple[int, ...]) -> list[_Tier]:
+    """Return the switches of rack B: HRS that join all NPUs, and LRS for CPUs."""
     return [
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 8), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 8), carries=True),
         _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
     ]
 
 
 def _tiers_clos(dims: tuple[int, ...]) -> list[_Tier]:
+    """Return the switches of the Clos rack: HRS that join all NPUs, and LRS for CPUs."""
     return [
-        _Tier("HRS", f"link NPU to HRS x{X4}", _all(dims, 16), carries=True),
+        _Tier("HRS", f"link NPU to HRS x{X4}", _all_npus(dims, 16), carries=True),
         _Tier("LRS", f"link NPU to LRS x{X4}", _boards(dims, _CPU), carries=False),
     ]
 
@@ -74,6 +78,7 @@ _LANES_UP = {"LRS": LRS_LANES, "HRS": HRS_LANES // 2}  # an HRS has as many lane
 
 
 def _check(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> None:
+    """Check that switches and NPUs have lanes for a rack's links."""
     for tier in tiers:
         if X4 * tier.npus.shape[1] > _LANES_UP[tier.part]:
             what = f"at most {_LANES_UP[tier.part]}"
@@ -84,16 +89,19 @@ def _check(name: str, dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -
 
 
 def _degree(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> int:
+    """Return the number of an NPU's links."""
     return (dims[1] - 1) * meshed + sum(tier.npus.size // (dims[0] * dims[1]) for tier in tiers)
 
 
 def _two(name: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dims after the check that there are two."""
     if len(dims) != 2:
         raise must_be(name, "dims", "2 sizes joined by x, of Y, X", "x".join(map(str, dims)))
     return dims
 
 
 def _rack(name: str, of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Topology:
+    """Return the topology of a rack with the switches of `of`, and with boards that are meshed or not."""
     tiers = of(_two(name, dims))
     _check(name, dims, tiers, meshed)
     n = dims[0] * dims[1]
@@ -113,6 +121,7 @@ def _rack(name: str, of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane
 
 
 def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     idle = [tier.part for tier in tiers if not tier.carries]
     used = X4 * _degree(dims, tiers, meshed)
     return (
@@ -122,7 +131,8 @@ def _words(dims: tuple[int, ...], tiers: list[_Tier], meshed: bool) -> tuple[str
     )
 
 
-def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
+def _rack_invariants(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invariants:
+    """Return the invariants of a rack."""
     (y, x), tiers = dims, of(dims)
     degree = _degree(dims, tiers, meshed)
     links = meshed * y * x * (x - 1) + 2 * sum(tier.npus.size for tier in tiers)
@@ -131,19 +141,19 @@ def _known(of: _Tiers, meshed: bool, dims: tuple[int, ...], lane: Lane) -> Invar
     return Invariants(links, degree, 2, shortest=nearest, npus=y * x, switches=switches, injection_Bps=degree * lane.x4)
 
 
-@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_a, True))
+@topology("ub-mesh:rack-1d-fm-a", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_a, True))
 def rack_a(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Link boards in full meshes and join NPUs of equal place by LRS (32 a rack), x16 out of the rack by 4 HRS: 1D-FM-A."""
     return _rack("ub-mesh:rack-1d-fm-a", _tiers_a, True, dims, lane)
 
 
-@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_b, True))
+@topology("ub-mesh:rack-1d-fm-b", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_b, True))
 def rack_b(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Link boards in full meshes and join all NPUs by 8 HRS, which lead out of the rack too; 16 LRS for CPUs: 1D-FM-B."""
     return _rack("ub-mesh:rack-1d-fm-b", _tiers_b, True, dims, lane)
 
 
-@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_known, _tiers_clos, False))
+@topology("ub-mesh:rack-clos", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, _tiers_clos, False))
 def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> Topology:
     """Join each NPU to all 16 HRS of a rack of the Clos, without links between NPUs; 16 LRS for CPUs."""
     return _rack("ub-mesh:rack-clos", _tiers_clos, False, dims, lane)

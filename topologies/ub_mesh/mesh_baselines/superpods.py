@@ -17,7 +17,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import between_npus, join, take_turns
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, pair, pairs, rates
 
@@ -54,6 +54,7 @@ class _CablePlan(NamedTuple):
 
 
 def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
+    """Check that there are five sizes and that switches have lanes for them."""
     if len(dims) != 5:
         raise must_be(kind.name, "dims", "5 sizes joined by x, of pods, alpha, Z, Y, X", "x".join(map(str, dims)))
     _, a, z, y, _ = dims
@@ -67,6 +68,7 @@ def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
 
 
 def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
+    """Return the cables of a SuperPod with racks of a kind."""
     pods, a, z, y, x = dims
     racks, n = pods * a * z, prod(dims)
     npu = np.arange(n).reshape(racks, y, x)
@@ -93,6 +95,7 @@ def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
 
 
 def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
+    """Return the topology of a SuperPod with racks of a kind."""
     _check(kind, dims)
     laid, n = _lay(kind, dims, lane), prod(dims)
     links, bill = wire(kind.name, laid.cables)
@@ -111,6 +114,7 @@ def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
 
 
 def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the sentences that say what the topology assumes."""
     out, joined = kind.hrs * dims[3] * dims[4], "boards" if kind.meshed else "NPUs of a board"
     return (
         f"an NPU has x{kind.hrs} to the HRS of its rack"
@@ -122,6 +126,7 @@ def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _digits(dims: Sequence[int], npu: I64) -> list[I64]:
+    """Return the digits of NPUs over dims, one array for each."""
     return [np.asarray(each) for each in np.unravel_index(npu, dims)]
 
 
@@ -139,21 +144,22 @@ def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, d
     mesh = laid.first["X"] + src // x * (x * (x - 1) // 2) + pair(x, a[4], b[4])
     return join(
         [
-            _taken(on_board, 2 * mesh + (a[4] > b[4])),
-            _taken(by_lrs, 2 * (laid.first["LRS"] + relay)),
-            _taken(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
-            _taken(up, 2 * (laid.first["HRS"] + src)),
-            *_across(dims, laid, a, b, key),
-            _taken(up, 2 * (laid.first["HRS"] + dst) + 1),
+            _link_if(on_board, 2 * mesh + (a[4] > b[4])),
+            _link_if(by_lrs, 2 * (laid.first["LRS"] + relay)),
+            _link_if(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
+            _link_if(up, 2 * (laid.first["HRS"] + src)),
+            *_rack_stages(dims, laid, a, b, key),
+            _link_if(up, 2 * (laid.first["HRS"] + dst) + 1),
         ]
     )
 
 
-def _taken(which: Bool, link: I64) -> I64:
+def _link_if(which: Bool, link: I64) -> I64:
+    """Return the link of each pair where `which` is true, and -1, no link, elsewhere."""
     return np.where(which, link, -1)
 
 
-def _across(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64], key: I64) -> list[I64]:
+def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64], key: I64) -> list[I64]:
     """Return the stages from rack to rack: Z and alpha, in the order that a hash picks, or over the HRS of pods.
 
     The hash depends only on how the racks lie to each other.
@@ -173,11 +179,11 @@ def _across(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64],
 
     here, there = ((end[0] * columns + end[1]) * rows + end[2] for end in (a, b))
     return [
-        _taken(along_z & z_first, row(a[1])),
-        _taken(along_a, column(np.where(z_first, b[2], a[2]))),
-        _taken(along_z & ~z_first, row(b[1])),
-        _taken(pods, 2 * (laid.first["pods"] + here)),
-        _taken(pods, 2 * (laid.first["pods"] + there) + 1),
+        _link_if(along_z & z_first, row(a[1])),
+        _link_if(along_a, column(np.where(z_first, b[2], a[2]))),
+        _link_if(along_z & ~z_first, row(b[1])),
+        _link_if(pods, 2 * (laid.first["pods"] + here)),
+        _link_if(pods, 2 * (laid.first["pods"] + there) + 1),
     ]
 
 
@@ -195,6 +201,7 @@ def _shifts(dims: tuple[int, ...], laid: _CablePlan) -> list[I64]:
 
 
 def _invariants(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Invariants:
+    """Return the invariants of the topology by closed forms."""
     pods, a, z, _, x = dims
     racks, n = pods * a * z, prod(dims)
     on_board = (x - 1) * kind.meshed

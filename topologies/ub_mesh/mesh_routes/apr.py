@@ -43,14 +43,16 @@ def paths(dims: Sequence[int], src: Node, dst: Node, detours: int = 1) -> list[t
             raise must_be("ub-mesh paths", "a node", f"digits below {'x'.join(map(str, dims))}", node)
     if detours < 0:
         raise must_be("ub-mesh paths", "detours", "0 or more", detours)
-    return sorted(_extend(dims, (src,), dst, _apart(src, dst) + detours), key=len)
+    return sorted(_extend(dims, (src,), dst, _distance(src, dst) + detours), key=len)
 
 
-def _apart(a: Node, b: Node) -> int:
+def _distance(a: Node, b: Node) -> int:
+    """Return the number of digits in which two nodes differ."""
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
 def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -> Iterator[tuple[Node, ...]]:
+    """Yield the paths that begin with the given one, end at `dst` and have at most `hops` hops more; no node comes twice."""
     here = path[-1]
     if here == dst:
         yield path
@@ -58,7 +60,7 @@ def _extend(dims: Sequence[int], path: tuple[Node, ...], dst: Node, hops: int) -
     for axis, size in enumerate(dims):
         for digit in range(size):
             ahead = (*here[:axis], digit, *here[axis + 1 :])
-            if ahead not in path and _apart(ahead, dst) < hops:
+            if ahead not in path and _distance(ahead, dst) < hops:
                 yield from _extend(dims, (*path, ahead), dst, hops - 1)
 
 
@@ -103,12 +105,13 @@ class MeshPaths:
         """
         nodes, n_ways = len(self.start) - 1, len(self.offset)
         if nodes * n_ways > _TABLED:
-            return _walked(self, src, way)
+            return _walk_nodes(self, src, way)
         every, at = _every_walk(self), src * n_ways + way
         return every[0][at], every[1][at]
 
 
-def _walked(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
+def _walk_nodes(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
+    """Return the nodes of paths from their sources, and the virtual lanes of their hops."""
     here = np.stack(np.unravel_index(src, known.dims), axis=-1)[:, None]
     digits = (here + known.offset[way]) % np.array(known.dims)
     return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), known.dims), lanes(digits)
@@ -117,7 +120,7 @@ def _walked(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
 @cache
 def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
     """Return the walk from each node by each path, nodes first."""
-    return _walked(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
+    return _walk_nodes(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 
 @cache
@@ -133,7 +136,7 @@ def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
     nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
     every, size = np.array(nodes), len(dims) + detours + 1
     found = [_apart_from_one_another(_usable_anywhere(every, paths(dims, nodes[0], dst, detours))) for dst in nodes]
-    rows = [_padded(path, size) for between in found for path in between]
+    rows = [_pad(path, size) for between in found for path in between]
     return MeshPaths(dims, np.cumsum([0, *map(len, found)]), np.array(rows))
 
 
@@ -157,5 +160,6 @@ def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Nod
     return kept
 
 
-def _padded(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
+def _pad(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
+    """Return a path whose last node is repeated up to a length."""
     return path + (path[-1],) * (size - len(path))

@@ -15,10 +15,10 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import between_npus, take_turns
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
-from topologies.ub_mesh.mesh_routes.inside import lane_routes, walk_paths
+from topologies.ub_mesh.mesh_routes.rack_routes import lane_routes, walk_paths
 from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Strategy
 from topologies.ub_mesh.parts import SPARES, MeshPlan, pair
 from topologies.ub_mesh.wires import cables
@@ -68,9 +68,10 @@ class _Ends(NamedTuple):
 
 
 def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs: within a rack, between racks of a SuperPod, or between SuperPods."""
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
     turn, near, far = _turn(known.plan, a, b, key), a.rack == b.rack, _far(known.plan, a, b)
-    kinds = ((near, _inside, key), (~near & ~far, _outside, turn), (far, _beyond, turn))
+    kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
     return lane_routes(
         *_table(len(src), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
     )
@@ -90,11 +91,13 @@ def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I6
 
 
 def _ends(plan: MeshPlan, npu: I64) -> _Ends:
+    """Return the rack, the board and the place of NPUs."""
     y, x = plan.dims[-2:]
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
+    """Return the ends of some of the pairs."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
@@ -125,7 +128,7 @@ def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
     return np.where(taken, 2 * cable + back, -1)
 
 
-def _inside(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
+def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
     """Return the hops of pairs within one rack."""
     x = known.plan.dims[-1]
     nodes, lanes = walk_paths(known.inside, a.y * x + a.x, b.y * x + b.x, key * known.strategy.by_channel)
@@ -142,7 +145,7 @@ def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
     return _link(cable, here > there, here != there)
 
 
-def _outside(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
     """Return the hops of pairs of two racks of a SuperPod.
 
     They go to the board's LRS, to one that leads out, across, and down likewise.
@@ -152,7 +155,7 @@ def _outside(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
     out, turn = _exit(plan, a, turn), rounds + place * known.strategy.by_channel  # so a few channels take several paths
     up, down = ([_link(cable, back) for cable in _climb(known, end, out)] for end, back in ((a, False), (b, True)))
     lane = np.zeros_like(out)
-    return [*((u, lane) for u in up), *_across(known, a.rack, b.rack, out, turn), *((d, lane) for d in down[::-1])]
+    return [*((u, lane) for u in up), *_mesh_hops(known, a.rack, b.rack, out, turn), *((d, lane) for d in down[::-1])]
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
@@ -162,7 +165,7 @@ def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x
 
 
-def _across(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
+def _mesh_hops(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_Hop]:
     """Return the hops from rack to rack, over racks of the pod or over an HRS."""
     plan, found, over, pick = known.plan, [], np.ones(len(a), np.bool_), turn
     if known.ways is not None:
@@ -175,11 +178,11 @@ def _across(known: _RouteTables, a: I64, b: I64, out: I64, turn: I64) -> list[_H
         hops = zip(nodes.T[:-1], nodes.T[1:], lanes.T, strict=True)
         found = [(_step(known, a // size, here, there, out, ~over), lane) for here, there, lane in hops]
         pick = pick - count
-    return found + _over(known, a, b, out, pick, over) if plan.uplinks else found
+    return found + _hrs_hops(known, a, b, out, pick, over) if plan.uplinks else found
 
 
 def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken: Bool) -> I64:
-    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column."""
+    """Return [P] the link of LRS `out` from a rack of a pod to another of its row or column; -1 where none is taken."""
     plan = known.plan
     _, column_, row, _, x = plan.five
     exits = plan.planes * x
@@ -191,7 +194,7 @@ def _step(known: _RouteTables, pod: I64, here: I64, there: I64, out: I64, taken:
     return _link(np.where(in_row, z, alpha), here > there, taken & (here != there))
 
 
-def _over(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
+def _hrs_hops(known: _RouteTables, a: I64, b: I64, out: I64, pick: I64, taken: Bool) -> list[_Hop]:
     """Return the two hops by one of the HRS to which LRS `out` of every rack is cabled."""
     plan = known.plan
     of_rack = [(rack * plan.planes * plan.dims[-1] + out) * plan.uplinks + pick % plan.uplinks for rack in (a, b)]
@@ -205,7 +208,7 @@ def _far(plan: MeshPlan, a: _Ends, b: _Ends) -> Bool:
     return column(a.rack // size != b.rack // size, np.bool_)
 
 
-def _beyond(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
+def _dcn_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_Hop]:
     """Return the hops of pairs of two SuperPods: by an LRS for CPUs up to the DCN, over one of its spines, and down likewise.
 
     LRS are taken in turn as those that lead out are; spines in turn over the racks of the sender's SuperPod.

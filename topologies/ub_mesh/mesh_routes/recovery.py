@@ -64,8 +64,8 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
     left = remove_parts(topology, links=[failed, back])
     broken = users(topology, src, installed)
     nodes = np.union1d(broken[failed], broken[back])
-    delays = [_told(left, end, nodes) for end in ends]
-    return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flooded(left, ends, nodes, act_fs))
+    delays = [_notice_times(left, end, nodes) for end in ends]
+    return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flood_times(left, ends, nodes, act_fs))
 
 
 def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
@@ -82,12 +82,12 @@ def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: Fa
         cables += changed.cables
         nodes += changed.nodes
     beside = [links.dst[(links.src == node) & ~np.isin(links.dst, broken.nodes)].tolist() for node in nodes]
-    took = max((_first_told(left.topology, ends, used) for ends in (*cables, *beside) if ends), default=0)
+    took = max((_notice_time(left.topology, ends, used) for ends in (*cables, *beside) if ends), default=0)
     told = f"all have heard in {format_time(seconds(took))} at most by direct notification (4.2), and take other paths"
     return replace(left, took_fs=took, told=told)
 
 
-def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
+def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
     """Return the ticks until the last of some nodes is told, each by the nearest end of a failed part that still reaches it."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
@@ -98,7 +98,7 @@ def _first_told(left: Topology, ends: Sequence[int], nodes: I64) -> int:
     return int(first[first < _NEVER].max(initial=0))
 
 
-def _told(left: Topology, end: int, nodes: I64) -> I64:
+def _notice_times(left: Topology, end: int, nodes: I64) -> I64:
     """Return [M] the ticks of each node's route from an end of the cable; 0 for that end itself."""
     far = nodes != end
     routes = left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum()))
@@ -110,7 +110,7 @@ def _told(left: Topology, end: int, nodes: I64) -> I64:
     return delay
 
 
-def _flooded(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
+def _flood_times(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
     """Return [M] the ticks until a notice that every node passes on to all its neighbours, by one cable each, is acted on."""
     heard = least_weights((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
     return column(heard[nodes] + act_fs, np.int64)

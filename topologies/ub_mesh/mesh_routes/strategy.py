@@ -24,6 +24,7 @@ BASELINE = "shortest"  # the paper's "baseline routing strategy", against which 
 
 
 def _read(text: str, name: str) -> str:
+    """Return the strategy that a setting's text names."""
     if text not in STRATEGIES:
         raise must_be("topology", name, " or ".join(STRATEGIES), text)
     return text

@@ -16,6 +16,7 @@ def shifts(plan: MeshPlan) -> list[I64]:
 
 
 def _shift(plan: MeshPlan, axis: int) -> I64:
+    """Return the permutation of nodes that a shift by one along an axis makes."""
     racks, (y, x) = plan.standing, plan.dims[-2:]
     ports, superpods = (plan.planes, SPARES), plan.superpods
     npu, lrs, hrs, cpu, leaf, spine, backup = _parts(

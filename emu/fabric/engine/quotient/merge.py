@@ -179,7 +179,7 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
         return None
     links = np.bincount(link, minlength=len(first_link))
     alone = g.size[first], g.alpha[first], g.ready[first]
-    merged = _merged(g, first, _Partition(task, link, _places(link, links), links, *alone))
+    merged = _merge_members(g, first, _Partition(task, link, _places(link, links), links, *alone))
     if merged is None:
         return None
     hop_start, hop_link, hop_weight, pred_start, pred = merged
@@ -202,9 +202,9 @@ def _places(of: I32, counts: I64) -> I32:
     return place
 
 
-def _merged(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
+def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
     """Return the hops and predecessors of a partition; None if the members of a class are not equal."""
-    to = _declared(g, first, p)
+    to = _first_members(g, first, p)
     room = np.append(0, np.cumsum(p.links[to.hop_link]))
     if room[-1] > len(g.hop_link):  # a class crosses each link of a class at least once
         return None
@@ -214,7 +214,7 @@ def _merged(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
     return to if _verify(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
 
 
-def _declared(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
+def _first_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
     """Return the hops and predecessors of the first task of each class, without weights."""
     n, n_hops, n_preds = len(first), np.diff(g.hop_start)[first].sum(), np.diff(g.pred_start)[first].sum()
     hop_start, pred_start, none = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.empty(0, np.int32)

@@ -27,8 +27,8 @@ def quotient(graph: Graph, order: I32) -> Timeline | None:
 
     The tasks are taken in `order` (empty: as they stand).
     """
-    small = _merged(graph, order)
-    timed = None if small is None else _timed(small.graph)
+    small = _quotient_of(graph, order)
+    timed = None if small is None else _time_quotient(small.graph)
     if small is None or timed is None:
         return None
     start, left, end = (times[small.task] for times in (timed.start_fs, timed.left_fs, timed.end_fs))
@@ -36,13 +36,13 @@ def quotient(graph: Graph, order: I32) -> Timeline | None:
     return Timeline(start, left, end, timed.carried_bytes[small.link], "quotient")
 
 
-def _merged(graph: Graph, order: I32) -> Quotient | None:
+def _quotient_of(graph: Graph, order: I32) -> Quotient | None:
     """Return the quotient of a graph. Its colours, as large as a column of times, are freed before there are times."""
     colours = refine(columns(graph), graph.capacity_Bps, order)
     return None if colours is None else merge(graph, order, *colours)
 
 
-def _timed(graph: Graph) -> Timeline | None:
+def _time_quotient(graph: Graph) -> Timeline | None:
     """Return the timeline of a quotient; None where a task ends beyond the clock, so that the solver can name that task."""
     swept = sweep(graph, _AS_THEY_STAND)
     if swept is not None:

@@ -10,7 +10,7 @@ from emu.fabric.engine.state_layout import EVENTS, NEVER, Engine
 
 @compiled
 def push(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | int, node: int) -> None:
-    """Add a node to a heap of n."""
+    """Add a node to a heap of n entries, which has the least key first."""
     while n > 0 and keys[(n - 1) >> 1] > key:
         up = (n - 1) >> 1
         keys[n], nodes[n] = keys[up], nodes[up]

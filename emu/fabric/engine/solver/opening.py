@@ -31,7 +31,7 @@ def open_link(e: Engine, link: int, rate: float) -> None:
 
 @compiled
 def _push(e: Engine, key: float, node: int) -> None:
-    """Put a node with its key on the heap of levels."""
+    """Put a link with its rate on the heap of levels; ~k stands for a link that only limits flows of the trial."""
     push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
     e.reg[LEVELS] += 1
 

@@ -120,7 +120,7 @@ class State:
 
     @property
     def has_left(self) -> Bool:
-        """Truth [V], for each task, of: its body has left, or, for a task without a body, its end is known."""
+        """Marks [V] of the tasks whose body has left; a task without a body is marked once its end is known."""
         return np.asarray(self._tasks["state"] == LEFT)
 
     @property
@@ -150,7 +150,7 @@ class State:
         self._tasks = align_records(first + graph.n_tasks, TASK)
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
-        self._graph = joined = _joined(self._graph, graph) if first else graph
+        self._graph = joined = _join_graphs(self._graph, graph) if first else graph
         self._start_time = _longer(self._start_time, first + graph.n_tasks)
         self._start_task = _longer(self._start_task, first + graph.n_tasks)
         count_waits(self._tasks, first, columns(joined))
@@ -178,7 +178,7 @@ class State:
         tasks["next"] = number[tasks["next"]]
         self._tasks = align_records(len(tasks), TASK)
         self._tasks[:] = tasks
-        self._graph = _some(self._graph, kept, number)
+        self._graph = _subgraph(self._graph, kept, number)
         self._start_time = self._start_time[: len(tasks)].copy()
         self._start_task = number[self._start_task[: len(tasks)]].astype(np.int32)
         self._engine = self._lay_out()
@@ -261,7 +261,7 @@ class State:
     def _explain_unfinished(self) -> None:
         """Raise the error that says why a task has not left.
 
-        More time is needed, a link lost its capacity, or the clock ends first.
+        More time is needed, a link has lost its capacity, or the clock ends first.
         """
         if self.now_fs < NEVER:
             task = int((~self.has_left).argmax())
@@ -312,7 +312,7 @@ def _no_tasks(capacity_Bps: F64) -> Graph:
     return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
 
 
-def _some(graph: Graph, kept: Bool, number: I64) -> Graph:
+def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
     """Return some tasks of a graph, under their new numbers; they wait for no others."""
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
@@ -333,7 +333,7 @@ def _longer(values: _Column, n: int) -> _Column:
     return longer
 
 
-def _joined(a: Graph, b: Graph) -> Graph:
+def _join_graphs(a: Graph, b: Graph) -> Graph:
     """Return the tasks of `a`, then those of `b`, whose predecessors are already numbered for that."""
     offsets = {"hop_start": len(a.hop_link), "pred_start": len(a.pred)}
     columns = {}

@@ -42,11 +42,11 @@ def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool
     moved = align_records(len(tasks), TASK)
     moved["start"] = np.maximum(new.ready_fs, now_fs)
     moved[begun] = tasks[begun]
-    moved["left"][begun] = _left(moved["left"][begun], now_fs, old.alpha_fs[begun], new.alpha_fs[begun])
+    moved["left"][begun] = _new_leave_times(moved["left"][begun], now_fs, old.alpha_fs[begun], new.alpha_fs[begun])
     return moved, replace(new, size_bytes=column(size, np.int64), alpha_fs=column(alpha, np.int64))
 
 
-def _left(left: I64, now_fs: int, old_fs: I64, new_fs: I64) -> I64:
+def _new_leave_times(left: I64, now_fs: int, old_fs: I64, new_fs: I64) -> I64:
     """Return when tasks will have left whose durations change while they run: the rest of each changes as the whole does."""
     later = np.flatnonzero((left > now_fs) & (old_fs != new_fs))
     changed = left.copy()

@@ -14,6 +14,7 @@ from emu.arrays import F64, I64, Bool, digest
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
+from emu.fabric.job_symmetry import domain_of
 from emu.fabric.link_clusters import link_clusters_of as clusters_of
 from emu.fabric.lower import LoweredSchedule as Piece
 from emu.fabric.lower import delay_entries as launched
@@ -22,7 +23,6 @@ from emu.fabric.lowering.domain import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule as Laid
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
-from emu.fabric.symmetric import domain_of
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.parts import Part
 from emu.topology.topology import Topology

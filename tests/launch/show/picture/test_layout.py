@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from emu.arrays import column
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.paths.shortest import shortest
+from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Topology
 from launch.show.picture.layout import layout
 from launch.show.picture.switch_kinds import layers

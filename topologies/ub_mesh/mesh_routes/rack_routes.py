@@ -30,6 +30,7 @@ def mesh_router(links: Router, dims: tuple[int, ...], routing: str) -> Router:
 
 
 def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs within a mesh, each on the path that its channel takes."""
     nodes, lanes = walk_paths(known, src, dst, key)
     here, there = nodes[:, :-1], nodes[:, 1:]
     hops = here != there

@@ -26,39 +26,39 @@ _MOST_WAYS = 64  # placed schedules of a topology whose routes are cached
 Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
 
 
-def domain_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
+def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
     """Return the ranks of a job that stand for all; None where no rank stands for another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
-    something in the job. Whether routes keep them is tested on the copies that would stand for all, under each move and some
-    products of moves. It is tested on all copies, which is a proof, where their routes have few enough hops.
+    something in the job. A test says whether routes keep them: on the copies that would stand for all, under each move and some
+    products of moves. Where routes have few enough hops, all copies are tested, which is a proof.
 
     Args:
         topology: The topology on which the job runs.
         npus: [N] the NPU of each rank.
-        laid: All placed schedules of the job.
+        placed: All placed schedules of the job.
         alike: Says whether a permutation of nodes maps each rank to one that computes the same. None: no rank computes.
     """
-    found = _supposed(topology, npus, laid, alike)
-    return found[0] if found is not None and all(_keeps_routes(each, *found) for each in laid) else None
+    found = _candidate_domain(topology, npus, placed, alike)
+    return found[0] if found is not None and all(_keeps_routes(each, *found) for each in placed) else None
 
 
-def fewest_of(topology: Topology, npus: I64, laid: Sequence[PlacedSchedule]) -> Domain | None:
+def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -> Domain | None:
     """Return the ranks that would stand for all if routes kept every symmetry; quick, because routes are not compared.
 
     `domain_of` returns the same or None.
     """
-    found = _supposed(topology, npus, laid)
+    found = _candidate_domain(topology, npus, placed)
     return None if found is None else found[0]
 
 
-def _supposed(
-    topology: Topology, npus: I64, laid: Sequence[PlacedSchedule], alike: Keeps | None = None
+def _candidate_domain(
+    topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None
 ) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
     """Return the domain and the powers of symmetries for which `domain_of` compares routes."""
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
-    tests = [*([alike] if alike else []), *(each.keeps for each in laid)]
+    tests = [*([alike] if alike else []), *(each.keeps for each in placed)]
     powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not powers:
         return None
@@ -120,17 +120,17 @@ def _moves_and_orbits(
     return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
 
 
-def _keeps_routes(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
+def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
     """Return whether routes keep a domain's symmetry, and if so note the routes in the domain.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
     """
-    known, name = _known_ways(laid.topology), (powers, laid.pairs_name)
+    known, name = _known_ways(placed.topology), (powers, placed.pairs_name)
     if name not in known:
-        known[name] = _ways_kept(laid, domain, powers)
+        known[name] = _ways_kept(placed, domain, powers)
     ways = known[name]
     if ways is not None:
-        domain.ways[laid] = ways
+        domain.ways[placed] = ways
     return ways is not None
 
 
@@ -143,25 +143,25 @@ def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
     return LRUCache(_MOST_WAYS)
 
 
-def _ways_kept(laid: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
+def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
     """Return the routes of a placed schedule over orbits of links; None where the symmetries do not keep them."""
-    topology, copies = laid.topology, laid.copies(domain)
+    topology, copies = placed.topology, placed.copies(domain)
     moves, products, _, _ = _moves_and_orbits(topology, powers)
-    asked = laid.asked(copies.first)
-    hops = _hops_kept(topology, asked, (*moves, *products))
-    ways = None if hops is None else shared_routes(topology, asked, copies, domain.links)
+    pairs = placed.asked(copies.first)
+    hops = _hops_kept(topology, pairs, (*moves, *products))
+    ways = None if hops is None else shared_routes(topology, pairs, copies, domain.links)
     if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
         return ways
-    return ways if _hops_kept(topology, laid.asked(np.arange(len(copies.number))), moves) is not None else None
+    return ways if _hops_kept(topology, placed.asked(np.arange(len(copies.number))), moves) is not None else None
 
 
-def _hops_kept(topology: Topology, asked: RoutePairs, moves: tuple[SymmetryMove, ...]) -> int | None:
+def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[SymmetryMove, ...]) -> int | None:
     """Return the number of hops of the routes of some pairs.
 
     None unless each move maps them onto the routes of the moved pairs.
     """
-    src, dst, key = asked
-    found = topology.router(*asked)
+    src, dst, key = pairs
+    found = topology.router(*pairs)
     for node, link in moves:
         image = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)
         if not (np.array_equal(image.start, found.start) and np.array_equal(image.link, link[found.link])):

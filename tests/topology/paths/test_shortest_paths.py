@@ -13,7 +13,7 @@ from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.paths.bellman_ford import least_weights
 from emu.topology.paths.path_check import find_uneven, find_unjoined
-from emu.topology.paths.shortest import UNREACHED, distances, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, distances, shortest
 
 
 def _links(pairs, rate=None):

@@ -11,7 +11,7 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.translation import Translations
 from emu.errors import InputError
-from emu.fabric.isolated import lower_alone, time_alone
+from emu.fabric.isolated_time import lower_alone, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.builders.star import star

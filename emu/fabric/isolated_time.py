@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64
 from emu.collective.schedule import Schedule
 from emu.fabric.graph import Graph
+from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.names import message_name
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run
-from emu.fabric.symmetric import domain_of
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.topology.topology import Topology
@@ -55,8 +55,8 @@ def lower_alone(
 
     The arguments and errors are those of `time_alone`.
     """
-    laid = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
-    return lower_placed(laid, domain_of(topology, laid.npus[0], [laid]) if laid.by_rank else None)
+    placed = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
+    return lower_placed(placed, domain_of(topology, placed.npus[0], [placed]) if placed.by_rank else None)
 
 
 def lay_alone(

@@ -121,6 +121,7 @@ def distances(links: Links, n_nodes: int, targets: I64, passes: Bool) -> I64:
 
 
 def _route(ways: ShortestPaths, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs, each along the best links that a hash of its ends and its key picks."""
     targets, row = np.unique(dst, return_inverse=True)
     size = max(1, _CHUNK_WORK // max(1, len(ways.links), len(ways.passes)))
     hops = np.zeros(len(src), np.int64)
