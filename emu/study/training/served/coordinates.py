@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from emu.collective.algorithm import Chooser, Request, Served, algorithm
 from emu.dtypes import item_bytes
-from emu.study.choice.alike import first_alike
+from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
 

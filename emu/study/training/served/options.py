@@ -13,12 +13,12 @@ from typing import NamedTuple
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.library import LIBRARIES
-from emu.study.choice.alike import first_alike
 from emu.study.choice.chooser import is_automatic
+from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.library import ByLibrary
+from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.once import Once, time_each
 from emu.study.training.composed.parts import parts_of
@@ -81,7 +81,7 @@ def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float)
     """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
-    wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+    wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
     return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
