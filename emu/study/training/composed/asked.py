@@ -1,6 +1,7 @@
-"""What one rank of each place asks for, and which of it is the same request again.
+"""The requests of one rank of each place, and which of them are equal.
 
-A place is what one rank stands for: all ranks of a stage of a pipeline, or those of a script that do the same.
+A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
+same work.
 A axes, N ranks, P places, C requests of the ranks that stand for places, M meetings of them, Q different requests.
 """
 
@@ -25,7 +26,7 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Different:
-    """A request, and all groups of its axis that ask for it at once."""
+    """A request, and all groups of its axis that ask for it at one time."""
 
     axis: int
     axis_name: str
@@ -42,7 +43,7 @@ class Different:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Asked:
-    """The requests of the ranks that stand for all of their place."""
+    """The requests of the ranks that stand for their places."""
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
@@ -56,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """Groups that one axis divides the ranks into."""
+    """The groups into which one axis divides the ranks."""
 
     name: str
     ranks: I64  # [groups, members]
@@ -64,7 +65,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Standing:
-    """One rank of each place, which stands for all of it."""
+    """One rank of each place, which stands for all ranks of the place."""
 
     events: tuple[Events, ...]  # [P]
     axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
@@ -76,9 +77,10 @@ class Standing:
     rings: bool = False  # whether each is the first of its groups, and the others of its place send as far as it does
 
     def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
-        """Return the rank of a place that a rank waits for: the lowest in a group of its own, of the axes `waited` first.
+        """Return the rank of a place that a rank waits for.
 
-        If it is in none, a rank of its groups waits for it, or one of theirs: then it is the lowest of the nearest of these.
+        It is the lowest rank of the place in a group of the waiting rank; groups of the axes `waited` come first. A place may
+        have no rank in these groups. Then the groups of the other members are searched, the nearest first.
         """
         axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
         reached = np.array([rank])
@@ -93,7 +95,7 @@ class Standing:
 
 
 class _Columns(NamedTuple):
-    """[C]."""
+    """The columns [C] of the requests."""
 
     event: I64
     sends: Bool  # whether it is the send of a message
@@ -112,7 +114,7 @@ class _Columns(NamedTuple):
 
 
 def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Standing:
-    """One rank of each stage of a plan.
+    """Return one rank of each stage of a plan.
 
     Args:
         tapes: [P] of the first rank of each place, or one that does as much.
@@ -132,7 +134,7 @@ def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
 def asked_by(standing: Standing) -> Asked:
-    """What ranks that stand for their places ask for.
+    """Return the requests of the ranks that stand for their places.
 
     Raises:
         InputError: places that do not meet, or messages between ranks of one place, which the one that stands for them has not.
@@ -155,7 +157,7 @@ def asked_by(standing: Standing) -> Asked:
 
 
 def _together(places: I64, n_places: int) -> I64:
-    """[P] the first of the places that meet on an axis, of groups [groups, members]: itself where each is alone."""
+    """Return [P] the first of the places that meet on an axis, given the places [groups, members] of its groups."""
     first = np.arange(n_places)
     for group in np.unique(np.sort(places, axis=1), axis=0):
         of = first[np.unique(group)]
@@ -164,7 +166,7 @@ def _together(places: I64, n_places: int) -> I64:
 
 
 def _trace(standing: Standing, meets: Sequence[I64]) -> Trace:
-    """Of the ranks that stand for their places, each alone in its groups but in those that reach over places."""
+    """Return the trace of the ranks that stand for their places; a group has several of them if it reaches over places."""
     groups: list[Group] = []
     number: dict[tuple[int, int], int] = {}
     for i, (axis, first) in enumerate(zip(standing.axes, meets, strict=True)):
@@ -196,7 +198,7 @@ def _columns(standing: Standing, places: Sequence[I64], meets: Sequence[I64], wo
 
 
 def _with_rings(own: _Columns, root: I64, standing: Standing) -> _Columns:
-    """The same, but that messages within a place tell how far each member sends; what comes to it is sent so far, too."""
+    """Return the same columns, where a message within a place says how many members further each member sends."""
     members = np.array([axis.ranks.shape[1] for axis in standing.axes], dtype=np.int64)[own.axis]
     far = np.where(own.sends, root, -root) % members
     return own._replace(dst=np.where((own.src >= 0) & (own.src == own.dst), -1 - far, own.dst))
@@ -221,7 +223,7 @@ def _of_place(
 
 
 def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
-    """[requests of a place] the place of the member whose number in its group each one names."""
+    """Return the place of the member that each request of a place names by its number in the group."""
     groups = [each[(each == place).any(axis=1).argmax()] for each in places]
     of = np.cumsum([0, *map(len, groups)])
     return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
@@ -232,7 +234,7 @@ def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
 
 
 def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
-    """[C] a number that rows with equal columns share; of each number the first row, and how many there are."""
+    """Return [C] a number that rows with equal columns share, the first row of each number, and the count of its rows."""
     key = np.zeros(len(columns[0]), np.int64)
     for values in columns:
         _, code = np.unique(values, return_inverse=True)
@@ -242,7 +244,7 @@ def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
 
 
 def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
-    """Both ends of each message, and all places of a request that reaches over places, must be there."""
+    """Refuse a message without both ends, and a request without all the places that it reaches over."""
     together = np.array([len(each) for each in places_of], dtype=np.int64)
     needed = np.concatenate([columns.axis[:0], *places_of])[(np.cumsum(together) - together)[columns.axis] + columns.together]
     needed = np.where(columns.src >= 0, 2, needed)
@@ -276,5 +278,5 @@ def _different(
 
 
 def choosing(ranks: I64, every: I64) -> I64:
-    """Of groups [groups, members] that ask at once those that choose what serves them; `every` group of the axis is given."""
+    """Return those of the groups [groups, members] that choose an algorithm, given every group of the axis."""
     return ranks if len(every) <= CHOOSING else every[:1]

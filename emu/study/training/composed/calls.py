@@ -1,4 +1,4 @@
-"""What the software takes for each message and each request, put where they are timed: on the fabric, and on the device."""
+"""The time that the software takes for each message and each request, as a change of the topology and of the device."""
 
 from dataclasses import replace
 
@@ -13,16 +13,16 @@ from emu.units import format_time, ticks
 
 
 def topology_under(stack: Stack, topology: Topology) -> Topology:
-    """The same where data reach a share of the links' bandwidth, and each message takes alpha besides their latencies.
+    """Return the topology with the share of bandwidth that data reach, and with the time that each message takes.
 
-    Switches that add where the software asks them to are asked by a library.
+    A library asks switches that can add to do so.
     """
     changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _asked(topology, stack)
     return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
 
 
 def _asked(topology: Topology, stack: Stack) -> bool:
-    """Whether switches add that did not."""
+    """Return whether the software makes switches add that do not add by default."""
     return bool(stack.library) and topology.adders is not None and not topology.adds
 
 
@@ -55,7 +55,7 @@ def _reached(stack: Stack, links: Links) -> Links:
 
 
 def _shares_told(stack: Stack, topology: Topology) -> str:
-    """Such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
+    """Return words such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
     shares = [f"{share:g}" for share in stack.bandwidth]
     if len(shares) < 2:
         return "".join(shares)
@@ -68,5 +68,5 @@ def _shares_told(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """The same where each rank takes so long to launch a collective or a message."""
+    """Return the device with the time that each rank takes to launch a collective or a message."""
     return replace(device, request_overhead_s=device.request_overhead_s + stack.launch_s)

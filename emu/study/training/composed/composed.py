@@ -1,8 +1,8 @@
-"""A training step composed: each different request timed once on the fabric, and one rank a place that carries these times.
+"""A composed training step: each different request is timed once on the fabric, and one rank of each place has these times.
 
-A request is timed with all groups of its axis in one stage at the same time. Where requests share links, or ranks leave one
-apart, every rank is laid on the fabric with all its messages, as far as there is room (`stretches`); elsewhere a request is a
-body, which shares links as `shared` says. P places, L links.
+A request is timed with all groups of its axis in one stage at the same time. In some stretches of the step requests share
+links, or ranks leave a request at different times. There every rank is laid on the fabric with all its messages, as far as the
+limit of tasks allows (`stretches`). Elsewhere a request is one body, which shares links as `shared` says. P places, L links.
 """
 
 import time
@@ -56,11 +56,11 @@ class ComposedStep(TimedTrace):
 
     @property
     def ranks(self) -> int:
-        """Of the run."""
+        """Return the number of ranks of the run."""
         return len(self.asked.of.place_of_rank)
 
     def members(self, number: int) -> tuple[int, ...]:
-        """The ranks of the first group that a group of the trace stands for."""
+        """Return the ranks of the first group that a group of the trace stands for."""
         of = self.asked.of
         first = int((of.place_of_rank == self.trace.groups[number].ranks[0]).argmax())
         groups = of.axes[self.asked.axis_of_group[number]].ranks
@@ -68,11 +68,11 @@ class ComposedStep(TimedTrace):
 
     @property
     def how(self) -> str:
-        """Each different request timed by itself."""
+        """Return the name of this way of timing."""
         return "composed"
 
     def step(self, *, briefly: bool = False) -> Step:
-        """The figures; ranks are those of the run."""
+        """Return the figures of the step, by the ranks of the run."""
         told = TimedTrace.step(self, briefly=briefly)
         rank = int((self.asked.of.place_of_rank == told.rank).argmax())
         waited = self._waited(told.rank) if told.straggling_by_rank_s else {}
@@ -83,7 +83,7 @@ class ComposedStep(TimedTrace):
         return replace(told, rank=rank, straggling_by_rank_s=straggling, between_s=self.between_s)
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """By place, the axes on which the rank of another one waits for it, that on which it waits longest first."""
+        """Return, by place, the axes on which the rank of place `place` waits for it, the longest wait first."""
         coming = Coming.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
@@ -92,7 +92,7 @@ class ComposedStep(TimedTrace):
         return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
     def assumptions(self) -> tuple[str, ...]:
-        """A sentence for each thing that no source says, and what composing leaves out."""
+        """Return a sentence for each assumption that no source states, and for each thing that composing leaves out."""
         least, most = map(format_time, self.between_s)
         between = (
             f"all ranks and messages would take between {least} and {most}: least, where requests that are not laid cost one "
@@ -102,16 +102,17 @@ class ComposedStep(TimedTrace):
 
 
 def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
-    """[P] what the rank does that stands for all of its place: of ranks whose optimizers differ, the one that does most.
+    """Return [P] the tape of the rank that stands for each place.
 
-    Of those in a ring of cp it is the first, as `asked_by` has it.
+    Ranks of a place may differ in their optimizers: the rank with most work stands for them. Of the ranks of a ring of cp the
+    first stands for all, as in `asked_by`.
     """
     return [max((role.tape for role in roles if not role.at), key=Tape.own_bytes) for roles in of_places]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Composition:
-    """A step of which all is known but what its computations take: it can be timed with one device after another."""
+    """A step of which everything is known but the times of its computations: any device can time it."""
 
     asked: Asked
     services: tuple[Service, ...]
@@ -125,7 +126,7 @@ class Composition:
     wall_s: float  # that it took to learn this
 
     def timed(self, device: Device) -> ComposedStep:
-        """With a device; what it takes to launch a request was asked before, and counts no more.
+        """Return the step on a device; its time to launch a request is part of the composition already.
 
         Raises:
             InputError: a step that ends beyond the clock.
@@ -142,7 +143,7 @@ class Composition:
         return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
 
     def judged(self, device: Device) -> StepReport:
-        """The figures without a stretch that is laid: sooner, to hold one choice of algorithms against another.
+        """Return the figures without any stretch that is laid: a quick way to compare choices of algorithms.
 
         Raises:
             InputError: as `timed`.
@@ -152,7 +153,7 @@ class Composition:
         return report(self.asked.trace, composed.replayed(timeline, self.services, device.assumptions), timeline)
 
     def _closest(self, device: Device) -> tuple[Composed, Timeline, Timeline]:
-        """The step with those stretches laid message by message that need it; when its tasks ran, and when bodies alone did."""
+        """Return the step with the stretches laid that need it, the times of its tasks, and the times with bodies alone."""
         composed, timeline = self._composed(device, Sharing.FLOWS)
         first = timeline
         for _ in range(_CLOSER):
@@ -189,7 +190,7 @@ def composition(
     npus: I64 | None = None,
     most_tasks: int = MOST_TASKS,
 ) -> Composition:
-    """Each different request of a step timed on the fabric.
+    """Return a step with each different request timed on the fabric.
 
     Args:
         standing: The ranks that stand for their places.

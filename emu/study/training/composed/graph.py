@@ -1,7 +1,7 @@
-"""The graph of a composed step: one rank a place, but where requests share links every rank, message by message.
+"""The graph of a composed step: one rank of each place, and in laid stretches every rank with its messages.
 
-An event of a place is one task for all its ranks, or each rank has its own: then it waits for that rank alone, where the other
-does so too, and for all ranks of the place else.
+An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
+its own task; else an event waits for all tasks of the other.
 P places, N ranks, Q different requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
 """
 
@@ -29,7 +29,7 @@ from emu.trace.trace import Trace
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Composed:
-    """A step as a graph, and which tasks are of which event."""
+    """A step as a graph, with the tasks of each event."""
 
     asked: Asked
     graph: Graph
@@ -42,11 +42,11 @@ class Composed:
 
     @property
     def each(self) -> Bool:
-        """[X] whether each rank has the event for itself."""
+        """Return [X] whether an event has one task a rank."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
-        """[M] when the first rank began each meeting, and when the last had left it."""
+        """Return [M] when the first rank entered each meeting, and when the last rank left it."""
         n_meetings = len(self.instance)
         began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
         width = np.diff(self.start)[self.asked.event]
@@ -57,17 +57,17 @@ class Composed:
         return began, ended
 
     def began(self, timeline: Timeline) -> I64:
-        """[X] when the first rank began each event; -1: it is set-up."""
+        """Return [X] when the first rank began each event; -1: the event is set-up."""
         began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
     def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> Replayed:
-        """The step by one rank of each place: where each has its own tasks, the one that ends last."""
+        """Return the step by one rank of each place: the one that ends last, where each rank has its own tasks."""
         rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
         return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> Replayed:
-        """By one of the tasks [X] of each event."""
+        """Return the step by one of the tasks [X] of each event."""
         trace, asked = self.asked.trace, self.asked
         number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
@@ -76,11 +76,11 @@ class Composed:
         return Replayed(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
     def event_name(self, task: int) -> str:
-        """Which event a task is of, as `event_name` has it."""
+        """Return the name of the event that a task belongs to."""
         return event_name(self.asked.trace, self._at(self.start[:-1]), task)
 
     def _last(self, timeline: Timeline) -> I64:
-        """[P] which of its ranks ends last; 0 where none has tasks of its own."""
+        """Return [P] which rank of the place ends last; 0 where no rank has tasks of its own."""
         width, first_event = np.diff(self.start), _first_events(self.asked.trace)
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
@@ -96,7 +96,7 @@ def _first_events(trace: Trace) -> I64:
 
 
 def compose(asked: Asked, bodies: Bodies, device: Device, each: Bool | None = None, sending: Sending | None = None) -> Composed:
-    """The graph of a step.
+    """Return the graph of a step.
 
     Args:
         asked: What the ranks that stand for their places ask for.
@@ -127,12 +127,12 @@ def compose(asked: Asked, bodies: Bodies, device: Device, each: Bool | None = No
 
 
 def _rooted(trace: Trace) -> Bool:
-    """[X] whether an event is of an operation that some ranks leave before others: the next of their queue begins then."""
+    """Return [X] whether an event is of a rooted operation: some ranks leave it before others and begin the next request."""
     return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
 
 
 class _Laid(NamedTuple):
-    """What is there of a graph; columns as of a `Composed`."""
+    """A graph under construction; columns as of a `Composed`."""
 
     builder: Builder
     asked: Asked
@@ -143,7 +143,7 @@ class _Laid(NamedTuple):
     ends: I64
 
     def meet(self, sending: Sending | None, n_links: int) -> tuple[I64, tuple[Instance, ...]]:
-        """[M] the number of each meeting among those that are there, which come after.
+        """Add all meetings; return [M] the number of each among the instances, and the instances.
 
         Args:
             sending: What those send that ranks have for themselves.
@@ -169,9 +169,9 @@ class _Laid(NamedTuple):
         return [int(each) for each in first[own]]
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
-        """[count] the first task of each meeting that is a body.
+        """Add the meetings that are bodies; return [count] the first task of each.
 
-        A message is a task until its sender has left, then one until it is delivered; a rooted operation likewise.
+        A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
         """
         asked, n_requests = self.asked, len(self.asked.requests)
         request = np.empty(count, np.int64)
@@ -193,7 +193,7 @@ class _Laid(NamedTuple):
 
 
 class _Pieces:
-    """Adds meetings message by message."""
+    """Laid requests, which are added to a graph with all their messages."""
 
     def __init__(self, laid: _Laid, sending: Sending) -> None:
         self.laid, self.sending = laid, sending
@@ -224,7 +224,7 @@ class _Pieces:
             yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
     def add(self, rows: I64) -> I64:
-        """Add k meetings that are alike; the first task [k] of each.
+        """Add k meetings that are alike; return the first task [k] of each.
 
         Args:
             rows: [k, ends] the requests that each meeting is of.
@@ -235,7 +235,7 @@ class _Pieces:
         return firsts[0]
 
     def _add(self, part: Piecemeal, request: int, rows: I64) -> I64:
-        """The same of groups that are served alike."""
+        """Add the groups of k meetings that one algorithm serves; return the first task [k] of each."""
         laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
         owner = np.full((len(rows), part.piece.alike.size), -1)
         origin, places, sends = owner.copy(), self.place[events[0]].tolist(), asked.sends[rows[0]].tolist()
@@ -251,7 +251,7 @@ class _Pieces:
 
 
 def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64, I64]:
-    """Let events wait for what comes before them; [any] each event that does, once a task, and the task that it waits for.
+    """Let events wait for those before them; return [any] the events that wait, and the task that each waits for.
 
     Args:
         builder: Of the graph.
@@ -270,7 +270,7 @@ def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64
 
 
 def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
-    """Which of the W tasks waits for which, where one event waits for another: rank for rank, or one for all."""
+    """Return which of the W tasks waits for which, where one event waits for another: rank for rank, or one for all."""
     width = np.diff(start)
     own, other = width[event], width[waited]
     count = np.maximum(own, other)
@@ -281,5 +281,5 @@ def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
 
 
 def _ramps(start: I64, width: I64) -> I64:
-    """From each start so many numbers up."""
+    """Return `width` numbers up from each start."""
     return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())

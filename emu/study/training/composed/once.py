@@ -1,4 +1,4 @@
-"""What each different request of a step takes with the fabric to itself, all groups of its axis in one place at the same time.
+"""The time of each different request with the fabric to itself, where all groups of its axis in one place ask at once.
 
 Q different requests, L links that a request crosses.
 """
@@ -36,7 +36,7 @@ WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is ta
 
 
 class Once(NamedTuple):
-    """A request by itself."""
+    """The time of a request that has the fabric to itself, and the load that it puts on links."""
 
     ticks: int  # until the last rank has left it
     tail: int  # of these, those in which a message's sender, or a rank of a rooted operation on average, has left already
@@ -50,17 +50,17 @@ class Once(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether its busiest link carries it still when a sender, or a rank of a rooted operation on average, has left."""
+        """Return whether its busiest link is still busy when a sender, or the average rank of a rooted operation, has left."""
         return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
 
     @property
     def left_on_average(self) -> "Once":
-        """Until ranks have left it on average."""
+        """Return the same request with the time at which ranks leave on average."""
         ticks = self.ticks - self.apart_mean
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "Once", part: float) -> "Once":
-        """So far on the way to another of the same links."""
+        """Return a request between this one and another of the same links, `part` of the way."""
         ticks = round(self.ticks + part * (other.ticks - self.ticks))
         busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
         tail = round(self.tail + part * (other.tail - self.tail))
@@ -73,10 +73,10 @@ class Once(NamedTuple):
 def time_each(
     requests: Sequence[Different], parts: Sequence[list[Part]], topology: Topology, placement: I64, launch_fs: int = 0
 ) -> list[Once]:
-    """[Q] what each takes.
+    """Return [Q] the time of each request.
 
-    Of large ones that differ in nothing but their size, the smallest and the largest are timed; between them time is taken to
-    grow evenly, as it does where it is latency and bytes over a bandwidth. Of many tasks one root is timed for all.
+    Of large requests that differ in their size alone, the smallest and the largest are timed. Between them the time is assumed
+    to grow evenly, as latency plus bytes over a bandwidth does. If a rooted request has many tasks, one root is timed for all.
 
     Args:
         requests: [Q].
@@ -105,7 +105,7 @@ def time_each(
 
 
 def _between(known: Mapping[int, Once], size: int) -> Once | None:
-    """What a size takes between the smallest and the largest, if these are known and large."""
+    """Return the time of a size between the smallest and the largest, if both are known and large."""
     if len(known) < 2:
         return None
     low, high = min(known), max(known)
@@ -116,7 +116,7 @@ def _between(known: Mapping[int, Once], size: int) -> Once | None:
 
 
 def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) -> Iterator[list[int]]:
-    """Those that are alike but for size and root; each by itself where members give blocks of their own."""
+    """Yield requests that differ in size and root alone; one whose members give blocks of their own comes by itself."""
 
     def alike(i: int) -> str:
         by, own = [part.what.served for part in parts[i]], i if requests[i].splits else -1
@@ -127,7 +127,7 @@ def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) ->
 
 
 class _Ran(NamedTuple):
-    """What groups took that share links with one another alone; K links, those of a `Cluster`."""
+    """The time of groups that share links with one another and with no other; K links, those of a `Cluster`."""
 
     ticks: int
     left: float  # when those that need not wait for the end have left
@@ -143,14 +143,14 @@ Known = dict[Hashable, _Ran]  # by what is sent and over which ways
 
 
 def _asked(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
-    """As `time_once`, where other steps on the topology may have asked for the same of the same NPUs."""
+    """Return what `time_once` does, from memory if a step on the topology asked for it of the same NPUs before."""
     what = ((part.what, digest([placement[part.ranks]])) for part in parts)
     return _remembered(topology, tuple(what), launch_fs, _Untold(parts, placement, known))
 
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """What is no part of a key: it is told by others, or tells what was timed before."""
+    """The arguments of `time_once` that are no part of a key, as the key implies them."""
 
     parts: Sequence[Part] = field(compare=False)
     placement: I64 = field(compare=False)
@@ -163,7 +163,7 @@ def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _Untold) 
 
 
 def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
-    """Time a request of all its groups at once: by the topology's symmetry, or one of the clusters of groups that are alike.
+    """Time a request of all its groups at once; the topology's symmetry, or one of several equal clusters, stands for all.
 
     Args:
         parts: Those that are served alike.
@@ -206,7 +206,7 @@ def _time_laid(
 
 
 def _bounded(laid: Sequence[Laid], what: What, launch_fs: int, light: int, rounds: int) -> Once | None:
-    """More messages than `light` of so many rounds at most, by bounds; nothing where these are too far apart."""
+    """Return the time of more messages than `light` in at most so many rounds by two bounds; None: they are too far apart."""
     messages = message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
         return None
@@ -218,7 +218,7 @@ def _bounded(laid: Sequence[Laid], what: What, launch_fs: int, light: int, round
 
 
 def _only(laid: Sequence[Laid], wanted: Bool) -> list[Laid]:
-    """Some of the groups, those of each schedule after one another."""
+    """Return some of the groups, schedule after schedule."""
     own = np.split(wanted, np.cumsum([len(each.nodes) for each in laid])[:-1])
     return [replace(each, nodes=each.nodes[which]) for each, which in zip(laid, own, strict=True) if which.any()]
 
@@ -260,7 +260,7 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
-    """One graph of several, each task's owner a participant of all; the group of each, and the join with which it leaves."""
+    """Return one graph of several pieces, the group of each participant, and the join with which it leaves."""
     shapes = [piece.laid.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     if len(pieces) == 1:
@@ -273,7 +273,7 @@ def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
 
 
 def _once(ran: Sequence[_Ran], links: Sequence[I64], what: What) -> Once:
-    """What all clusters took, which ran at the same time, each over its links of the topology."""
+    """Return the time of all clusters together, which run at the same time, each on its own links."""
     link = np.concatenate(links)
     busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))
     by = np.argsort(link)

@@ -1,6 +1,6 @@
-"""The requests of a step as a replay has them: in parts of groups that one algorithm serves.
+"""The requests of a step as a replay has them: in parts, each of groups that one algorithm serves.
 
-Q different requests. What serves a request depends on nothing else that the step asks for.
+Q different requests. The algorithm of a request depends on no other request of the step.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _ANY = 0  # communicator, where a topology sends all of them over the same ways:
 
 
 class Part(NamedTuple):
-    """Groups that ask for a request and are served alike."""
+    """Groups that ask for one request and are served by one algorithm."""
 
     what: What
     ranks: I64  # [groups, members]
@@ -30,16 +30,17 @@ class Part(NamedTuple):
 
 
 def parts_of(requests: Sequence[Different], choice: Choice, topology: Topology) -> list[list[Part]]:
-    """[Q] each request as a replay has it on a topology, in parts of groups that are served alike.
+    """Return [Q] the parts of each request on a topology.
 
-    The axis is the communicator's number, by which a topology may spread routes: so they are those of the whole graph.
+    A topology may spread routes by the number of the communicator. That number is the axis, as in the whole graph, so that
+    routes are equal.
     """
     apart = spreads(topology)
     return [_parts(asked, choice, asked.axis if apart else _ANY) for asked in requests]
 
 
 def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
-    """By what serves each of the groups that choose."""
+    """Return the parts of one request, by the algorithm of each group that chooses."""
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
@@ -59,12 +60,12 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
 
 
 def goes_round(splits: Sequence[int]) -> bool:
-    """Whether the first member of a group gives blocks of such sizes to one other alone, as each does in a ring."""
+    """Return whether the first member gives all its blocks to one other member, as each member does in a ring."""
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 
 def _blocks(asked: Different) -> bytes:
-    """Each member gives what the first gives; in a ring, where that is all to one other, to one as far from itself."""
+    """Return the blocks that all members give, as the first gives them; in a ring each gives to a member as far from itself."""
     if not asked.splits:
         return b""
     n, ring = asked.ranks.shape[1], goes_round(asked.splits)

@@ -1,4 +1,4 @@
-"""What a request sends message by message, on the fabric itself, by all ranks that ask for it.
+"""The messages of a request on the fabric, by all ranks that ask for it.
 
 G groups of P members each, N ranks; p the places whose ranks ask.
 """
@@ -19,7 +19,7 @@ from emu.trace.replay.replay import lay_request
 
 
 class Piecemeal(NamedTuple):
-    """Groups of a request that are served alike, as messages."""
+    """Groups of a request that one algorithm serves, as messages."""
 
     piece: Piece
     ranks: I64  # [G, P]
@@ -28,7 +28,7 @@ class Piecemeal(NamedTuple):
 
 @dataclass(slots=True)
 class Sending:
-    """The messages of requests, each lowered when it is first asked for."""
+    """The messages of all requests; each request is lowered when it is first needed."""
 
     asked: Asked
     parts: Sequence[Sequence[Part]]  # [Q]
@@ -38,7 +38,7 @@ class Sending:
     known: dict[int, tuple[Piecemeal, ...]] = field(default_factory=dict)
 
     def of(self, request: int) -> tuple[Piecemeal, ...]:
-        """All groups of a request."""
+        """Return all groups of a request."""
         if request not in self.known:
             self.known[request] = tuple(self._lowered(part) for part in self.parts[request])
         return self.known[request]
@@ -49,7 +49,7 @@ class Sending:
         return Piecemeal(piece, part.ranks, np.arange(piece.alike.size).reshape(-1, size)[:, :n])
 
     def of_event(self, part: Piecemeal, request: int, place: int, *, sends: bool) -> Bool:
-        """[G, P] whose request an event of a place is: of a message those of one end, else those in the place."""
+        """Return [G, P] the members that an event of a place belongs to: one end of a message, or the members in the place."""
         if self.asked.requests[request].name == MESSAGE:
             return np.broadcast_to(np.arange(2) == (not sends), part.ranks.shape)
         return np.asarray(self.asked.of.place_of_rank[part.ranks] == place)

@@ -1,7 +1,7 @@
-"""What requests under way at one time cost one another: those that cross one link share it.
+"""Bodies: a request as one message, which shares the links that it crosses with other requests.
 
-A request becomes one message: a body of what one flow carries over the busiest link, which takes as long as that link is busy,
-then a delay for the rest. Its weight on a link says how many such flows cross it. Alone it takes what it took on the fabric.
+The body has the bytes of one flow over the busiest link, and takes as long as that link is busy; a delay for the rest of the
+time follows. The weight of a body on a link is the number of such flows. Alone a body takes the time of its request.
 Q different requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
 """
 
@@ -20,7 +20,7 @@ _MOST = 256  # links that are looked at, those that carry most
 
 
 class Bodies(NamedTuple):
-    """The message of each request, then what of each comes after its sender has left; columns as of a `Graph`."""
+    """The message of each request, then the part of each that follows once its sender has left; columns as of a `Graph`."""
 
     capacity_Bps: F64  # [S, then one a request that shares]
     size_bytes: I64  # [2 Q]
@@ -31,12 +31,12 @@ class Bodies(NamedTuple):
 
     @property
     def has_tail(self) -> Bool:
-        """[Q] whether anything comes after."""
+        """Return [Q] whether a part follows once the sender has left."""
         half = len(self.alpha_fs) // 2
         return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
 
     def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
-        """The columns of a message for each of `requests`, any number of times."""
+        """Return the columns of a message for each of `requests`, in which a request may stand several times."""
         hops = np.diff(self.hop_start)[requests]
         start = np.concatenate(([0], np.cumsum(hops)))
         at = np.repeat(self.hop_start[requests] - start[:-1], hops) + np.arange(start[-1])
@@ -44,7 +44,7 @@ class Bodies(NamedTuple):
 
 
 def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
-    """[n_links] seconds that each link takes at full rate for all requests, each so often."""
+    """Return [n_links] the seconds that each link needs at full rate for all requests, each asked `times` times."""
     total = np.zeros(n_links)
     for n, each in zip(times.tolist(), once, strict=True):
         total[each.link] += n * each.busy_s
@@ -52,7 +52,7 @@ def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
 
 
 class Sharing(IntEnum):
-    """What a request asks of links while it lasts."""
+    """The share of links that a request needs while it lasts."""
 
     NOTHING = 0  # of others: it lasts as long as alone, until the first rank leaves it
     FLOWS = 1  # as much as its messages keep a link busy
@@ -62,7 +62,7 @@ class Sharing(IntEnum):
 def bodies_of(
     once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
 ) -> Bodies:
-    """The message that stands for each request.
+    """Return the message that stands for each request.
 
     Args:
         once: [Q] what each takes alone.
@@ -108,10 +108,10 @@ class _Body(NamedTuple):
 
 
 def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
-    """The message of one, which takes so long [S] of the links that stand for others.
+    """Return the message of one request, which keeps the links that stand for others busy for so long [S].
 
-    What shares nothing is a delay, unless ranks leave it before its end: that has a link to itself, by which a report tells
-    it from a join.
+    A request that shares no link is a delay. If ranks leave it before its end it has a link to itself, so that a report can
+    tell it from a join.
     """
     link, until = np.flatnonzero(busy), once.ticks - once.tail
     if not len(link) and not once.tail:
@@ -128,7 +128,7 @@ def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
 
 
 def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
-    """The same of one that needs each link that it crosses all the time."""
+    """Return the message of a request that needs each link that it crosses all the time."""
     link, ticks = np.flatnonzero(busy), once.ticks
     if not len(link) or ticks <= 0:
         return _body(once, busy, capacity_Bps, stand)
@@ -139,7 +139,7 @@ def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
 
 
 def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
-    """[Q, S] seconds that each request takes of some links."""
+    """Return [Q, S] the seconds that each request keeps each of some links busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
     found = np.zeros((len(once), len(links)))
@@ -150,9 +150,9 @@ def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
 
 
 def _standing(once: Sequence[Once], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """[S] of the links that the same two kinds or more cross, the one that carries most; none that another stands for too.
+    """Return [S] one link for each set of links that the same two or more kinds cross: the link that carries most.
 
-    What goes on once ranks have left it meets the next of its own kind.
+    A link is left out if another stands for it. A request that continues once ranks have left it meets the next of its kind.
     """
     random = np.random.default_rng(0)
     code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)

@@ -1,6 +1,8 @@
-"""The stretches of a step that bodies cannot tell: requests cross the same links at one time, or ranks leave one far apart.
+"""The stretches of a step in which bodies are too coarse: requests share links, or ranks leave a request at different times.
 
-There each rank has all events for itself, and what it sends goes message by message.
+There each rank has its own tasks and sends message by message. Once ranks have drifted apart, groups of one request do not ask
+for shared links at one time either, which no body tells: so everything from the first stretch to the last is laid, if there
+is room. With less room some stretches are laid alone, and their ranks wait for one another at both ends.
 Q different requests, M meetings, X events, L links, T stretches.
 """
 
@@ -23,14 +25,14 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 
 
 class Spans(NamedTuple):
-    """Ticks from when and until when."""
+    """Spans of time, in ticks."""
 
     low: I64  # [T]
     high: I64  # [T]
 
     @property
     def ticks(self) -> int:
-        """In all."""
+        """Return the ticks of all spans."""
         return int((self.high - self.low).sum())
 
     def joined(self, gap: int = 0) -> "Spans":
@@ -48,7 +50,7 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stretches:
-    """What is known of the requests of a step before it is known when they come."""
+    """The facts about the requests of a step that hang on no moment: their links, messages and ranks."""
 
     asked: Asked
     crossed: Bool  # [sets of links, Q] which requests cross each; no set's are among those of another
@@ -108,7 +110,7 @@ class Stretches:
         return self._some(composed, spans.joined(), began, most_tasks)
 
     def _some(self, composed: Composed, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
-        """As many of the stretches as there is room for, those first that last longest for their tasks."""
+        """Return as many of the stretches as there is room for; those that last longest for their tasks come first."""
         of = np.where(composed.each, -1, spans.holding(began))
         tasks = [self._tasks(of == i) for i in range(len(spans.low))]
         order = np.argsort((spans.low - spans.high) / np.maximum(tasks, 1), kind="stable")
@@ -117,13 +119,13 @@ class Stretches:
         return composed.each | np.isin(of, taken) if len(taken) else None
 
     def _bodies(self, each: Bool) -> Bool:
-        """[M] whether one task stands for all messages."""
+        """Return [M] whether one body stands for all messages of a meeting."""
         body = np.ones(len(self.asked.different), np.bool_)
         body[self.asked.meeting[each[self.asked.event]]] = False
         return body
 
     def _tasks(self, each: Bool) -> int:
-        """Of such events, about."""
+        """Return about how many tasks such events have, with one task a rank."""
         met = self.asked.different[~self._bodies(each)]
         return int(self.messages[met].sum() + self.rank_count[each].sum())
 
@@ -132,7 +134,7 @@ _NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
-    """When several of some meetings are under way one beside another, and one is a body at least; columns are [M]."""
+    """Return when several of the meetings `own` are under way at once, and one of them is a body; columns are [M]."""
     own = own[ended[own] > began[own]]
     own = own[np.argsort(began[own], kind="stable")]
     if not len(own):
@@ -145,7 +147,7 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
 
 
 def _crossed(once: Sequence[Once], n_links: int) -> Bool:
-    """[sets of links, Q] which requests cross each set; none whose are among those of another."""
+    """Return [sets of links, Q] which requests cross each set; a set is left out if another has all its requests."""
     random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
     for each in once:
         code[each.link] += random.integers(1, 2**63, dtype=np.uint64)
