@@ -61,7 +61,7 @@ class Descent:
         return self._plainest(served, time_s)
 
     def _plainest(self, served: ServedBy, time_s: float) -> tuple[ServedBy, float]:
-        """Return the choice without the moves that save nothing: each coordinate by its first option where that is no slower."""
+        """Return the choice without moves that save nothing: each coordinate by its first option where that is no slower."""
         for coordinate, options in self.options.items():
             plainer = {**served, coordinate: options[0]}
             plainer_s = self.judged(plainer).time_s

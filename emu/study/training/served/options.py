@@ -1,8 +1,8 @@
 """Algorithms that are worth a try for a request of a step: those that take least, and those that leave most to others.
 
 What a request costs others is how many of its messages cross its busiest link at one time: of n, a message of another request
-that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both, their time and that number;
-and the three that take least.
+that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both time and that number; and
+the three that take least.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float)
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return those that no other beats in both time and messages at once, the fastest first; of equal ones the first by name."""
+    """Return those that no other beats in both time and messages, the fastest first; of equal ones the first by name."""
     found: list[Candidate] = []
     for each in sorted(candidates):
         if not found or each.flows < found[-1].flows:
