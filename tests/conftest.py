@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from emu.study.choice import kept
+from emu.study.choice import algorithm_cache
 
 settings.register_profile("the same every time, however busy the machine", deadline=None, derandomize=True)
 settings.load_profile("the same every time, however busy the machine")
@@ -54,6 +54,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Between commands: a test is not to find what another has left, nor to leave anything in the user's folder."""
-    monkeypatch.setattr(kept, "users", lambda: None)
+    monkeypatch.setattr(algorithm_cache, "users", lambda: None)
     yield
-    kept.keep_in(None)
+    algorithm_cache.keep_in(None)

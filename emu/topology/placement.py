@@ -96,6 +96,8 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
 
 def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
     """Return the first switches, at most `most`, that every rank reaches."""
+    if topology.adders is not None and len(nodes):
+        return _adders_of_all(topology, topology.adders, nodes)[:most]
     found, size = list[int](), 1
     first = topology.n_npus
     while len(found) < most and first < topology.n_nodes:
@@ -106,8 +108,17 @@ def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
     return column(found[:most], np.int64)
 
 
+def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
+    """The switches that add for every rank: each has a link of its own to them."""
+    links, wanted = topology.links, np.unique(nodes)
+    own = np.isin(links.src, wanted) & adders[links.dst]
+    pairs = np.unique(links.src[own].astype(np.int64) * topology.n_nodes + links.dst[own])
+    switch, ranks = np.unique(pairs % topology.n_nodes, return_counts=True)
+    return column(switch[ranks == len(wanted)], np.int64)
+
+
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
     """Return whether there is a route from each NPU to each switch; one of the two is a single node."""
     src, dst = (column(side, np.int64) for side in np.broadcast_arrays(npus, switches))
     hops = topology.router(src, dst, column(np.zeros(len(src)), np.int64)).hops
-    return hops > 0 if topology.adders is None else (hops == 1) & topology.adders[dst]
+    return column(hops > 0, np.bool_)

@@ -89,7 +89,7 @@ def test_replay_with_another_algorithm_takes_other_times(recorded, emu) -> None:
 
 def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> None:
     trace, args = tmp_path / "t.trace", (str(SCRIPTS / "ddp.py"), str(tmp_path / "losses"))
-    options, recorded = ("--topology", "dgx-h100", "--json"), ("--algorithm", "recorded")
+    options, recorded = ("--topology", "dgx-h100:adds=yes", "--json"), ("--algorithm", "recorded")
     (ran,) = emu("run", "--ranks", "4", *options, "--trace", str(trace), *args).json
     (again,), (chosen,) = (emu("replay", str(trace), *options, *words).json for words in (recorded, ()))
     assert "in-switch" in ran["algorithms"]["all_reduce"]
@@ -111,7 +111,7 @@ def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> N
 def test_each_topology_of_a_replay_is_served_by_what_is_the_fastest_there(recorded, emu) -> None:
     """`auto` for all operations or for one: as each topology is served alone, in whatever order they are given."""
     replay = ("replay", str(recorded[1]), "--json")
-    fabrics = ("dgx-h100", BOARD, "switch:n=4,bandwidth=1GB/s,latency=20us")
+    fabrics = ("dgx-h100:adds=yes", BOARD, "switch:n=4,bandwidth=1GB/s,latency=20us")
     for word in ("auto", "all_reduce=auto"):
         alone = [emu(*replay, "--algorithm", word, "--topology", each).json[0] for each in fabrics]
         assert len({each["algorithms"]["all_reduce"] for each in alone}) == 3
@@ -122,7 +122,7 @@ def test_each_topology_of_a_replay_is_served_by_what_is_the_fastest_there(record
 
 
 def test_auto_may_serve_one_operation_and_a_name_another(recorded, emu) -> None:
-    replay = ("replay", str(recorded[1]), "--topology", "dgx-h100", "--json", "--algorithm")
+    replay = ("replay", str(recorded[1]), "--topology", "dgx-h100:adds=yes", "--json", "--algorithm")
     both = [
         emu(*replay, word, "--algorithm", "broadcast=pipelined-chain").json[0]["algorithms"]
         for word in ("auto", "all_reduce=auto")

@@ -1,4 +1,4 @@
-"""Which algorithms of an operation could serve a group."""
+"""The algorithms of an operation that could serve a group."""
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm, stored
 from emu.collective.schedule import RowsError
@@ -8,9 +8,9 @@ from emu.topology.placement import hubs
 
 
 def takers(operation: str, site: Site) -> list[Algorithm]:
-    """The algorithms of an operation that take the ranks of a site, and need no switch that adds where none does.
+    """Return the algorithms of an operation that take the ranks of a site, without building one.
 
-    None is built.
+    Those that need a switch that adds are left out where none does.
 
     Raises:
         InputError: there are none.
@@ -24,7 +24,7 @@ def takers(operation: str, site: Site) -> list[Algorithm]:
 
 
 def candidates(operation: str, site: Site) -> list[Algorithm]:
-    """Those of them that find as many switches which add as they need, in as many rows as memory should hold.
+    """Return those of the takers whose schedule fits the memory, and for which the topology has as many switches as they need.
 
     Raises:
         InputError: as `takers`.
@@ -40,7 +40,7 @@ def _fits(found: Algorithm, site: Site) -> bool:
 
 
 def has_helpers(helpers: int, site: Site) -> bool:
-    """Whether a topology says that its switches add, and has so many that all ranks of a site reach; or none is needed."""
+    """Return whether so many switches that add are reached by all ranks of a site; true where none is needed."""
     if not helpers:
         return True
     return site.topology.adds and len(hubs(site.topology, site.placement(), helpers)) == helpers

@@ -1,6 +1,6 @@
-"""Which algorithm serves each request of a run on this topology? The fastest, by timing each that fits on the fabric.
+"""Choosers of the fastest algorithm for each request of a run, found by timing each that fits on the fabric.
 
-What is chosen depends on the request and the topology alone: every rank, every engine and every replay is served alike.
+The choice depends on the request and the topology alone: every rank, every engine and every replay is served alike.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition
-from emu.study.choice.alike import first_alike
+from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import ByLibrary, ChooserOnNpus
+from emu.study.choice.requirement import Requirement, choosers, item_bytes_of
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted, choosers, item_bytes_of
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype
 
@@ -25,25 +25,25 @@ V = TypeVar("V")
 
 
 class Fastest(ChooserOnNpus):
-    """Chooses what is the fastest by timing."""
+    """A chooser of the fastest algorithm, found by timing."""
 
     __slots__ = ()
 
     def chosen(self, request: Request) -> Served | None:
-        """Return the first by name of those that take as little."""
+        """Return the fastest; of equal ones the first by name."""
         return _served(self.topology, request, edition())
 
 
 @lru_cache(maxsize=2**16)
 def _served(topology: Topology, request: Request, edition: int) -> Served:
-    """Of a request whose ranks are told as their NPUs, among the algorithms of an edition."""
+    """Return what serves a request whose ranks are told as their NPUs; the edition tells algorithms filed later apart."""
     npus = first_alike(topology, request.ranks)
-    wanted = Wanted(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
+    wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
-    """Whether what serves a request is looked for by timing; without a request: whether that may be so of any."""
+    """Return whether timing chooses for a request; without a request, whether timing may choose for any."""
     while isinstance(chooser, ChooserOnNpus):
         if request is None or chooser.is_asked(request):
             if isinstance(chooser, Fastest):
@@ -57,7 +57,7 @@ def is_automatic(chooser: Chooser | None, request: Request | None = None) -> boo
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:
-    """What words such as `all_reduce=direct` and `dp.all_gather=auto` choose, in any order; `auto` alone: what no other names.
+    """Return the choice of words such as `all_reduce=direct` and `dp.all_gather=auto`; `auto` alone is for what no other names.
 
     In place of `auto` may stand the name of a library, which chooses as its own code does.
 
@@ -90,7 +90,7 @@ def choice_on(
 
 
 def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Who chooses for what: for all, then for operations, then for those of one axis; a later one is asked first."""
+    """Yield each chooser with what it chooses for: all, then operations, then those of one axis; a later one is asked first."""
     yield from ((name, frozenset(OPERATIONS)) for name in whole)
     for of_axis in (False, True):
         asked = [each for each in chosen if (each != operation_of(each)) == of_axis]
@@ -99,7 +99,7 @@ def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def _but(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    """What no word names, neither for its axis nor for all."""
+    """Return the entries that no word names, neither for their axis nor for all."""
     return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}
 
 

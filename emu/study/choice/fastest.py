@@ -21,10 +21,10 @@ from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.sources import of_edition
-from emu.study.choice import kept
+from emu.study.choice import algorithm_cache
 from emu.study.choice.candidates import has_helpers, takers
+from emu.study.choice.requirement import Requirement, Selection
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Chosen, Wanted
 from emu.study.timing.collective import Job, time_collective
 from emu.study.timing.least import LIGHT, ROUNDING, Least, claimed_bytes_fs, claimed_fs, least
 
@@ -36,7 +36,7 @@ _ALIKE = 2**10  # rows of a schedule, up to which it is looked whether another s
 
 
 class _Turn(NamedTuple):
-    """What is to be done next with one of them; in the order of these."""
+    """The next look at one algorithm; turns are taken in the order of these fields."""
 
     heavy: bool
     bound_fs: float
@@ -55,25 +55,25 @@ class Bound(NamedTuple):
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
-def fastest(site: Site, wanted: Wanted) -> Chosen:
-    """The fastest algorithm, as it is kept or by a race; the first by name of those that take as little.
+def fastest(site: Site, wanted: Requirement) -> Selection:
+    """Return the fastest algorithm, as it is kept or by a race; of equal ones the first by name.
 
-    Those are not timed whose bound is beyond the best so far: they cannot be faster; of more than 2**15 messages, those whose
-    bound is not 1 % below it: what is chosen takes at most 1 % more. Where many groups ask at once, it is 1 % for each 2**19
-    messages that all of them send, 10 % at most. Passed over are those of more than 2**19 messages that no symmetry makes
-    equal, or of more for all groups than can be timed, but for the one that serves where none is named.
+    An algorithm is not timed if its bound is beyond the best so far: it cannot be faster. One of more than 2**15 messages is
+    not timed if its bound is not 1 % below the best: so the choice takes at most 1 % more than the fastest. Where many groups
+    ask at once, it is 1 % for each 2**19 messages of all groups, 10 % at most. Passed over are algorithms of more than 2**19
+    messages that no symmetry makes equal, or of more for all groups than can be timed, but for the default.
 
     Raises:
         InputError: none fits.
     """
-    known = kept.recall(site, wanted)
+    known = algorithm_cache.recall(site, wanted)
     if known is None:
         known = _race(site, wanted)
-        kept.keep(site, wanted, known)
+        algorithm_cache.keep(site, wanted, known)
     return known
 
 
-def bounds(site: Site, wanted: Wanted) -> Iterator[Bound]:
+def bounds(site: Site, wanted: Requirement) -> Iterator[Bound]:
     """Yield the algorithms that may serve a request, the least bound first; of those that send the same one.
 
     An algorithm is built no sooner than its claim is the least of what is left. Those that cannot be timed are left out.
@@ -95,7 +95,7 @@ def bounds(site: Site, wanted: Wanted) -> Iterator[Bound]:
             yield Bound(least_fs, name, turn.messages)
 
 
-def _race(site: Site, wanted: Wanted) -> Chosen:
+def _race(site: Site, wanted: Requirement) -> Selection:
     found = {each.name: each for each in takers(wanted.operation, site)}
     race = _Race(site, wanted, found)
     turns = [_Turn(False, race.claimed_fs(name), name, False) for name in found]
@@ -115,34 +115,34 @@ def _race(site: Site, wanted: Wanted) -> Chosen:
     if not best:
         raise race.none()
     shape = found[best].fit(len(site.npus), site.grid)
-    return Chosen(Served(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
+    return Selection(Served(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """What each algorithm takes to serve one request; a schedule is built anew for each look, as a few fill the memory."""
+    """A race of algorithms to serve one request; a schedule is built anew for each look, as a few fill the memory."""
 
     site: Site
-    wanted: Wanted
+    wanted: Requirement
     found: dict[str, Algorithm]
     passed: list[str] = field(default_factory=list)
     refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
 
     def none(self) -> InputError:
-        """The error where none can be timed: what the first that was refused says."""
+        """Return the error where none can be timed: what the first that was refused says."""
         where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
         why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
         return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")
 
     def claimed_fs(self, name: str) -> float:
-        """What it takes at least, by its claim."""
+        """Return what an algorithm takes at least, by its claim."""
         (topology, npus), found, wanted = (self.site.topology, self.site.npus), self.found[name], self.wanted
         shape = found.fit(len(npus), self.site.grid)
         sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
     def built(self, turn: _Turn) -> list[_Turn]:
-        """What it takes at least, by its schedule; nothing where it is not to be timed."""
+        """Return the turn with what an algorithm takes at least, by its schedule; nothing where it is not to be timed."""
         known = _least_of(self.site, self.wanted._replace(groups=1), turn.name)
         if not isinstance(known, Least):
             self.refused.extend([known] if known is not None else [])
@@ -157,12 +157,12 @@ class _Race:
         return [_Turn(heavy, bound_fs, turn.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:
-        """Equal for schedules that send the same; of large ones, which would take long, their names."""
+        """Return a key that is equal for schedules that send the same; for large ones, which would take long, the name."""
         plan = _plan(self.site, self.wanted, name)
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
-        """When the last task ends; never where an optical switch would be torn, or every row be needed."""
+        """Return when the last task ends; never where an optical switch would be torn, or every row be needed."""
         try:
             timeline = time_collective(*_job(self.site, self.wanted, name, _plan(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
@@ -171,13 +171,13 @@ class _Race:
         return float(timeline.end_fs.max(initial=0))
 
 
-def _job(site: Site, wanted: Wanted, name: str, plan: Schedule) -> Job:
+def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Job:
     op, called = operation(wanted.operation, len(site.npus), wanted.root), f"{wanted.operation} {name}"
     where = site.topology, site.placement()
     return Job(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
 
 
-def _plan(site: Site, wanted: Wanted, name: str) -> Schedule:
+def _plan(site: Site, wanted: Requirement, name: str) -> Schedule:
     """As it is stored; with every row where these are few: to look for symmetries would take longer than to do without."""
     asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
     plan = stored(*asked)
@@ -185,7 +185,7 @@ def _plan(site: Site, wanted: Wanted, name: str) -> Schedule:
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
-def _least_of(site: Site, wanted: Wanted, name: str) -> Least | InputError | None:
+def _least_of(site: Site, wanted: Requirement, name: str) -> Least | InputError | None:
     """What an algorithm takes at least for one group; None: it needs more switches that add; or why it cannot be timed."""
     try:
         plan = _plan(site, wanted, name)

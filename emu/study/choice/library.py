@@ -1,4 +1,4 @@
-"""What a library would choose for each request of a run on a topology: by its own rules, whatever would be the fastest."""
+"""Choosers that follow a library of collectives: they choose by its rules, whatever would be the fastest."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from emu.collective.libraries import LIBRARIES
 from emu.collective.libraries import GroupNetwork as Around
 from emu.collective.libraries import LibraryChoice as Pick
 from emu.collective.operation import OPERATIONS
-from emu.study.choice.wanted import item_bytes_of
+from emu.study.choice.requirement import item_bytes_of
 from emu.topology.facts.hosts import hosts_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology
@@ -22,7 +22,7 @@ from emu.trace.device.dtypes import timed_as
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChooserOnNpus(ABC):
-    """Chooses for a run with its ranks on NPUs, each group as if it were alone; call it with a request."""
+    """A chooser for a run whose ranks are on NPUs; each group is chosen for as if it were alone. Call it with a request."""
 
     topology: Topology
     dtype: str  # what float32 is timed as
@@ -49,7 +49,7 @@ class ChooserOnNpus(ABC):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ByLibrary(ChooserOnNpus):
-    """Chooses as a library would."""
+    """A chooser that takes what a library would."""
 
     name: str = ""
 
@@ -61,7 +61,7 @@ class ByLibrary(ChooserOnNpus):
 
 
 def picked(name: str, topology: Topology, npus: tuple[int, ...], operation: str, size: int) -> Pick | None:
-    """What a library chooses for a size in bytes of an operation of a group; None: what serves where none is named.
+    """Return what a library chooses for so many bytes of an operation of a group; None: the default serves.
 
     Raises:
         InputError: no such library, or it names an algorithm that there is not.
@@ -74,7 +74,7 @@ def picked(name: str, topology: Topology, npus: tuple[int, ...], operation: str,
 
 @kept(2**12)
 def around(topology: Topology, npus: tuple[int, ...]) -> Around:
-    """What a library sees of a group that is on these NPUs."""
+    """Return what a library sees of a group that is on these NPUs."""
     hosts, group = hosts_of(topology), np.array(npus)
     own = hosts.of[group]
     starts = np.flatnonzero(np.diff(own, prepend=-1))

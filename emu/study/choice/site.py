@@ -1,4 +1,4 @@
-"""Where a group is on a topology: the NPU of each rank, and the grid that they make."""
+"""The place of a group on a topology: the NPU of each rank, and the grid that they make."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +22,7 @@ class Site:
 
     @staticmethod
     def first(topology: Topology, n: int | None = None) -> "Site":
-        """The first n NPUs in the topology's own order, or all that ranks can have.
+        """Return the site of the first n NPUs in the topology's own order, or of all that ranks can have.
 
         Raises:
             InputError: more ranks than that.
@@ -31,14 +31,14 @@ class Site:
 
     @staticmethod
     def of(topology: Topology, npus: tuple[int, ...]) -> "Site":
-        """With the topology's own grid, or the group's places on it where their order is that of the ranks."""
+        """Return the site of some NPUs, with the topology's grid, or with their places on it where they are in its order."""
         if npus == tuple(range(topology.n_npus)):
             return Site(topology, npus, topology.dims)
         ascend = all(a < b for a, b in pairwise(npus)) and npus[-1:] < (topology.n_npus,)  # a backup has no place on the grid
         return Site(topology, npus, Part(topology.dims, npus) if ascend and len(topology.dims) > 1 else ())
 
     def placement(self) -> I32:
-        """[N] the NPU of each rank.
+        """Return [N] the NPU of each rank.
 
         Raises:
             InputError: as `place`.
@@ -46,7 +46,7 @@ class Site:
         return place(self.topology, len(self.npus), self.npus)
 
     def takes(self, found: Algorithm) -> bool:
-        """Whether an algorithm can be built for these ranks."""
+        """Return whether an algorithm can be built for these ranks."""
         if self.only:
             return found.takes(self.grid)
         return any(True for _ in found.shapes(len(self.npus))) or (isinstance(self.grid, Part) and found.takes(self.grid))

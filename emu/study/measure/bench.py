@@ -13,7 +13,7 @@ from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import picked
-from emu.study.choice.wanted import Wanted, choosers
+from emu.study.choice.requirement import Requirement, choosers
 from emu.study.measure.request import Asked, BenchRequest, Case, ask
 from emu.study.measure.row import BenchRow, busbw_factor
 from emu.study.timing.collective import spread_collective, time_collective
@@ -93,10 +93,10 @@ def _chosen(asked: Asked, size: int) -> tuple[Served, tuple[str, ...], str]:
     return (found.served, (), found.told) if found else (Served(Choice().name(operation)), (), "nothing of its own")
 
 
-def wanted(asked: Asked, size: int) -> Wanted:
+def wanted(asked: Asked, size: int) -> Requirement:
     """What a size in bytes asks of an algorithm."""
     op = asked.operation
-    return Wanted(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
+    return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
 
 
 class _Timed(NamedTuple):

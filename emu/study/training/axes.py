@@ -7,8 +7,8 @@ from emu.collective.algorithm import Choice, algorithm, operation_of
 from emu.errors import InputError
 from emu.registry import nearest, unknown
 from emu.study.choice.candidates import takers
+from emu.study.choice.requirement import choosers
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import choosers
 from emu.topology.topology import Topology
 
 _MOST = 64  # groups of an axis that are looked at: they are of one size, and differ in their place alone

@@ -15,7 +15,7 @@ from emu.model.stack.spell import ROLES, beside, parse_stack
 from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.store import user_folder
-from emu.study.choice import kept
+from emu.study.choice import algorithm_cache
 from emu.study.training.composed.calls import device_under, topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -166,7 +166,8 @@ def import_option(command: F) -> F:
             remember_input("--import", path)
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
-        kept.keep_in(None if paths else kept.users())  # a user's file may read others, whose changes no digest sees
+        # A file of the user may read others, whose changes no digest sees.
+        algorithm_cache.keep_in(None if paths else algorithm_cache.users())
 
     return click.option(
         "--import",

@@ -17,8 +17,8 @@ from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
+from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
 from emu.study.timing.chain import chain_fs
 from emu.study.timing.collective import Job, time_collective
 from emu.study.timing.least import MOST_PARTS, claimed_bytes_fs, claimed_fs, least
@@ -54,7 +54,7 @@ def whole(name: str, n: int, elements: int) -> int:
     return elements + -elements % operation(name, n).count_step
 
 
-def taken_fs(found: Algorithm, site: Site, wanted: Wanted) -> float:
+def taken_fs(found: Algorithm, site: Site, wanted: Requirement) -> float:
     """What it takes by all its rows; never where it cannot run there."""
     n = len(site.npus)
     try:
@@ -73,7 +73,7 @@ def test_what_is_chosen_is_what_timing_all_chooses(line: str, name: str) -> None
     for npus, sizes in ((job, SIZES[::2]), (job[1:7:2], SIZES[1:2])):
         site = Site.of(topology, npus)
         for elements in sizes:
-            wanted = Wanted(name, 0, whole(name, len(npus), elements), 4)
+            wanted = Requirement(name, 0, whole(name, len(npus), elements), 4)
             times = {a.name: taken_fs(a, site, wanted) for _, a in ALGORITHMS if a.operation == name}
             best = min(times, key=lambda a: (times[a], a))
             with pytest.raises(InputError, match="can be timed on") if times[best] == np.inf else nullcontext():
@@ -86,7 +86,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
     site = Site.of(topology, Site.first(topology).npus[:16])
     n = len(site.npus)
     for found in (a for _, a in ALGORITHMS if a.operation == name and site.takes(a)):
-        wanted = Wanted(name, 0, whole(name, n, 5000), 4)
+        wanted = Requirement(name, 0, whole(name, n, 5000), 4)
         taken = taken_fs(found, site, wanted)
         shape = found.fit(n, site.grid)
         plan = found.schedule(shape)
@@ -173,7 +173,7 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
     """On a full mesh the direct way takes two messages: whatever claims three in a row is out."""
     built, site = [], Site.first(build_topology(f"full-mesh:n=16,{LINK}"))
     monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))  # what is built begins there
-    assert fastest(site, Wanted("all_reduce", 0, 16, 4)).served.algorithm == "direct"
+    assert fastest(site, Requirement("all_reduce", 0, 16, 4)).served.algorithm == "direct"
     assert "all_reduce direct" in timed
     assert not {"ring", "multi-ring", "recursive-doubling", "double-tree"} & set(built)
     assert not {"all_reduce railx-hyperx", "all_reduce torus-buckets"} & set(timed)
@@ -181,7 +181,7 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
 
 @pytest.mark.parametrize(("line", "is_built"), [("fat-tree:radix=4,tiers=3", False), ("dgx-h100:adds=yes", True)])
 def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, is_built: bool, monkeypatch) -> None:
-    built, site, wanted = [], Site.first(build_topology(line)), Wanted("all_gather", 0, 2**12, 4)
+    built, site, wanted = [], Site.first(build_topology(line)), Requirement("all_gather", 0, 2**12, 4)
     monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
     fastest.cache_clear()
     fastest(site, wanted)
@@ -192,7 +192,7 @@ def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, i
 @pytest.mark.parametrize("line", [f"full-mesh:n=16,{LINK}", "ub-mesh:dcn:dims=2x2x1x2x2x2"])
 def test_what_claims_too_many_bytes_is_not_built_and_the_fastest_is_chosen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rank sends the whole again and again, as recursive doubling does, others have ended before."""
-    built, site, wanted = [], Site.first(build_topology(line)), Wanted("all_reduce", 0, 2**24, 4)
+    built, site, wanted = [], Site.first(build_topology(line)), Requirement("all_reduce", 0, 2**24, 4)
     times = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
     monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
     fastest.cache_clear()
@@ -210,7 +210,7 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
     timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = Site.first(build_topology("fat-tree:radix=4,tiers=3"))
-    wanted = Wanted("all_reduce", 0, 2**20, 4)
+    wanted = Requirement("all_reduce", 0, 2**20, 4)
     free = fastest(site, wanted)
     monkeypatch.setattr(room, "MOST_MESSAGES", 100)
     fastest.cache_clear()
@@ -228,7 +228,7 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
     """Those of many messages come last, and win where they are the fastest."""
     monkeypatch.setattr(room, "WORTH", 0.0)
-    site, wanted, won = Site.first(build_topology(line)), Wanted("all_reduce", 0, elements, 4), set()
+    site, wanted, won = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4), set()
     for few in (0, 20, 60, 150, 2**16):
         monkeypatch.setattr(room, "LIGHT", few)
         fastest.cache_clear()
@@ -243,7 +243,7 @@ def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chos
     monkeypatch, line, elements
 ) -> None:
     monkeypatch.setattr(room, "LIGHT", 0)
-    site, wanted = Site.first(build_topology(line)), Wanted("all_reduce", 0, elements, 4)
+    site, wanted = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4)
     takes = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
     fastest.cache_clear()
     assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.WORTH)
@@ -260,7 +260,7 @@ def test_where_many_groups_ask_at_once_one_of_many_messages_must_promise_more_to
     for groups in (1, 2**10):
         fastest.cache_clear()
         timed.clear()
-        fastest(site, Wanted("all_reduce", 0, 2**12, 4, groups=groups))
+        fastest(site, Requirement("all_reduce", 0, 2**12, 4, groups=groups))
         counts.append(len(timed))
     fastest.cache_clear()
     assert counts[1] < counts[0]
@@ -270,14 +270,14 @@ def test_where_every_algorithm_would_tear_the_optical_switches_none_is_chosen() 
     turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), (src * 8 + dst)[:, None]), 5)
     on = replace(build_topology("switch:n=4,bandwidth=50GB/s,latency=1us"), circuits=turning)
     with pytest.raises(InputError, match=r"^choice: no algorithm of all_to_all can be timed on 4 ranks of switch.*; .* switch"):
-        fastest(Site.first(on), Wanted("all_to_all", 0, 64, 4))
+        fastest(Site.first(on), Requirement("all_to_all", 0, 64, 4))
 
 
 def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """130 elements are no 12 equal blocks, so that every row counts: 264 of a ring, 528 of a 2D ring."""
     topology = build_topology("torus:dims=3x4,bandwidth=1GB/s,latency=1us")
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 270)
-    asked = Site.first(topology), Wanted("all_reduce", 0, 130, 4)
+    asked = Site.first(topology), Requirement("all_reduce", 0, 130, 4)
     with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
         time_collective(operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12))
     fastest.cache_clear()
@@ -294,4 +294,4 @@ def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pyte
 def test_where_all_need_a_switch_that_adds_none_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "in-switch")])
     with pytest.raises(InputError, match=r"3 ranks of ring:n=3,.*; all need a switch that adds, or are too large; name one"):
-        fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Wanted("all_reduce", 0, 3, 4))
+        fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Requirement("all_reduce", 0, 3, 4))

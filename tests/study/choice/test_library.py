@@ -91,6 +91,16 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
         assert found == [adding if always else without, adding if asked else without]
 
 
+@pytest.mark.parametrize(("adds", "asked", "always"), [("asked", True, False), ("yes", True, True), ("no", False, False)])
+def test_the_switches_of_one_server_add_where_a_stack_with_a_library_asks_them_to(adds: str, asked: bool, always: bool) -> None:
+    """A DGX of eight has the setting that servers have: NVLS serves only where its switches add."""
+    fabric, wanted = build_topology(f"dgx-h100:adds={adds}"), request("all_reduce", tuple(range(8)))
+    under = topology_under(Stack(library="nccl"), fabric)
+    served = [choice_on(each, ("nccl",), "float32").served(wanted).algorithm for each in (fabric, under)]
+    assert served == ["in-switch-tree" if adding else "ring" for adding in (always, asked)]
+    assert build_topology("dgx-h100").adds is False
+
+
 def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_trees_does() -> None:
     """Of 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
     fabric = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))

@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
-from emu.study.choice.alike import first_equal
+from emu.study.choice.equal_groups import first_equal
 from emu.study.planning.bound.rates import Taken
 from emu.study.training.composed.asked import choosing
 from emu.study.training.placed import npus_of

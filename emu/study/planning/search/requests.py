@@ -19,6 +19,7 @@ from emu.fabric.floor import least_fs
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
+from emu.study.choice.equal_groups import first_equal
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.search.groups import Groups, Where
 from emu.study.training.composed.asked import Different
@@ -119,6 +120,14 @@ class _Fabric:
         """Return what the request takes by itself, all groups at once."""
         return once_of(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
 
+    def fewest(self, asked: Different) -> Different:
+        """Return a collective with one group of each that symmetries of the topology make equal: these take as long."""
+        if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
+            return asked
+        equal = [first_equal(self.topology, self.npus[group]) for group in asked.ranks]
+        _, first = np.unique(np.stack(equal), axis=0, return_index=True)
+        return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
+
     def messages(self, asked: Different) -> int:
         """Return how many all groups send."""
         parts = parts_of([asked], self.choice, self.topology)[0]
@@ -134,7 +143,8 @@ def _least(asked: Different, fabric: _Fabric) -> Taken:
     heavy = asked.name != MESSAGE and fabric.messages(asked) > LIGHT
     if heavy and len(asked.ranks) > 1:
         return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
-    taken = fabric.least(asked)
+    few = fabric.fewest(asked)
+    taken = fabric.least(few)
     if not is_open(asked, fabric.choice):
         return taken
     floor = Taken(0.0, _floor_s(asked, fabric))
@@ -144,7 +154,7 @@ def _least(asked: Different, fabric: _Fabric) -> Taken:
         if taken.there_s <= (1 + _NEAR) * floor.there_s:
             return min(taken, floor)
         with suppress(InputError):
-            taken = min(taken, fabric.served_by(asked, option).least(asked))
+            taken = min(taken, fabric.served_by(asked, option).least(few))
     return taken
 
 

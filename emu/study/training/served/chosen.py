@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from emu.arrays import digest
 from emu.collective.algorithm import Choice
-from emu.study.choice.kept import keep_entry, recall_entry
+from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
 from emu.study.training.served.requests import OpenRequests

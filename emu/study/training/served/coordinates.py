@@ -1,4 +1,4 @@
-"""What is chosen of a step: for each axis, operation and class of sizes one way to serve it."""
+"""Coordinates of a choice for a step: each axis, operation and class of sizes is served in one way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.algorithm import Chooser, Request, algorithm
 from emu.dtypes import item_bytes
-from emu.study.choice.alike import first_alike
+from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
 
@@ -15,7 +15,7 @@ _CLASS_BITS = 4  # sizes of one class differ by less than a factor of 2**4
 
 
 class Coordinate(NamedTuple):
-    """Requests of one axis, operation and class of sizes, which one algorithm serves."""
+    """The axis, operation and class of sizes of requests that are served in one way."""
 
     axis: str
     operation: str
@@ -23,7 +23,7 @@ class Coordinate(NamedTuple):
 
     @staticmethod
     def of(request: Request) -> "Coordinate":
-        """That of a request; its size is as it ran, whatever it is timed as."""
+        """Return the coordinate of a request; its size is as it ran, whatever it is timed as."""
         size = request.elements * item_bytes(request.dtype)
         return Coordinate(request.axis, request.operation, size.bit_length() // _CLASS_BITS)
 
@@ -37,14 +37,14 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ServedByName:
-    """Chooses one algorithm for every group that takes it, on the shape that suits the group; nothing for others."""
+    """A chooser of one algorithm for every group that takes it, on the shape that suits the group; of nothing for others."""
 
     name: str
     topology: Topology
     npus: tuple[int, ...]  # of each rank
 
     def __call__(self, request: Request) -> Served | None:
-        """What serves it."""
+        """Return what serves a request."""
         group = tuple(self.npus[rank] for rank in request.ranks)
         site, found = Site.of(self.topology, first_alike(self.topology, group)), algorithm(request.operation, self.name)
         if not site.takes(found):
@@ -55,12 +55,12 @@ class ServedByName:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepChooser:
-    """Chooses for a whole step: by the option of a request's coordinate, else what is the fastest for it alone."""
+    """A chooser for a whole step: the option of a request's coordinate chooses, else what is the fastest alone serves."""
 
     alone: Chooser
     options: Mapping[Coordinate, Option]
 
     def __call__(self, request: Request) -> Served | None:
-        """What serves it."""
+        """Return what serves a request."""
         option = self.options.get(Coordinate.of(request))
         return (option.chooser(request) if option is not None else None) or self.alone(request)

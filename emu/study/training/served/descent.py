@@ -61,7 +61,7 @@ class Descent:
         return self._plainest(served, time_s)
 
     def _plainest(self, served: ServedBy, time_s: float) -> tuple[ServedBy, float]:
-        """The same without the moves that save nothing: each coordinate by its first option where that is no slower."""
+        """Return the choice without moves that save nothing: each coordinate by its first option where that is no slower."""
         for coordinate, options in self.options.items():
             plainer = {**served, coordinate: options[0]}
             plainer_s = self.judged(plainer).time_s
@@ -70,7 +70,7 @@ class Descent:
         return served, time_s
 
     def _descend(self, served: ServedBy) -> tuple[ServedBy, float]:
-        """Where single moves lead."""
+        """Return where single moves lead, and the time there."""
         time_s, exposed_s = self.judged(served)
         order = sorted(self.options, key=lambda c: (-exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
         while moved := self._single(served, time_s, order):

@@ -1,8 +1,8 @@
-"""Which algorithms are worth a try for a request of a step: those that take least, and those that leave most to others.
+"""Algorithms that are worth a try for a request of a step: those that take least, and those that leave most to others.
 
 What a request costs others is how many of its messages cross its busiest link at one time: of n, a message of another request
-that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both, its time and that number;
-and the three that take least.
+that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both time and that number; and
+the three that take least.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.libraries import LIBRARIES
-from emu.study.choice.alike import first_alike
 from emu.study.choice.chooser import is_automatic
+from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.library import ByLibrary
+from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
 from emu.study.training.composed.asked import Different
 from emu.study.training.composed.once import Once, time_each
 from emu.study.training.composed.parts import parts_of
@@ -33,7 +33,7 @@ _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
 
 
 class Candidate(NamedTuple):
-    """An algorithm with what a request takes that it serves; in the order in which they are tried."""
+    """An algorithm, and what a request takes that it serves; candidates are tried in the order of these fields."""
 
     ticks: int
     flows: float  # messages that cross the busiest link at one time
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 
 
 def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
-    """The algorithms that may serve a request better within its step, the fastest first.
+    """Return the algorithms that may serve a request better within its step, the fastest first.
 
     Args:
         asked: The request, on all groups that ask for it at once.
@@ -61,18 +61,18 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
 
 
 def is_open(asked: Different, choice: Choice) -> bool:
-    """Whether it is a collective that may be served otherwise: no word names what serves it."""
+    """Return whether a request is a collective that may be served otherwise: no word names what serves it."""
     request = first_request(asked)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
 def by_name(name: str, topology: Topology, npus: I64) -> Option:
-    """An algorithm as an option."""
+    """Return an algorithm as an option."""
     return Option(name, ServedByName(name, topology, tuple(npus.tolist())))
 
 
 def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
-    """The choice where an option serves a request that is open; groups that cannot have it are served as before."""
+    """Return the choice where an option serves a request that is open; groups that cannot have it are served as before."""
     assert choice.chooser is not None, "it is open"
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
@@ -81,12 +81,12 @@ def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float)
     """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
-    wanted = Wanted(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+    wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
     return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other beats in both time and messages at once, the fastest first; of equal ones the first by name."""
+    """Return those that no other beats in both time and messages, the fastest first; of equal ones the first by name."""
     found: list[Candidate] = []
     for each in sorted(candidates):
         if not found or each.flows < found[-1].flows:
@@ -95,7 +95,7 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def once_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Once:
-    """What a request takes by itself, all groups at once; arguments as of `options_of`.
+    """Return what a request takes by itself, all groups at once; arguments as of `options_of`.
 
     Raises:
         InputError: it cannot be timed.
@@ -105,14 +105,14 @@ def once_of(asked: Different, choice: Choice, topology: Topology, npus: I64, lau
 
 
 def first_request(asked: Different) -> Request:
-    """What the first of its groups that choose asks for, as a composed step has it."""
+    """Return what the first of the groups that choose asks for, as a composed step has it."""
     request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
     each = len(asked.choosing) == len(asked.ranks)
     return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
 
 
 def others(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:
-    """Choosers by name: the default of each operation, what each library chooses, and what served a run of the step, if any.
+    """Return choosers by name: the default of each operation, what each library chooses, what served a run of the step, if any.
 
     Args:
         topology: Where it runs.

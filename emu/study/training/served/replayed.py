@@ -1,4 +1,4 @@
-"""A recorded run on a topology, served as it was timed there, or by what is best for its step."""
+"""A replay of a recorded run on a topology, served as it was timed there, or by what is best for its step."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ from emu.trace.trace import Trace
 def time_replay(
     trace: Trace, words: Sequence[str], topology: Topology, device: Device, dtype: str, *, perturb: int = 0
 ) -> TimedTrace:
-    """Time a trace on a topology; arguments and errors as of `time_trace`.
+    """Time a trace on a topology; arguments and errors are those of `time_trace`.
 
     Args:
         trace: What ran.
@@ -54,11 +54,11 @@ class _Run:
     perturb: int
 
     def timed(self, choice: Choice) -> TimedTrace:
-        """Served by a choice."""
+        """Return the trace timed by a choice."""
         return time_trace(self.trace, choice, self.topology, self.device, self.dtype, perturb=self.perturb)
 
     def served(self, words: Sequence[str]) -> TimedTrace:
-        """Served by what words choose, for the step where they leave a choice."""
+        """Return the trace timed by what words choose, for the step where they leave a choice."""
         choice = choice_for(self.trace, words, self.topology, self.dtype)
         if choice.chooser is None or not is_automatic(choice.chooser):
             return self.timed(choice)
@@ -69,7 +69,7 @@ class _Run:
         return timed_by(choices, self.timed)
 
     def _step(self, choice: Choice, alone: Chooser) -> StepToServe:
-        """One of the steps that the run is about."""
+        """Return one of the steps that the run is about."""
         (about, *_) = equal_steps(self.trace)
         standing = by_roles(one_step(self.trace, about[0]), self.dtype)
         npus = column(place(self.topology, self.trace.n_ranks), np.int64)

@@ -14,7 +14,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
-from emu.study.choice.alike import first_alike
+from emu.study.choice.equal_groups import first_alike
 from emu.study.training.composed.asked import Asked, Different
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.options import first_request, is_open, once_of

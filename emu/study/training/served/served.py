@@ -1,4 +1,4 @@
-"""What serves a whole step: not what is the fastest for each request alone, but what makes the step the shortest.
+"""The choice for a whole step: not what is the fastest for each request alone, but what makes the step the shortest.
 
 Steps are composed to be judged (`emu.study.training.composed`). The descent begins from what is the fastest alone, from what a
 library of collectives chooses by itself, and from what is the fastest where all groups of a request ask at once.
@@ -29,7 +29,7 @@ _NOTHING = 1e-3  # of the step, below which the requests of a coordinate take to
 
 
 class Found(NamedTuple):
-    """What a descent found: by coordinate the name of its option, and times of steps as they are composed."""
+    """The result of a descent: by coordinate the name of its option, and times of steps as they are composed."""
 
     names: Mapping[Coordinate, str]  # of those that are not served by what is the fastest alone
     time_s: float
@@ -42,11 +42,11 @@ class StepToServe:
 
     Args:
         standing: The ranks that stand for their places.
-        choice: What serves it where nothing is changed.
+        choice: What serves the step where nothing is changed.
         alone: The chooser of that, whose choices may be changed.
         others: Choosers by name from whose choices the descent begins, too, such as a library of collectives.
-        topology: Where it runs.
-        npus: [ranks] where they are.
+        topology: Where the step runs.
+        npus: [ranks] where the ranks are.
         device: What computes.
     """
 
@@ -59,7 +59,7 @@ class StepToServe:
     device: Device
 
     def find(self) -> Found:
-        """Look for what serves the step best.
+        """Look for what serves the step best, and return it.
 
         Raises:
             InputError: the step cannot be composed.

@@ -9,7 +9,7 @@ from emu.study.training.composed.calls import topology_under
 from emu.study.training.composed.parts import goes_round
 from emu.topology.catalogue import build_topology
 
-NODE = build_topology("dgx-h100")
+NODE = build_topology("dgx-h100:adds=yes")
 SERVERS = build_topology("servers:nodes=2")
 
 

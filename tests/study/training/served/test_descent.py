@@ -44,6 +44,35 @@ def test_two_move_together_where_neither_helps_by_itself():
     assert (names[A], names[B], names[C], time_s) == ("ring", "ring", "each alone", 1.0)
 
 
+def test_all_coordinates_of_an_axis_move_to_one_name_before_other_several_do():
+    """Four of one axis must move, which no two or three of them show."""
+    every = {Coordinate("a", "all_reduce", size): options("ring", "tree") for size in range(4)}
+
+    def time_s(served):
+        rings = sum(option.name == "ring" for option in served.values())
+        return 1.0 if rings == 4 else 2.0 + 0.01 * rings
+
+    of = Descent(every, dict.fromkeys(every, 1.0), lambda served: Judged(time_s(served), {}), 100, 0.0)
+    served, found_s = of.best([dict.fromkeys(every, ALONE)])
+    assert ({option.name for option in served.values()}, found_s) == ({"ring"}, 1.0)
+
+
+def test_three_move_together_those_first_whose_moves_alone_cost_least():
+    """A ring of each helps if all three have it; a tree costs more alone, and is tried later."""
+    judged = []
+
+    def time_s(names):
+        judged.append(tuple(names.values()))
+        if list(names.values()) == ["ring"] * 3:
+            return 1.0
+        return 2.0 + sum({"each alone": 0.0, "ring": 0.01, "tree": 0.5}[name] for name in names.values())
+
+    names, found_s, _ = descent(time_s, a=("ring", "tree"), b=("ring", "tree"), c=("ring", "tree"))
+    assert (set(names.values()), found_s) == ({"ring"}, 1.0)
+    three = [each for each in judged if "each alone" not in each]
+    assert three[0] == ("ring",) * 3
+
+
 def test_what_saves_nothing_stays_as_it_is_alone():
     """The ring of b helps only as long as a is as it was."""
 

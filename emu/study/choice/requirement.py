@@ -1,4 +1,4 @@
-"""What is asked of an algorithm at a site, and what serves it."""
+"""An operation that an algorithm must serve at a site, and what was selected for it."""
 
 import re
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from emu.collective.libraries import LIBRARIES
 
 
 def choosers() -> tuple[str, ...]:
-    """The words in place of an algorithm that choose one for each request: `auto`, and the libraries."""
+    """Return the words in place of an algorithm that choose one for each request: `auto`, and the libraries."""
     return AUTO, *(name for name, _ in LIBRARIES)
 
 
 def item_bytes_of(dtype: str) -> int:
-    """Of an element; torch's names tell the bits of all but bool."""
+    """Return the bytes of an element; torch's names tell the bits of all but bool."""
     bits = re.search(r"\d+", dtype)
     return max(1, int(bits[0]) // 8) if bits else 1
 
 
-class Wanted(NamedTuple):
+class Requirement(NamedTuple):
     """An operation of so many elements of so many bytes, whatever their dtype."""
 
     operation: str
@@ -30,8 +30,8 @@ class Wanted(NamedTuple):
     groups: int = 1  # that ask at once
 
 
-class Chosen(NamedTuple):
-    """What serves best, and what was not tried."""
+class Selection(NamedTuple):
+    """The algorithm that serves best, and those that were not tried."""
 
     served: Served
     passed: tuple[str, ...] = ()  # algorithms of more messages than are timed for a choice

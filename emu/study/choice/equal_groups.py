@@ -1,4 +1,4 @@
-"""Groups that a topology's symmetry brings to one another are served alike: each is asked about as the first of its kind.
+"""Groups that a symmetry of the topology maps to one another: all are served like the first of them.
 
 n nodes, S symmetries.
 """
@@ -20,20 +20,20 @@ from emu.topology.topology_cache import cached_by_topology as kept
 
 @lru_cache(maxsize=2**14)
 def first_alike(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...]:
-    """Where a group comes when its first NPU is brought to the least that the declared symmetries bring it to.
+    """Return where a group comes when the declared symmetries bring its first NPU to the least that they can.
 
-    That they bring routes to routes is not asked: whatever they bring a group to, all groups that they bring there are served
-    alike. The group itself, where none is declared.
+    It is not checked that they map routes to routes: all groups that come to one place are served alike. Where no symmetry is
+    declared, the group itself comes back.
     """
     shifts = _shifts(topology)
     return tuple(shifts.back(np.array(npus)).tolist()) if shifts is not None else npus
 
 
 def first_equal(topology: Topology, npus: I64) -> I64:
-    """Where NPUs come when the first is brought to the least that symmetries bring it to: what runs there takes as long.
+    """Return where NPUs come when symmetries bring the first to the least that they can: what runs there takes as long.
 
-    Used are the declared symmetries that bring links to links as fast and as long, and routes of some pairs to routes. The
-    NPUs themselves, where there is none, or where pairs take other ways by their key.
+    A declared symmetry is used if it maps links to links of the same rate and latency, and routes of some pairs to routes.
+    Without one, or where pairs take other ways by their key, the NPUs themselves come back.
     """
     shifts = _kept_shifts(topology)
     return shifts.back(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
@@ -49,7 +49,7 @@ def _kept_shifts(topology: Topology) -> "_Shifts | None":
 
 
 def _keeps_routes(topology: Topology, by: Move) -> bool:
-    """As far as some pairs tell."""
+    """Whether a symmetry maps routes to routes, as far as some pairs tell."""
     src, dst = some_pairs(topology)
     keys = np.zeros(len(src), np.int64)
     here, there = topology.routes(src, dst, keys), topology.routes(by.node[src], by.node[dst], keys)
@@ -66,7 +66,7 @@ def _shifts(topology: Topology) -> "_Shifts | None":
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Shifts:
-    """How often each symmetry is applied to come to a node from the least of its orbit."""
+    """The number of times that each symmetry is applied to come to a node from the least of its orbit."""
 
     doubled: tuple[tuple[I64, ...], ...]  # [S][bits][n] each symmetry's inverse, applied 1, 2, 4, ... times
     times: I64  # [n, S]
@@ -91,7 +91,7 @@ class _Shifts:
         return _Shifts(tuple(map(_doubled, map(np.argsort, symmetries), bits)), times, least)
 
     def back(self, npus: I64) -> I64:
-        """Where all come that brings the first to the least of its orbit; as they are, if symmetries do not commute."""
+        """Return where all come when the first comes to the least of its orbit; as they are, if symmetries do not commute."""
         there = npus
         for doubled, times in zip(self.doubled, self.times[npus[0]].tolist(), strict=True):
             for bit, power in enumerate(doubled):

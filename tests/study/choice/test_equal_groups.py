@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from emu.collective.algorithm import AUTO, Request
-from emu.study.choice.alike import first_alike, first_equal
 from emu.study.choice.chooser import choice_on
+from emu.study.choice.equal_groups import first_alike, first_equal
 from emu.study.choice.fastest import fastest
 from emu.topology.catalogue import build_topology
 

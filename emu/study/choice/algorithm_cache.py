@@ -1,4 +1,4 @@
-"""Choices that are kept between commands, so that none is made twice: a file a fabric, in the user's cache folder.
+"""A cache of choices between commands, so that none is made twice: one file a fabric, in the user's cache folder.
 
 A file is named by a digest of the fabric and of all the code that decides, users' files too, so that it never goes stale.
 """
@@ -12,8 +12,8 @@ from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.errors import InputError
 from emu.sources import code_digest
 from emu.store import Store, user_folder
+from emu.study.choice.requirement import Requirement, Selection
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Chosen, Wanted
 from emu.topology.topology import Topology
 
 _MOST_BYTES = 8 * 2**20  # of all files
@@ -24,32 +24,32 @@ _STORES: list[Store] = []  # where choices are kept now: one, or nowhere
 def keep_in(store: Store | None) -> None:
     """Keep choices there from now on; None: nowhere.
 
-    Only where no code of users reads files should they be kept, as these are a part of no digest.
+    Choices must not be kept where code of users reads files, as these files are a part of no digest.
     """
     _STORES[:] = [] if store is None else [store]
 
 
 def users() -> Store:
-    """The store in the user's cache folder."""
+    """Return the store in the user's cache folder."""
     return Store(user_folder() / "choices", _MOST_BYTES)
 
 
-def recall(site: Site, wanted: Wanted) -> Chosen | None:
-    """What was chosen; None where nothing is kept of it, or nothing that can be read."""
+def recall(site: Site, wanted: Requirement) -> Selection | None:
+    """Return what was chosen; None where nothing is kept of it, or nothing that can be read."""
     found = recall_entry(site.topology, _key(site, wanted))
     with suppress(InputError, ValueError, TypeError):
         word, passed = found
-        return Chosen(Served.parse(wanted.operation, word), tuple(passed))
+        return Selection(Served.parse(wanted.operation, word), tuple(passed))
     return None
 
 
-def keep(site: Site, wanted: Wanted, chosen: Chosen) -> None:
+def keep(site: Site, wanted: Requirement, chosen: Selection) -> None:
     """Keep what was chosen; nowhere if the folder cannot be written."""
     keep_entry(site.topology, _key(site, wanted), (str(chosen.served), chosen.passed))
 
 
 def recall_entry(topology: Topology, key: str) -> Any:
-    """What is kept for a fabric under a digest of all else that it follows from; None: nothing is."""
+    """Return what is kept for a fabric under a digest of all else that it follows from; None: nothing is."""
     return next((found for store in _STORES if (found := _read(store, topology).get(key)) is not None), None)
 
 
@@ -62,7 +62,7 @@ def keep_entry(topology: Topology, key: str, value: object) -> None:
 
 
 def _read(store: Store, topology: Topology) -> dict[str, Any]:
-    """What is kept of a fabric, by key; nothing if it cannot be read."""
+    """Return what is kept of a fabric, by key; nothing if it cannot be read."""
     try:
         found = json.loads(store.read(_name(topology)) or b"{}")
     except ValueError:
@@ -70,7 +70,7 @@ def _read(store: Store, topology: Topology) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _key(site: Site, wanted: Wanted) -> str:
+def _key(site: Site, wanted: Requirement) -> str:
     return digest((site.npus, site.grid, site.only, *wanted))
 
 

@@ -11,10 +11,10 @@ from emu.collective.algorithm import ALGORITHMS, AlgorithmOnDims, algorithm, col
 from emu.collective.shape import PartialGrid
 from emu.registry import import_file
 from emu.store import Store
-from emu.study.choice import kept
+from emu.study.choice import algorithm_cache
 from emu.study.choice.fastest import fastest
+from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
-from emu.study.choice.wanted import Wanted
 from emu.topology.catalogue import build_topology
 
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
@@ -35,16 +35,16 @@ collective("all_reduce", "a-direct")(algorithm("all_reduce", "{of}").build)  # b
 
 
 class TestKept:
-    WANTED = Wanted("all_reduce", 0, 2**20, 4)
+    WANTED = Requirement("all_reduce", 0, 2**20, 4)
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
         store = Store(tmp_path / "choices", 2**20)
-        kept.keep_in(store)
+        algorithm_cache.keep_in(store)
         fastest.cache_clear()
         return store
 
-    def again(self, site: Site, wanted: Wanted = WANTED) -> AlgorithmOnDims:
+    def again(self, site: Site, wanted: Requirement = WANTED) -> AlgorithmOnDims:
         """As another process would ask."""
         fastest.cache_clear()
         return fastest(site, wanted).served
@@ -72,7 +72,7 @@ class TestKept:
         ]
         asked = [(each, wanted) for each in sites]
         asked += [(site, wanted._replace(**{key: value})) for key, value in (("elements", 7), ("item_bytes", 2))]
-        asked += [(site, Wanted("broadcast", root, 2**20, 4, overhead)) for root, overhead in ((0, 0), (1, 0), (1, 9))]
+        asked += [(site, Requirement("broadcast", root, 2**20, 4, overhead)) for root, overhead in ((0, 0), (1, 0), (1, 9))]
         for one in asked:
             timed.clear()
             self.again(*one)
@@ -85,7 +85,7 @@ class TestKept:
     def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         site = Site.first(build_topology(TORUS))
         self.again(site)
-        monkeypatch.setattr(kept, "code_digest", lambda: "other")
+        monkeypatch.setattr(algorithm_cache, "code_digest", lambda: "other")
         timed.clear()
         self.again(site)
         assert timed
@@ -103,7 +103,7 @@ class TestKept:
 
     def test_a_folder_that_cannot_be_written_is_no_fault(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
-        kept.keep_in(Store(tmp_path / "file" / "choices", 2**20))
+        algorithm_cache.keep_in(Store(tmp_path / "file" / "choices", 2**20))
         assert self.again(Site.first(build_topology(TORUS))).algorithm
 
     def test_a_changed_file_of_a_topology_is_chosen_for_anew(self, store: Store, timed: list[str], tmp_path: Path) -> None:
