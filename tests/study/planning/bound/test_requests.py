@@ -1,7 +1,7 @@
 """The bound of a request in a search: one group of each that symmetries make equal tells what all of them take."""
 
 import pytest
-from emu.model.plan.spell import parse_plan
+from emu.model.plan.plan_text import parse_plan
 
 from emu.model.generate.item import Ask
 from emu.study.planning.search import requests
