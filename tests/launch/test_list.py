@@ -27,5 +27,6 @@ def test_every_named_algorithm_is_listed_with_what_it_does_and_its_family(emu) -
     assert all(row["summary"] and row["family"] for row in rows)
     (found,) = (r["family"] for r in rows if (r["operation"], r["algorithm"]) == ("all_to_all", "rail"))
     assert found.startswith(
-        "Collectives of m nodes with g ranks each, which use the NICs of all ranks: those of the same local"
+        "Collectives among m nodes with g ranks each that use the NICs of all ranks; "
+        "ranks with the same local index share a rail."
     )
