@@ -47,6 +47,6 @@ def test_what_names_no_cluster_is_refused_before_anything_starts(given, message)
 
 
 def test_ray_is_loaded_only_where_it_is_asked_for():
-    opened = "with ClusterOptions().open_cluster():\\n    assert 'ray' not in sys.modules"
-    code = f"import sys\\nfrom launch.clusters import ClusterOptions\\n{opened}"
+    opened = "with ClusterOptions().open_cluster():\n    assert 'ray' not in sys.modules"
+    code = f"import sys\nfrom launch.clusters import ClusterOptions\n{opened}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -31,7 +31,7 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
         return bars([Bar(row.built, row.time_s, _of_bound(row)) for row in rows], f"{title}, {format_size(sizes[0])}")
-    return lines(_lines(rows), f"{title}\nin colour: those that are the fastest at some size")
+    return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
 
 
 def _of_bound(row: BenchRow) -> str:

@@ -34,9 +34,7 @@ def plans_figure(planned: Planned) -> Figure:
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, title)
     axes.plot(*zip(*planned.seen, strict=True), "o", color=PALE, markersize=4, label="plans that were timed")
     front = [(row.peak_memory_bytes, row.mfu) for row in planned.front]
-    axes.plot(
-        *zip(*front, strict=True), "o-", color=_FRONT, markersize=5, linewidth=1.4, label="none has more MFU in less memory"
-    )
+    axes.plot(*zip(*front, strict=True), "o-", color=_FRONT, markersize=5, linewidth=1.4, label="no plan beats these in both")
     found = planned.fastest
     axes.plot(found.peak_memory_bytes, found.mfu, "*", color=_BEST, markersize=14, label=f"fastest: {found.plan}", zorder=4)
     for row in (row for row in planned.rows if row.beside):

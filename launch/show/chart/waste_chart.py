@@ -35,7 +35,7 @@ def waste_figure(rows: Sequence[Waste]) -> Figure:
     for i, row in enumerate(rows):
         _draw(over_time, often, row, machine_name(row, several=len(sizes) > 1), colormaps["tab10"](i % 10))
     _dress(over_time, "day")
-    _dress(often, "share of the time with so much waste or less")
+    _dress(often, "share of the time with at most this waste")
     often.xaxis.set_major_formatter(PercentFormatter(1.0))
     over_time.yaxis.set_major_formatter(PercentFormatter(1.0))
     over_time.set_ylabel("waste", color=INK)

@@ -34,7 +34,7 @@ def link_map(topology: Topology, shares: F64) -> Svg:
         topology: The topology.
         shares: [L] the share of the step for which each link is busy.
     """
-    told = f"{topology.name}: the share of the step that each link needs at full rate for what it carries"
+    told = f"{topology.name}: the share of the step for which each link is busy at full rate"
     drawn = _full_map if topology.n_nodes <= MOST_NODES else _group_map
     return Svg("links.html", told, drawn(topology, shares))
 

@@ -10,12 +10,12 @@ from launch.show.html.step_page import TimedStep, breakdown, step_sections
 from launch.show.text.estimate_table import axes_in_order
 from launch.show.text.plan_table import not_searched_text, searched_text, undecided_text
 
-_SORTS = "Click on a head to sort."
-_YOURS = "A star marks a plan of yours."
-_RANK = "A reason compares a plan with the fastest that was found."
+_SORTS = "Click on the head of a column to sort by it."
+_YOURS = "A star marks a plan that you gave."
+_RANK = "Each reason compares a plan with the fastest plan."
 _FRONT = (
-    "Each point is a plan that was timed. No plan has more MFU in less memory than those on the line. Point at a mark to read "
-    "its plan."
+    "Each point is a plan that was timed. No plan beats those on the line in both MFU and memory. Point at a mark to read its "
+    "plan."
 )
 
 
@@ -58,7 +58,7 @@ def _sections(planned: Planned, fastest: TimedStep) -> tuple[Section, ...]:
     return (
         Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS}{stars}"),
         Section("MFU against memory", (scatter(planned),), _FRONT),
-        Section("Where the time goes", (breakdown(rows, names, notes),), "The parts of the rank that ended last."),
+        Section("Where the time goes", (breakdown(rows, names, notes),), "The parts are those of the rank that ended last."),
         Section("What was searched", (TextBlock(_search_sentences(planned)),)),
         *own,
         *([Section("Assumptions of the search", (TextBlock(of_search),))] if of_search else []),

@@ -65,7 +65,7 @@ def scatter(planned: Planned) -> Svg:
     yours = [LegendKey("yours", _YOURS)] if any(row.beside for row in planned.rows) else []
     keys = (
         LegendKey("plans that were timed", _PALE),
-        LegendKey("none has more MFU in less memory", _FRONT),
+        LegendKey("no plan beats these in both", _FRONT),
         LegendKey("fastest", _BEST),
         *yours,
     )

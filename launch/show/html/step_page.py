@@ -42,7 +42,7 @@ def step_page(title: str, subtitle: str, shown: Sequence[TimedStep]) -> Page:
     steps = [step for step, _ in shown]
     if len(shown) == 1:
         return Page(title, subtitle, figures_of(steps[0]), (_breakdown_section(steps), *step_sections(shown[0])))
-    several = Section("Topologies compared", (comparison_table(steps),), "Click on a head to sort.")
+    several = Section("Topologies compared", (comparison_table(steps),), "Click on the head of a column to sort by it.")
     each = [
         Section(f"{s.topology}: {part.title}", part.blocks, part.note)
         for s, one in zip(steps, shown, strict=True)
@@ -55,8 +55,8 @@ def step_sections(shown: TimedStep) -> list[Section]:
     """Return all sections of one step but its key figures and its breakdown."""
     step, timed = shown
     chart, times = pipeline(timed)
-    stage = "A row is one rank, which stands for its stage of the pipeline or for those that do the same."
-    busy = "A share of the step that a link needs at full rate for what it carries. Point at a line to read it."
+    stage = "Each row is one rank, which stands for its stage of the pipeline or for all ranks of its role."
+    busy = "The share of the step for which a link is busy at full rate. Point at a line to read its share."
     return [
         Section(
             "When each stage computes and communicates",
@@ -66,10 +66,10 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("Critical path", (TextBlock((path_text(step),)), _path(step)), _PATH_NOTE),
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
-        Section("Memory", (_memory(step),), "Of the rank that holds most, at its peak."),
+        Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         *([Section("Costliest requests", (_costliest(step),), _COSTLIEST_NOTE)] if step.costliest else []),
         *([Section("Hints", (TextBlock(step.hints),))] if step.hints else []),
-        Section("What served the requests", (requests_table(timed),)),
+        Section("Algorithms that served the requests", (requests_table(timed),)),
         *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
         Section("Settings", (TextBlock(tuple(settings_of(step))),)),
         Section("Assumptions", (TextBlock(step.assumptions),)),
@@ -77,10 +77,13 @@ def step_sections(shown: TimedStep) -> list[Section]:
 
 
 _COSTLIEST_NOTE = (
-    "By line of the program; the time in all is that of the rank that ended last. Alone: if only this group asked, "
-    "by what serves it and by the fastest other algorithm; busbw in GB/s is of that."
+    "Each row is a line of the program. `in all` is the time on the rank that ended last. `alone` is the time if no other "
+    "group communicated: with the algorithm that served the request, and with the fastest other one. busbw (GB/s) is of the "
+    "former."
 )
-_PATH_NOTE = "From the end of the step back: what each moment was spent on by the one task that all after it waited for."
+_PATH_NOTE = (
+    "The path goes back from the end of the step: each moment belongs to the one task for which all later tasks waited."
+)
 
 
 def breakdown(steps: Sequence[StepTimes], names: Sequence[str], notes: Sequence[str]) -> StackedBars:
@@ -111,7 +114,7 @@ def _breakdown_section(steps: Sequence[Step]) -> Section:
     notes = [format_time(step.step_time_s) + rate for step, rate in zip(steps, rates, strict=True)]
     of = f"The parts of rank {steps[0].rank}, which ended last, add up to the step."
     bars = breakdown(steps, ["" if one else step.topology for step in steps], notes)
-    return Section("Where the time goes", (bars,), of if one else "The parts of the rank that ended last.")
+    return Section("Where the time goes", (bars,), of if one else "The parts are those of the rank that ended last.")
 
 
 def _part_text(name: str, time_s: float, whole_s: float) -> str:

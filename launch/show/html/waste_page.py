@@ -24,9 +24,9 @@ def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:
     title = f"What faults leave for groups of {', '.join(map(str, sizes))} NPUs"
     machines = list(dict.fromkeys(f"{row.waste.topology} ({row.waste.npus:,} NPUs)" for row in rows))
     sections = (
-        Section("Machines compared", (_table(rows),), "Click on a head to sort."),
+        Section("Machines compared", (_table(rows),), "Click on the head of a column to sort by it."),
         Section("Waste over time", (_over_time(rows),), _WASTE),
-        Section("How often the waste is how large", (_by_amount(rows),)),
+        Section("Distribution of the waste", (_by_amount(rows),)),
         Section("What the columns mean", (TextBlock((MEANING,)),)),
         Section("Assumptions", (TextBlock(tuple(notes)),)),
     )
@@ -77,7 +77,7 @@ def _by_amount(rows: Sequence[MachineWaste]) -> Svg:
         order = np.argsort(row.waste.wasted, kind="stable")
         ends = [0.0, *row.waste.share[order].cumsum().tolist()]
         lines.append(Stairs(machine_name(row.waste, several=True), ends, row.waste.wasted[order].tolist()))
-    across = ChartAxis("share of the time with so much waste or less", 1.0, 100.0, " %")
+    across = ChartAxis("share of the time with at most this waste", 1.0, 100.0, " %")
     return stair_chart("waste, from the least to the most", lines, across, _axis(rows))
 
 

@@ -61,7 +61,7 @@ def test_how_often_the_waste_is_how_large_rises_from_the_least_to_the_most():
     share, usable = np.array([0.1, 0.4, 0.2, 0.3]), np.array([60, 100, 20, 80])
     waste = Waste("machine", 100, 1, 4, share, np.arange(4.0), np.zeros(4), usable, 4)
     sections = {section.title: section for section in faults_page([MachineWaste(waste)], ()).sections}
-    drawn = sections["How often the waste is how large"].blocks[0].data
+    drawn = sections["Distribution of the waste"].blocks[0].data
     points = np.array([[float(v) for v in at.split(",")] for at in drawn.lines[0].points.split()])
     frame = drawn.frame
     across = (points[:, 0] - frame.left) / (frame.right - frame.left)
