@@ -1,4 +1,4 @@
-"""What can be done but once a process, and every rank of a script does: profiles, operators, signals, compiling, exits."""
+"""Things that a process can do once and that every rank of a script does: profiles, operators, signals, compiling, exits."""
 
 import atexit
 import os
@@ -23,7 +23,7 @@ Replacement = tuple[object, str, object]  # where, under which name, by what
 
 
 def once_a_process(on_thread: RankLocal) -> Iterator[Replacement]:
-    """What is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
+    """Return what is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
     yield from _signals(on_thread)
@@ -45,7 +45,7 @@ def _rank(on_thread: RankLocal) -> int | None:
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
-    """One profile at a time: PyTorch ends the process where a second begins on another thread."""
+    """Return what allows one profile at a time: PyTorch ends the process where a second begins on another thread."""
     recorded: list[int | None] = []
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 class _Registered:
-    """In place of a library of operators that another rank has registered at the same line."""
+    """One library of operators that another rank has registered at the same line; it does nothing."""
 
     def define(self, *args: object) -> None:
         """Do nothing: it is defined."""
@@ -82,7 +82,7 @@ class _Registered:
 
 
 def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
-    """An operator that all ranks register at one line is the first's."""
+    """Return what registers an operator once where all ranks register it at one line."""
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
@@ -110,7 +110,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
-    """A rank's handlers are kept and never called: nobody sends a rank a signal. Those of a process that it forks are."""
+    """Return what keeps a rank's handlers and never calls them, as a rank gets no signals; a process that it forks does."""
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
@@ -128,7 +128,7 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What is to be compiled stays as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
+    """Return what leaves a function as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
 
     @wraps(original)
     def compile_(model: Any = None, **how: Any) -> Any:
@@ -138,7 +138,7 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register(on_thread: RankLocal) -> Callable[..., Any]:
-    """What a script wants to be done at its exit is done when its rank ends; a library's when the process does."""
+    """Return what keeps what a script wants to be done at its exit until its rank ends; a library's until the process does."""
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,7 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
 
 
 def _exit(on_thread: RankLocal) -> Callable[[int], None]:
-    """A rank that ends its process at once ends itself: the other ranks are in the same process. Its children's stays."""
+    """Return what ends a rank alone that ends its process: the other ranks are in it, too. A process that it forked ends."""
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:

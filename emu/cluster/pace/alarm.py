@@ -1,4 +1,4 @@
-"""Calls at moments of this host's clock, on a thread of its own."""
+"""An alarm calls functions at moments of this host's clock, on a thread of its own."""
 
 import ctypes
 import heapq
@@ -14,7 +14,7 @@ Call = tuple[float, int, Callable[[], object]]
 
 
 class Alarm:
-    """A context manager that ends its thread.
+    """One thread that calls functions at their times; it ends with the context.
 
     Args:
         failed: Is given what a call has raised; nothing is called after that.
@@ -45,7 +45,7 @@ class Alarm:
         return self._calling or bool(self._calls)
 
     def at(self, time_s: float, call: Callable[[], object]) -> Call:
-        """Call at a time, or at once where it is over; those of one time in the order in which they were asked for."""
+        """Ask for a call at a time, or at once where it is over; calls of one time come in the order of their asking."""
         asked = (time_s, next(self._count), call)
         with self._changed:
             heapq.heappush(self._calls, asked)
@@ -54,7 +54,7 @@ class Alarm:
         return asked
 
     def forget(self, asked: Call) -> None:
-        """Do not call, if that has not happened."""
+        """Take back a call that has not happened yet."""
         with self._changed:
             if asked in self._calls:
                 self._calls.remove(asked)
@@ -74,7 +74,7 @@ class Alarm:
             self._calling = False
 
     def _next(self) -> Callable[[], object] | None:
-        """The next call, once it is due; None at the end."""
+        """Return the next call, once it is due; None at the end."""
         with self._changed:
             while not self._ends:
                 left = self._calls[0][0] - now_s() if self._calls else None

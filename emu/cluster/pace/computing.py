@@ -1,4 +1,4 @@
-"""What ranks compute takes the time of their devices, by this host's clock.
+"""Computations of ranks take the time of their devices, by this host's clock.
 
 A rank goes on when its operator would have ended on a device that runs one after another. Short operators are waited for
 together, but no request is made, and no answer taken, before those in front of it would have ended.
@@ -18,7 +18,7 @@ _TOGETHER_S = 1e-3  # of this host
 
 
 class Computing:
-    """The devices of the ranks.
+    """The devices of the ranks, and until when each has something to do.
 
     Args:
         tempo: Of virtual time; its device.
@@ -35,7 +35,7 @@ class Computing:
         self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
 
     def computed(self, rank: int, operator: Operator) -> None:
-        """The host has computed what the device of a rank is given to do."""
+        """Give the device of a rank what the host has computed for it."""
         takes_s = self._takes_s.get(operator)
         if takes_s is None:
             takes_s = self._takes_s[operator] = self._seconds(operator)
@@ -46,7 +46,7 @@ class Computing:
             self._rest_until(rank, self._ends_s[rank])
 
     def settle(self, rank: int, reached_s: float) -> float:
-        """Return once the device has done all that it was given; when a rank has come there that was to be there at a time."""
+        """Wait until a device has done all that it was given; return when its rank has come there, due at a time."""
         ends_s = self._ends_s.pop(rank, None)
         if ends_s is None:
             return reached_s
@@ -58,11 +58,11 @@ class Computing:
         return ends_s
 
     def goes_on(self, rank: int) -> None:
-        """The device is free from now on."""
+        """Let a device begin from now on: it has nothing to do."""
         self._ends_s[rank] = self._courses.at(rank, now_s())
 
     def _seconds(self, operator: Operator) -> float:
-        """Of this host."""
+        """Return how long an operator takes, in seconds of this host."""
         alone = Recorder()
         alone.operator(operator)
         return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor

@@ -1,4 +1,4 @@
-"""Where each rank would be by now, had this host been in time: what it was late with once, it is not late with again."""
+"""Courses say where each rank would be by now, had this host been in time: lateness counts once, and not again."""
 
 from collections import defaultdict
 
@@ -6,15 +6,15 @@ from emu.cluster.pace.alarm import now_s
 
 
 class Courses:
-    """Of the ranks of one process; all start in time."""
+    """How far each rank of a process is behind; all start in time."""
 
     def __init__(self) -> None:
         self._behind_s: defaultdict[int, float] = defaultdict(float)
 
     def at(self, rank: int, time_s: float) -> float:
-        """When a rank would have come to where it was at a time of this host."""
+        """Return when a rank would have come to where it was at a time of this host."""
         return time_s - self._behind_s[rank]
 
     def is_at(self, rank: int, time_s: float) -> None:
-        """It is now where it was to be at that time."""
+        """Take down that a rank is now where it was to be at a time."""
         self._behind_s[rank] = max(0.0, now_s() - time_s)

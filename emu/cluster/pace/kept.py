@@ -1,4 +1,4 @@
-"""How far a host has kept up with the clock that it was to keep."""
+"""A record of how far this host has kept up with the clock that it was to keep."""
 
 import threading
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paced:
-    """What came of pacing a run; all but the first three are of this host."""
+    """The figures of one paced run; all but the first three are of this host."""
 
     pace: float  # seconds of this host for each of virtual time
     computes: bool  # whether computation was paced, too
@@ -25,7 +25,7 @@ class Paced:
 
 
 class Late(NamedTuple):
-    """As a process tells it."""
+    """How late one process was, as it tells the others."""
 
     messages: int = 0
     in_time: int = 0
@@ -33,7 +33,7 @@ class Late(NamedTuple):
     compute_s: float = 0.0
 
     def plus(self, other: "Late") -> "Late":
-        """Both together."""
+        """Return both together."""
         worst = max(self.worst_s, other.worst_s)
         return Late(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
 
@@ -42,7 +42,7 @@ NOT_LATE = Late()
 
 
 class Kept:
-    """Counts while ranks run, on any thread."""
+    """One count of late answers while ranks run; any thread adds to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,30 +50,30 @@ class Kept:
         self._met = list[str]()
 
     def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
-        """Another process counts from 0."""
+        """Make a count that begins at 0 where it is sent to another process."""
         return Kept, ()
 
     def message(self, took_s: float, late_s: float) -> None:
-        """An answer came so much later than it was due, a time after it was asked for."""
+        """Count an answer: how long after the request it was due, and how much later it came."""
         in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
         self.add((Late(1, int(in_time), late_s),))
 
     def computation(self, late_s: float) -> None:
-        """The host took so much longer than the device."""
+        """Count by how much the host took longer than the device."""
         self.add((Late(compute_s=late_s),))
 
     def met(self, events: Iterable[str]) -> None:
-        """What has happened to the fabric."""
+        """Take down what has happened to the fabric."""
         self._met += events
 
     def add(self, each: Iterable[Late]) -> None:
-        """What others have counted."""
+        """Add what others have counted."""
         with self._lock:
             for late in each:
                 self.late = self.late.plus(late)
 
     def told(self, pace: float, computes: bool) -> Paced:
-        """In figures."""
+        """Return the figures of the run."""
         late = self.late
         return Paced(
             pace=pace,

@@ -1,4 +1,4 @@
-"""How fast the clock of a fabric goes on this host, and which fabric it is."""
+"""The pace of a run: how fast the clock of a fabric goes on this host, and which fabric it is."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from emu.units import TICKS_PER_S
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tempo:
-    """A run takes `factor` seconds of this host for each second of virtual time; it is kept here how far that was so.
+    """The pace of one run: how many seconds of this host each second of virtual time takes, and how far that was so.
 
     Args:
         factor: Above 0.
@@ -42,21 +42,21 @@ class Tempo:
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
     def told(self) -> Paced:
-        """How far this host has kept up."""
+        """Return how far this host has kept up."""
         return self.kept.told(self.factor, self.computes)
 
     def real_s(self, virtual_fs: int) -> float:
-        """What so many ticks take here."""
+        """Return how many seconds of this host some ticks take."""
         return virtual_fs / TICKS_PER_S * self.factor
 
     def virtual_fs(self, real_s: float) -> int:
-        """The ticks in so many seconds of this host."""
+        """Return how many ticks there are in some seconds of this host."""
         return int(real_s / self.factor * TICKS_PER_S)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pace:
-    """What the messages of a run meet, and how fast.
+    """The fabric that the messages of a run meet, its faults, and how fast its clock goes.
 
     Args:
         tempo: Of the clock.
@@ -71,11 +71,11 @@ class Pace:
     under: Callable[[Topology], Topology] = lambda as_is: as_is
 
     def told(self) -> Paced:
-        """How far this host has kept up, and which faults the ranks have met."""
+        """Return how far this host has kept up, and which faults the ranks have met."""
         return replace(self.tempo.told(), faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
-        """The empty fabric, its ranks on the first NPUs.
+        """Return the empty fabric, its ranks on the first NPUs.
 
         Raises:
             InputError: more ranks than NPUs.

@@ -31,7 +31,7 @@ _APART_S, _MOST_AFTER_S = 5e-4, 1e-3  # of this host: to look at the fabric take
 
 
 class Met(NamedTuple):
-    """Who is told of what ranks meet; on the alarm's thread or on that of a rank.
+    """The functions that are told what ranks meet, on the alarm's thread or on that of a rank.
 
     Args:
         expected: Is given what a request of a rank is known by, and the time of this host at which it is answered if what is
@@ -63,12 +63,12 @@ class _Asked:
 
     @property
     def all_came_fs(self) -> int:
-        """When the last of those that have came."""
+        """Return when the last of the members came that have come."""
         return max(self.came_fs.values())
 
 
 class Pacer:
-    """Takes the requests of one job; its clock begins with the first.
+    """The fabric of one job: it takes the requests, and its clock begins with the first.
 
     Args:
         pace: The fabric, and how fast its time goes.
@@ -91,7 +91,7 @@ class Pacer:
         self._began_s: float | None = None
 
     def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """A rank has made a request; its members may exchange what they have as soon as both ends are there.
+        """Take a request of a rank; members may exchange what they have as soon as both ends are there.
 
         Args:
             arrival: The request, and what it is known by.
@@ -112,7 +112,7 @@ class Pacer:
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """All that take part have made a request."""
+        """Take down that all members of a request have made it."""
         first = arrivals[0].call
         with self._lock:
             if agreed.served is not None:
@@ -201,7 +201,7 @@ class Pacer:
                 self._met.expected(asked.arrived[member], self._real_s(end_fs))
 
     def _apart(self, time_s: float) -> float:
-        """A time at which what happens is looked at, or one a little after it, when no rank is about to go on."""
+        """Return a time for a look at the fabric: the one that is given, or a little later, when no rank is about to go on."""
         latest_s = time_s + _MOST_AFTER_S
         for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
             if abs(end_s - time_s) < _APART_S:
@@ -209,7 +209,7 @@ class Pacer:
         return time_s
 
     def _tell(self, moment: Moment) -> None:
-        """Of what has happened to the fabric."""
+        """Tell the ranks what has happened to the fabric."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._met.slowed(moment.speed)
@@ -238,5 +238,5 @@ class Pacer:
 
 
 def _tells_all(call: RankRequest) -> bool:
-    """Whether one member's call tells the size of every block."""
+    """Return whether one member's call tells the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

@@ -1,4 +1,4 @@
-"""The ranks of one process by this host's clock: when they go on from a request, a computation, or their own sleep."""
+"""A clock says when the ranks of a process go on from a request, a computation, or a sleep, by this host's time."""
 
 import sys
 import threading
@@ -44,7 +44,7 @@ class _Held:
 
 
 class Clock:
-    """Keeps answers until they are due, and ranks until their computations would have ended.
+    """One clock that keeps answers until they are due, and ranks until their computations would have ended.
 
     Args:
         tempo: Of virtual time.
@@ -64,7 +64,7 @@ class Clock:
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
-        """While ranks run: their computations are known by what is recorded of them, their sleeps by `time.sleep`."""
+        """Keep the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
         switch_s = sys.getswitchinterval()
         sys.setswitchinterval(min(switch_s, _SWITCH_S))
         try:
@@ -78,7 +78,7 @@ class Clock:
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Return once the computations would have ended that a rank had before it at a time; when it has come there.
+        """Wait until the computations would have ended that a rank had before it at a time; return when it has come there.
 
         That is the earlier, the later the host was with what came before.
         """
@@ -86,11 +86,11 @@ class Clock:
         return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """A rank has made a request."""
+        """Keep a request that a rank has made."""
         self._held[work.key] = _Held(rank, time_s, ref(work))
 
     def expected(self, key: object, time_s: float | None) -> None:
-        """A request will be answered at a time of this host, unless another is told before; None: that is not known."""
+        """Set when a request will be answered, in this host's time; a later call may change it. None: that is not known."""
         held = self._held.get(key)
         if held is None or held.due_s == time_s:  # it has been answered, or told
             return
@@ -100,24 +100,24 @@ class Clock:
             self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
-        """A request is answered at a time of this host, which is so much too late already."""
+        """Set when a request is answered, in this host's time, and by how much that is too late already."""
         held = self._held.get(key)
         if held is not None:
             held.late_s = late_s
             self.expected(key, time_s)
 
     def slowed(self, speed: F64) -> None:
-        """From now on ranks [N] compute at these shares of their devices' speed."""
+        """Set the shares of their devices' speed at which ranks [N] compute from now on."""
         if self._computing is not None:
             self._computing.speed = speed
 
     def carried(self, key: object) -> None:
-        """What a request moves has been moved."""
+        """Take down that what a request moves has been moved."""
         self._held[key].carried = True
         self._near(key)
 
     def _prepare(self, held: _Held) -> None:
-        """Of the ranks that go on at about one time the first is prepared."""
+        """Prepare the first of the ranks that go on at about one time."""
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s
             self._rests.baton.prepare(held.rank)
@@ -173,7 +173,7 @@ class Clock:
         self._land(key)
 
     def poll(self, work: RequestWork, rank: int) -> bool:
-        """Let a moment pass; whether the request may never be done, as far as is known here."""
+        """Let a moment pass; return whether the request may never be done, as far as is known here."""
         self.settle(rank, now_s())
         held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S

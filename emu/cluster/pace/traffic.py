@@ -1,4 +1,4 @@
-"""What is under way on a fabric at a moment of virtual time: the solver's state, and whose request each of its tasks is of.
+"""Traffic is what is under way on a fabric at a virtual time: the solver's state, and the request of each of its tasks.
 
 It knows no clock: whoever drives it says how late it is. P members of a request.
 """
@@ -32,7 +32,7 @@ _KEPT = 256  # requests whose tasks are kept for the next of their kind
 
 
 class Arrival(NamedTuple):
-    """A member of a request has all that comes to it, and all that it sends has left."""
+    """The moment when a member of a request has all that comes to it, and all that it sends has left."""
 
     request: int
     member: int
@@ -67,15 +67,15 @@ class Traffic:
 
     @property
     def next_fs(self) -> int:
-        """When something happens next to what is under way, as far as is known at present."""
+        """Return when something happens next to what is under way, as far as is known at present."""
         return min(self._state.next_fs, self._course.next_fs if self._leave else NEVER)
 
     def step(self, number: int, now_fs: int) -> None:
-        """A step of the job begins."""
+        """Begin a step of the job."""
         self._course.step(number, max(now_fs, self._state.now_fs))
 
     def communicator(self, group: Group) -> int:
-        """The number of a group's communicator: groups of one axis that share no rank have one in common, in order of use."""
+        """Return the number of a group's communicator: groups of one axis that share no rank share one, in order of use."""
         key = (group.axis, group.ranks)
         if key not in self._groups:
             self._groups[key] = -1
@@ -84,7 +84,7 @@ class Traffic:
         return self._groups[key]
 
     def ask(self, what: BatchKey, ranks: Sequence[int], now_fs: int, after: int | None = None) -> int:
-        """A request begins, which no member has entered; its number.
+        """Begin a request, which no member has entered; return its number.
 
         Args:
             what: It is.
@@ -112,13 +112,13 @@ class Traffic:
         return number
 
     def enter(self, request: int, member: int, now_fs: int) -> int:
-        """A member enters: its messages with others that have entered may start; how many ticks later than it should have."""
+        """Let a member enter: its messages with others that have entered may start; return by how many ticks it is late."""
         self._move_on(now_fs)
         self._state.let_go(self._enter.pop((request, member)))
         return self._state.now_fs - now_fs
 
     def advance(self, now_fs: int) -> list[Arrival]:
-        """Let everything happen up to a time; who leaves and when, as soon as that is known, some time ahead.
+        """Let everything happen up to a time; return who leaves and when, as soon as that is known, some time ahead.
 
         Time stands where something has happened last, so that who is heard of late can still enter when it came.
         """
@@ -134,7 +134,7 @@ class Traffic:
         return sorted(arrived, key=lambda each: each.end_fs)
 
     def expected(self) -> list[Arrival]:
-        """Who has not left, and when each will have if what flows goes on as it does now; of whom that is known."""
+        """Return who has not left, and when each will, if all goes on as it does now; those alone of whom that is known."""
         if not self._leave:
             return []
         ends = self._state.expected_fs(np.array([*self._leave.values()], np.int64))
@@ -168,12 +168,12 @@ class Traffic:
         self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
 
     def _laid_out(self) -> tuple[Topology, I64]:
-        """The machine as it is, and [N] the node of each rank."""
+        """Return the machine as it is, and [N] the node of each rank."""
         topology = self._under(self._now.found.topology)
         return topology, column(place(topology, len(self._now.speed)), np.int64)
 
     def _relaid(self) -> Graph:
-        """The tasks there are, over the links that there are now."""
+        """Return the tasks that there are, over the links that there are now."""
         pieces = list[tuple[Graph, I64]]()
         for number in dict.fromkeys(self._of.tolist()):
             what, ranks = self._whats[number]
@@ -212,7 +212,7 @@ class Traffic:
 
 
 def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
-    """A graph whose tasks are numbered from `first` on, and of which some wait for such as are there before."""
+    """Return a graph whose tasks are numbered from `first` on, and of which some wait for tasks that are there before."""
     at = graph.pred_start[tasks + 1]
     more = np.concatenate(([0], np.cumsum(np.bincount(tasks, minlength=graph.n_tasks))))
     pred = column(np.insert(graph.pred + first, at, preds), np.int32)
@@ -221,7 +221,7 @@ def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
 
 
 def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
-    """The tasks of a graph over other links: those that are there of each piece, in its order, as it has them."""
+    """Return the tasks of a graph over other links: those that are there of each piece, in its order, as it has them."""
     kept = [np.isin(np.arange(piece.n_tasks), rows) for piece, rows in pieces]
     counts = [np.diff(piece.hop_start) for piece, _ in pieces]
     hops = [np.repeat(*each) for each in zip(kept, counts, strict=True)]

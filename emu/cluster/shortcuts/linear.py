@@ -21,7 +21,7 @@ Linear = Callable[..., Tensor]
 
 
 class _Cut(NamedTuple):
-    """How tensors of a product lie along the one axis of a mesh."""
+    """The placements of the tensors of one product along the one axis of a mesh."""
 
     out: Placements
     gradient: Placements  # of what comes out
@@ -29,7 +29,7 @@ class _Cut(NamedTuple):
 
 
 def products(linear: Linear) -> Linear:
-    """In place of `torch.nn.functional.linear`, which is given."""
+    """Return what stands in place of `torch.nn.functional.linear`, which is given."""
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
@@ -43,7 +43,7 @@ def products(linear: Linear) -> Linear:
 
 
 def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
-    """By columns: each rank has all that goes in; by rows: its share of it, and the results are to be added."""
+    """Return how a product is cut: by columns each rank has all that goes in; by rows its share, and the results are added."""
     if len(x) != 1 or type(weight[0]) is not Shard:
         return None
     if type(x[0]) is Replicate and weight[0].dim == 0:
@@ -55,13 +55,13 @@ def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
 
 @lru_cache(maxsize=1024)
 def _meta(shape: torch.Size, dtype: torch.dtype) -> TensorMeta:
-    """Of a tensor in C order."""
+    """Return what a DTensor says of a tensor in C order."""
     strides = [*accumulate((max(1, size) for size in reversed(shape[1:])), mul, initial=1)]
     return TensorMeta(shape, tuple(reversed(strides)), dtype)
 
 
 def _laid(local: Tensor, like: DTensorSpec, placements: Placements, shape: torch.Size) -> DTensor:
-    """A DTensor of that shape, in C order, of which this is here."""
+    """Return a DTensor of a shape, in C order, whose local part is given."""
     made: Any = DTensor
     found: DTensor = made(local, DTensorSpec(like.mesh, placements, _meta(shape, local.dtype)), requires_grad=False)
     return found
@@ -92,7 +92,7 @@ class _Product(torch.autograd.Function):
 
 
 def _is_wanted(ctx: Any, at: int) -> bool:
-    """Whether this pass goes on to what was given there: a backward in two asks first for one, and later for the other."""
+    """Return whether this pass goes on to an input: a backward in two passes asks first for one, and later for the other."""
     if not ctx.needs_input_grad[at]:
         return False
     try:

@@ -13,12 +13,12 @@ _aten = torch.ops.aten
 
 
 def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.Tensor:
-    """The gradient of a table; PyTorch's own way to tell its shape loads its compiler, too, as that of a sum does."""
+    """Return the shape of a table's gradient; PyTorch's own way to tell it loads its compiler, as that of a sum does."""
     return gradient.new_empty(rows, gradient.size(-1))
 
 
 def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
-    """Of tensors that lie alike; else nothing."""
+    """Return the shape of a sum of tensors that lie alike; else nothing."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
 
@@ -42,7 +42,7 @@ ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
 
 
 def described(describe: Describe, specs: Any) -> Describe:
-    """What tells the shapes that come out of an operator, in place of PyTorch's.
+    """Return what tells the shapes that come out of an operator, in place of PyTorch's.
 
     That runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's compiler.
 
@@ -76,7 +76,7 @@ def described(describe: Describe, specs: Any) -> Describe:
 
 
 def _whole(value: Any, specs: Any) -> object:
-    """Of an argument all that the shapes depend on; 1, 1.0 and True are not the same."""
+    """Return all of an argument that the shapes depend on; 1, 1.0 and True are not the same."""
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):
@@ -85,7 +85,7 @@ def _whole(value: Any, specs: Any) -> object:
 
 
 def _bare(value: Any, specs: Any) -> Any:
-    """An argument without data."""
+    """Return an argument without data."""
     if isinstance(value, specs.DTensorSpec):
         meta = value.tensor_meta
         return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device="meta")

@@ -1,4 +1,4 @@
-"""What DTensor works out again and again, or for each rank, is worked out once for all ranks of a process.
+"""Shortcuts through PyTorch: DTensor works out once for all ranks of a process what it works out again for each rank.
 
 Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh. And what only a
 profile shows is not made where none is taken.
@@ -36,7 +36,7 @@ class _Few(NamedTuple):
 
 @contextmanager
 def share_shapes() -> Iterator[None]:
-    """A DTensor is made without a guard against `torch.compile` and `torch.export`, which here costs more than making it.
+    """Make a DTensor without its guard against `torch.compile` and `torch.export`, which here costs more than making it.
 
     A product with its weights is one step of autograd. And what follows from placements, and from the shapes that an operator
     is given, is known from before.
@@ -60,7 +60,7 @@ def share_shapes() -> Iterator[None]:
 
 @contextmanager
 def drop_labels() -> Iterator[None]:
-    """Of `record_function`, in which FSDP2 does each thing: two operators for each, which are dispatched as others are."""
+    """Leave out `record_function`, in which FSDP2 does each thing: it dispatches two operators each time."""
     enter: Callable[..., Any] = record_function.__enter__
     leave: Callable[..., Any] = record_function.__exit__
 
@@ -76,7 +76,7 @@ def drop_labels() -> Iterator[None]:
 
 
 class _Unloaded:
-    """In place of `torch._dynamo` until something imports it: it answers DDP as that would."""
+    """A stand-in for `torch._dynamo` until something imports it: it answers DDP as that would."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "utils" and _DYNAMO not in sys.modules:
@@ -85,17 +85,17 @@ class _Unloaded:
 
 
 class _Utils:
-    """Of `torch._dynamo.utils` what DDP asks for."""
+    """The part of `torch._dynamo.utils` that DDP asks for."""
 
     @staticmethod
     def get_optimize_ddp_mode() -> str:
-        """The default, which nobody has changed."""
+        """Return the default, which nobody has changed."""
         return "ddp_optimizer"
 
 
 @contextmanager
 def drop_guards() -> Iterator[None]:
-    """DDP and DTensor tell PyTorch's compiler what to leave alone, for which they load it; it takes as long as many a run."""
+    """Keep DDP and DTensor from loading PyTorch's compiler to tell it what to leave alone: that takes as long as many a run."""
     guarded = DistributedDataParallel._inside_ddp_forward, *_wrap_tensor_autograd._backend_fns.values()
     unknown = [each for each in map(unwrap, guarded) if not hasattr(each, _GUARD)]
     for each in unknown:
@@ -112,7 +112,7 @@ def drop_guards() -> Iterator[None]:
 
 
 def _specify(specs: Any) -> Callable[..., None]:
-    """What makes a `DTensorSpec` as PyTorch does; of placements that were there before, as then."""
+    """Return what makes a `DTensorSpec` as PyTorch does, and as before where the same placements were there before."""
     init, metas = specs.DTensorSpec.__init__, (specs.TensorMeta, type(None))
     known: dict[object, dict[str, Any]] = {}  # what follows from placements
 
@@ -130,7 +130,7 @@ def _specify(specs: Any) -> Callable[..., None]:
 
 
 def _flagged(flag: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """What looks at all inputs for each of them: of an optimizer's some thousand weights and moments, a million times."""
+    """Return what looks once at inputs that are alike: PyTorch looks at all for each, a million times in a step."""
     last: list[tuple[Any, _Few]] = []  # the operator that was asked about last
 
     def flagged(strategy: Any, schema: Any) -> None:

@@ -18,7 +18,7 @@ _FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # w
 
 
 class Family(Protocol):
-    """Who brings up the strands of threads that ranks start."""
+    """The maker of strands for the threads that ranks start."""
 
     def child(self, parent: Strand, thread: threading.Thread, *, is_free: bool) -> Strand:
         """Return the strand of a thread that `parent` is about to start."""

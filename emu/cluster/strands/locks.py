@@ -19,7 +19,7 @@ _python_queue: Any = queue
 
 
 class Lock:
-    """In place of `threading.Lock`."""
+    """One lock, in place of `threading.Lock`: a strand that waits for it hands on its turn."""
 
     __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
 

@@ -16,7 +16,7 @@ _python.PyThreadState_Get.restype = ctypes.c_void_p
 
 
 class _Traced:
-    """The way of Python 3.11."""
+    """The threads that are caught by a trace function, as in Python 3.11."""
 
     _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 
@@ -40,7 +40,7 @@ class _Traced:
 
 
 class _Monitored:
-    """The way of Python 3.12 and later."""
+    """The threads that are caught by `sys.monitoring`, as in Python 3.12 and later."""
 
     _EVENTS = ("INSTRUCTION", "PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND", "RAISE")
 

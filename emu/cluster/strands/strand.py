@@ -18,7 +18,7 @@ _forked_by: list[int] = []  # the rank that has forked this process, if one has
 
 
 class Turns(Protocol):
-    """Who lets one strand run at a time."""
+    """The giver of turns: it lets one strand run at a time."""
 
     failure: BaseException | None  # of the run
 
@@ -89,7 +89,7 @@ class Strand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wait:
-    """What a strand waits for outside of communication.
+    """One wait of a strand outside of communication.
 
     Args:
         what: Such as "a lock".
@@ -116,7 +116,7 @@ class Wait:
 
 
 class StrandEnd(SystemExit):
-    """Ends a thread that a rank has started, when the rank or the run has ended."""
+    """The exception that ends a thread that a rank has started, when the rank or the run has ended."""
 
 
 def current() -> Strand | None:
@@ -223,7 +223,7 @@ class RankLocal:
 
 
 def _leave_behind() -> None:
-    """A process that a rank forks has no other strands to wait for."""
+    """Make a process that a rank has forked have no strands: it has no other ones to wait for."""
     strand = current()
     if strand is not None:
         _forked_by[:] = [strand.rank]

@@ -1,4 +1,4 @@
-"""Strands of which one runs at a time, and where it hands on is the same in every run.
+"""A baton lets one strand run at a time; where it is handed on is the same in every run.
 
 What a process has once and every rank should have for itself (random generators, environment) is swapped as the baton goes
 on to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
@@ -59,7 +59,7 @@ class Baton:
         self.turns = 0  # how often it was handed on
 
     def start(self) -> None:
-        """Give it to the first rank."""
+        """Give the baton to the first rank."""
         self._before = [each.save() for each in self._own]
         self._states = {rank: [each.of(rank) for each in self._own] for rank in self._ranks.values()}
         self._hand_on()
@@ -105,7 +105,7 @@ class Baton:
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until this strand has it; one that rests until a time asks for it then."""
+        """Block until this strand has the baton; a strand that rests until a time asks for it then."""
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
@@ -148,7 +148,7 @@ class Baton:
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
-        """Hand it on, and return once somebody has woken this strand, or its own time has come, and it is its turn."""
+        """Hand the baton on; return once somebody has woken this strand, or its own time has come, and it is its turn."""
         due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self.lock:
             if self.abandoned:
@@ -166,7 +166,7 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return which time of its own it is after so much of it, in whole milliseconds: who is late by less is not later."""
+        """Return the baton's own time after some seconds, in whole milliseconds: a strand that is late by less is not later."""
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
@@ -186,7 +186,7 @@ class Baton:
                 self._hand_on()
 
     def step_out(self, strand: int, turn: int | None = None, *, awaits: bool = False) -> bool:
-        """Hand it on while the strand runs on beside the others.
+        """Hand the baton on while the strand runs on beside the others.
 
         Args:
             strand: Which.
@@ -213,7 +213,7 @@ class Baton:
                 self._hand_on()
 
     def step_in(self, strand: int, *, is_last: bool = False) -> None:
-        """Block until a strand that runs beside the others has it: in its turn, or once no other is ready."""
+        """Block until a strand that runs beside the others has the baton: in its turn, or once no other is ready."""
         with self.lock:
             self._outside.discard(strand)
             if self.abandoned or self.running == strand:
@@ -244,7 +244,7 @@ class Baton:
                 self._stuck()
 
     def leave(self, strand: int) -> None:
-        """Hand it on for good."""
+        """Hand the baton on for good."""
         with self.lock:
             if self.abandoned or strand not in self._ranks:
                 return

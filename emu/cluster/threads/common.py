@@ -1,4 +1,4 @@
-"""What the ranks of a process share while they run: how often Python looks for cycles, and what is done for all of them."""
+"""Settings that the ranks of a process have in common: how often Python looks for cycles, and modes of PyTorch."""
 
 import gc
 from collections.abc import Iterator
@@ -24,6 +24,6 @@ def collect_less() -> Iterator[None]:
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Outside of every mode that the running rank has set: what it does here it does for all."""
+    """Leave every mode that the running rank has set: what it does here it does for all."""
     with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

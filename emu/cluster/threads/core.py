@@ -1,4 +1,4 @@
-"""On which processor of the host the ranks of a process run.
+"""The processor of the host on which the ranks of a process run.
 
 One rank runs at a time, and what it computes is small. Where another processor is idle, the system wakes the next rank there,
 and it finds nothing in its caches: a step of 64 ranks took a third longer. So all ranks keep to one processor as long as they
@@ -24,7 +24,7 @@ _here = threading.local()  # its `own`: the processors that a thread was told to
 
 
 class Core:
-    """Of the ranks of one run; nothing is done where the system does not let threads choose."""
+    """The processor of the ranks of one run; nothing is done where the system does not let threads choose."""
 
     def __init__(self) -> None:
         self._all = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
@@ -32,7 +32,7 @@ class Core:
         self._looked = time.perf_counter(), time.process_time()
 
     def turn(self) -> None:
-        """Of the rank that this thread is: from now on it runs."""
+        """Move the calling thread, whose turn begins, to the processor of the ranks."""
         if len(self._all) < 2:
             return
         now = time.perf_counter()
@@ -44,7 +44,7 @@ class Core:
                 os.sched_setaffinity(0, self._wanted)
 
     def _look(self, now_s: float, spent_s: float) -> None:
-        """A process that waits for the processor spends less time on it than passes."""
+        """Choose the processors by how long this process had to wait: it spends less time on them than passes."""
         share = (spent_s - self._looked[1]) / (now_s - self._looked[0])
         if share < _WAITED:
             self._wanted = self._all
@@ -54,7 +54,7 @@ class Core:
 
 
 def _let_go() -> None:
-    """A process that a rank forks, such as one that loads data, runs beside the ranks."""
+    """Let a process that a rank forks, such as one that loads data, run beside the ranks."""
     if hasattr(_here, "before"):
         with suppress(OSError):
             os.sched_setaffinity(0, _here.before)
@@ -62,7 +62,7 @@ def _let_go() -> None:
 
 @contextmanager
 def letting_go() -> Iterator[None]:
-    """So does one that a rank starts anew, which Python tells nobody of: it has the processors of the thread that starts it."""
+    """Let processes that ranks start anew run beside them: each has the processors of the thread that starts it."""
     with ExitStack() as stack:
         for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
             if hasattr(place, name):

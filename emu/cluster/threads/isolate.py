@@ -1,4 +1,4 @@
-"""What PyTorch keeps once a process, made each rank thread's own; one context manager, undone at its end."""
+"""One context manager that gives each rank its own of what PyTorch keeps once a process; it is undone at its end."""
 
 import itertools
 import sys
@@ -45,13 +45,13 @@ class RankWorld(RankLocal):
 
     @property
     def pg_config_info(self) -> Any:
-        """As PyTorch's own world has it."""
+        """Return what PyTorch's own world has under this name."""
         return distributed_c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def isolated(front: RequestHandler) -> Iterator[None]:
-    """Ranks as threads: a world a thread, the backend `emu` submitting to `front`, one thread an operator."""
+    """Give each rank a world of its own, the backend `emu`, which submits to `front`, and one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
     kept = {name: getattr(c10d, name) for name in ("_world", "_backend", "_default_pg_init_method", "_process_group_name")}
@@ -141,7 +141,7 @@ def _unregister() -> None:
 
 @contextmanager
 def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
-    """Meshes of two ranks never equal, or DTensor's process-wide caches would mix their coordinates.
+    """Keep meshes of two ranks from being equal, or DTensor's process-wide caches would mix their coordinates.
 
     And a mesh whose dim is the whole world names the default group, which it shares.
     """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class LocalCluster:
-    """Runs jobs, one after another.
+    """One cluster of threads, which runs jobs one after another.
 
     Args:
         pace: What their messages meet, by this host's clock; None: nothing, they are there at once.
@@ -33,12 +33,12 @@ class LocalCluster:
         return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program)
 
     def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """As `run`, with the trace of what ran."""
+        """Run as `run` does; return the results and the trace of what ran."""
         recording = Recording(n_ranks)
         return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program), recording.trace()
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
-        """As `run`, of a program that says itself how ranks are made, and that may leave with a code."""
+        """Run a program that says itself how ranks are made, and that may leave with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))

@@ -1,4 +1,4 @@
-"""Which strands of a process rest, and for what; and the first error of the run, with which all of them go on and end."""
+"""A table of the strands that rest, and for what; and the first error of the run, with which all go on and end."""
 
 import threading
 import time
@@ -20,17 +20,17 @@ from emu.errors import EmuError
 
 
 class Rings(Protocol):
-    """Calls at moments of this host's clock."""
+    """An alarm that calls functions at moments of this host's clock."""
 
     def at(self, time_s: float, call: Callable[[], object]) -> Any:
         """Call at a time."""
 
     def forget(self, asked: Any) -> None:
-        """Do not call."""
+        """Take back a call."""
 
 
 class Rests:
-    """Good for one run.
+    """The strands of one run that rest, and its first error.
 
     Args:
         baton: Of the strands here.
@@ -93,7 +93,7 @@ class Rests:
                 self._beyond.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
-        """A strand waits no longer; return whether it did."""
+        """Let a strand wait no longer; return whether it did."""
         self._timed.discard(strand)
         if strand not in self.waits:
             return False
@@ -169,7 +169,7 @@ class Rests:
 
     @contextmanager
     def held_by_none(self) -> Iterator[None]:
-        """An error of the cluster itself in here ends the run: it is named, and no strand is left where it waits."""
+        """End the run with an error of the cluster itself in here: it is named, and no strand is left where it waits."""
         try:
             yield
         except BaseException as error:

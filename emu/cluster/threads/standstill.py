@@ -1,4 +1,4 @@
-"""What is said, and done, where no rank of a process can go on."""
+"""A standstill is a moment in which no rank of a process can go on: what is said then, and done."""
 
 from collections.abc import Callable, Sequence, Set
 
@@ -12,7 +12,7 @@ from emu.errors import RunError
 
 
 class Standstill:
-    """Knows who waits for what.
+    """The waits of all ranks of a run, in words.
 
     Args:
         ranks: Of this process.

@@ -133,7 +133,7 @@ class Threads:
         return self.run_bare(joined)
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
-        """As `run`, but the program makes the default group itself, by `join`."""
+        """Run as `run` does; the program makes the default group itself, by `join`."""
         if self._ended:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
@@ -161,7 +161,7 @@ class Threads:
             yield
 
     def _met(self) -> Met:
-        """Who is told what ranks meet."""
+        """Return the functions that are told what ranks meet."""
         clock, stop = self._clock, self._rests.stop
         return Met(_nobody, _nobody, _nobody, stop) if clock is None else Met(clock.expected, clock.due, clock.slowed, stop)
 
@@ -196,7 +196,7 @@ class Threads:
         self._strands.await_others(here())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
-        """Where what a rank prints goes, if not to the streams of this process."""
+        """Return where what a rank prints goes, if not to the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: RankRequest) -> RequestWork:
@@ -385,4 +385,4 @@ class Threads:
 
 
 def _nobody(*_: object) -> None:
-    """Is told what comes by a clock, where there is none."""
+    """Ignore what comes by a clock, where there is none."""

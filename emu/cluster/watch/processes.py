@@ -18,7 +18,7 @@ def has_processes() -> bool:
 
 
 class Idle:
-    """Tells how long the processes that this one has started have done nothing."""
+    """One look after another at the processes that this one has started: how long they have done nothing."""
 
     def __init__(self) -> None:
         self._spent_s, self._since_s = -1.0, time.monotonic()

@@ -1,4 +1,4 @@
-"""Where a thread of this process is, seen from outside: its line, what it waits for, and whether it has used the processor."""
+"""A sight of a thread from outside: its line, what it waits for, and whether it has used the processor."""
 
 import linecache
 import re

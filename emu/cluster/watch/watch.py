@@ -35,7 +35,7 @@ class _Turn:
 
 
 class Watch:
-    """Looks at the strand that has the turn.
+    """One thread that looks at the strand that has the turn.
 
     Args:
         turn: Returns that strand, None if none has it, and how many turns there have been.
