@@ -9,11 +9,12 @@ from math import ceil
 
 import pytest
 
-from emu.model.memory.peak import memory_by_part
+from emu.model.memory.peak import holds, memory_by_part
 from emu.model.memory.piece import Piece
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.spell import parse_plan
 from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack import Stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
 S, B, H, A, T, V = 2048, 4, 6144, 64, 8, 51_200
@@ -123,3 +124,13 @@ def test_a_rank_of_the_large_model_with_experts_holds_what_arithmetic_says():
 
 def plan_of(words, global_batch, seq):
     return parse_plan(words, global_batch=global_batch, seq=seq)
+
+
+@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_of_one_microbatch_the_place_with_the_head_may_hold_most(pp, software):
+    """The memory of a plan is that of its fullest place: here the last, which has the logits; bytes for it hold every place."""
+    model, plan, stack = MODELS.find("llama-tiny"), parse_plan(f"pp={pp}", global_batch=1, seq=128), Stack(software)
+    most = sum(memory_by_part(model, plan, stack).values())
+    assert holds(model, plan, stack, most, range(pp))
+    assert [holds(model, plan, stack, most - 1, [place]) for place in range(pp)] == [True] * (pp - 1) + [False]
