@@ -10,11 +10,12 @@ from math import ceil
 import pytest
 
 from emu.model.generate.generate import roles_by_place
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.peak import holds, memory_by_part
 from emu.model.memory.layer import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack import Stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
 S, B, H, A, T, V = 2048, 4, 6144, 64, 8, 51_200
@@ -145,3 +146,13 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
     stack = parse_stack(f"software={software}")
     written = [role.peak for place in roles_by_place(model, plan, stack) for role in place]
     assert memory_by_part(model, plan, stack) == max(written, key=sum)._asdict()
+
+
+@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_of_one_microbatch_the_place_with_the_head_may_hold_most(pp, software):
+    """The memory of a plan is that of its fullest place: here the last, which has the logits; bytes for it hold every place."""
+    model, plan, stack = MODELS.find("llama-tiny"), parse_plan(f"pp={pp}", global_batch=1, seq=128), Stack(software)
+    most = sum(memory_by_part(model, plan, stack).values())
+    assert holds(model, plan, stack, most, range(pp))
+    assert [holds(model, plan, stack, most - 1, [place]) for place in range(pp)] == [True] * (pp - 1) + [False]
