@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
-from emu.topology.builders.route_parts import between_npus, mix
+from emu.topology.builders.route_parts import between_npus, interleave, mix
 from emu.topology.paths.incidence import IncidentLinks
 from emu.topology.topology import Links, Router, Routes
 
@@ -43,8 +43,18 @@ def or_shortest(own: Router, links: Links, n_nodes: int, n_npus: int) -> Router:
 
 
 def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return shortest paths from a table that is built at the call, because most topologies never need it."""
-    return shortest(links, n_nodes)(src, dst, key)
+    """Return shortest paths from a table that is built at the call, because most topologies never need it.
+
+    Where one link alone joins the two nodes of a pair, it is their shortest path, and no search is needed.
+    """
+    ends = column(links.src, np.int64) * n_nodes + links.dst
+    order = np.argsort(ends, kind="stable")
+    first, last = (np.searchsorted(ends[order], src * n_nodes + dst, side) for side in ("left", "right"))
+    one = last - first == 1
+    direct = Routes(np.arange(int(one.sum()) + 1), column(order[first[one]], np.int32))
+    if one.all():
+        return direct
+    return interleave(one, direct, shortest(links, n_nodes)(src[~one], dst[~one], key[~one]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,9 +1,9 @@
 """The bound of a request in a search: one group of each that symmetries make equal tells what all of them take."""
 
 import pytest
-from emu.model.plan.plan_text import parse_plan
 
 from emu.model.generate.item import Ask
+from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.search import requests
 from emu.study.planning.search.groups import Where
 from emu.study.planning.search.requests import Request, time_request
