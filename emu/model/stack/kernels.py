@@ -12,7 +12,8 @@ def passes_of(operator: ModelOperator, stack: Stack) -> Passes:
     """As PyTorch runs it without a compiler, or as one kernel; attention by that which the stack has."""
     if stack.software == "pytorch":
         return operator.eager
-    return operator.unfused if operator.kind == ATTENTION and stack.attention == UNFUSED else operator.fused
+    unfused = stack.attention == UNFUSED if operator.kind == ATTENTION else operator.kind in stack.unfused
+    return operator.unfused if unfused else operator.fused
 
 
 def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool = False) -> tuple[tuple[Amount, Shape], ...]:

@@ -86,6 +86,14 @@ FUSED: Mapping[str, Kernels] = {
     "scale": Kernels(Moved(2), Moved(2)),
     "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),
 }
+# What Megatron-LM runs by several kernels where its configuration does not fuse them, of elements of the activations' type.
+# Its loss of a cut vocabulary makes float32 of the scores, and then finds the largest, subtracts, takes powers, adds up and
+# divides, in place; backward it multiplies in place and goes back to the activations' type. Source: Megatron-LM,
+# core_v0.15.3, megatron/core/tensor_parallel/cross_entropy.py, megatron/core/activations.py.
+UNFUSED: Mapping[str, Kernels] = {
+    "squared relu": EAGER["squared relu"],
+    "cross entropy": Kernels(Moved(19, 1, 0, 8), Moved(7, 0, 0, 8), Moved(2, 0, 0, 8)),
+}
 
 
 def element_wise(
@@ -122,5 +130,5 @@ def element_wise(
         return Passes(amount(k.forward, weights), amount(k.backward, weights), own, amount(k.saved, 0))
 
     out = Amount(cut=elements) if cut else Amount(whole=elements)
-    eager, fused = passes(EAGER[what]), passes(FUSED[what])
-    return ModelOperator(name, KIND[what], weights, eager, fused, out, "both" if cut else "", sequence)
+    eager, fused, unfused = (passes(of[what]) for of in (EAGER, FUSED, {**FUSED, **UNFUSED}))
+    return ModelOperator(name, KIND[what], weights, eager, fused, out, "both" if cut else "", sequence, unfused=unfused)

@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "attention": (FA2, CUDNN, FA3),
     },
     "megatron": {
-        "tp": (BACKWARD, EXPOSED, OVERLAPPED),
+        "tp": (BACKWARD, EXPOSED, OVERLAPPED, CHUNKED),
         "cp": (OVERLAPPED, EXPOSED),
         "ep": (EXPOSED, OVERLAPPED),
         "dp": (EXPOSED, OVERLAPPED, CHUNKED),
@@ -44,6 +44,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 SOFTWARE = tuple(SETTINGS)
+# Kinds of operators that the software fuses unless it is told not to; attention has a word of its own.
+UNFUSED_KINDS: Mapping[str, tuple[str, ...]] = {"pytorch": (), "megatron": ("activation", "loss")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Stack:
     messages: str = ""  # between stages, without sp: each rank of tp sends all, or (scattered) its share
     accumulation: str = ""  # of gradients, by the product that makes them (fused), or after it
     attention: str = ""  # by which kernel; by unfused ones scores are written, by any other they never are
+    sms: int = 0  # cores that a collective which adds takes from products beside it; 0: as the device says
+    unfused: tuple[str, ...] = ()  # kinds of operators that run by several kernels, where the software may fuse them
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
@@ -109,15 +113,22 @@ class Stack:
             object.__setattr__(self, name, value)
         if self.library:
             LIBRARIES.find(self.library)
+        self._check_kinds()
         if self.software == "pytorch" and self.precision.dispatch:
             mend = "its rows travel as they are; or take software=megatron"
             raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)
         for share in self.bandwidth:
             if not 0 < share <= 1:
                 raise must_be("stack", "bandwidth", "shares above 0 and at most 1", share)
-        for name in ("launch_s", "alpha_s", "adding_s"):
+        for name in ("launch_s", "alpha_s", "adding_s", "sms"):
             if not getattr(self, name) >= 0:
-                raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+                what = "0 or more" if name == "sms" else "0 or more seconds"
+                raise must_be("stack", name, what, getattr(self, name))
+
+    def _check_kinds(self) -> None:
+        for kind in self.unfused:
+            if kind not in UNFUSED_KINDS[self.software]:
+                raise unknown(f"unfused of a stack with software={self.software}", kind, UNFUSED_KINDS[self.software])
 
     @property
     def overlaps_gradients(self) -> bool:
