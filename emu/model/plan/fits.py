@@ -12,7 +12,7 @@ from emu.model.pipeline.order import ORDERS, check_of_pytorch
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.spell import spell_layers
 from emu.model.recompute import OPS
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
 
 _PYTORCH = Stack()
 OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
@@ -194,5 +194,5 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
             raise must_be("generate", name, f"{what} with software=megatron", getattr(plan, name))
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
-    if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
+    if stack.tp in (OVERLAPPED, CHUNKED) and plan.tp > 1 and not plan.sp:
         raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")

@@ -23,7 +23,7 @@ from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.trace.device.attention import FA2, NO_RATES, AttentionTable
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
-from emu.trace.device.kernels import beside, main_loop, waves
+from emu.trace.device.kernels import Tiling, beside
 from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
 from emu.trace.trace import Events, Kind
@@ -38,7 +38,8 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2, as a share of the clock that the peaks are stated at"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
-    (("launch_overhead_s", "request_overhead_s", "cores", "memory_bytes", "prologue"), lambda n: 0 <= n < inf, "0 or more"),
+    (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
+    (("cores", "memory_bytes", "narrow"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
 
@@ -59,12 +60,13 @@ class Device:
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
     clock: float = 1.0  # that it sustains under its power limit, as a share of the clock that the peaks are stated at
-    prologue: float = 0.0  # what a tile takes before and after its main loop, in elements of K
+    prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
+    narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
     last_wave: float = 1.0  # share of the last wave's idle cores that is lost; less where the work is split on (stream-K)
     attention: AttentionTable = NO_RATES  # rates of kernels of attention
     attention_kernel: str = FA2  # which of them the software takes
     measured: tuple[MeasuredKernel, ...] = ()  # kernels that were measured on it, whose times count before the model's
-    contention: float = 0.0  # share of the cores that a collective takes from products beside it
+    contention: float = 0.0  # share of the cores that a collective which adds takes from products beside it
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     nodes: int = 1  # over which a step runs
@@ -109,7 +111,9 @@ class Device:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
         softened = f" whose last one costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
-        return waves + softened + f", each with {self.prologue:g} of K before and after its main loop" * (self.prologue > 0)
+        around = f", each with {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
+        smaller = f", or smaller ones whose main loop is slower by a power of {self.narrow:g}" * (self.narrow > 0)
+        return waves + smaller + softened + around
 
     @property
     def _told_if_any(self) -> list[str]:
@@ -119,7 +123,7 @@ class Device:
             f"the {self.name} sustains {self.clock:g} of the clock that its peaks are stated at": self.clock != 1,
             f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
             f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
-            f"a collective takes {contention:g} of the cores from products beside it": contention,
+            f"a collective that adds takes {contention:g} of the cores from products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
 
@@ -172,8 +176,8 @@ class Device:
 
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
         """[E] seconds from seconds at peak, and of the bytes."""
-        filled = waves(events, self.cores, self.tile, self.last_wave) * main_loop(events, self.prologue)
-        product = flops_s / self.gemm_share * filled + self.unhidden_share * bytes_s
+        tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
+        product = tiling.product_s(events, flops_s / self.gemm_share) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
         return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)

@@ -31,8 +31,11 @@ class Setting(NamedTuple):
     devices: tuple[str, ...]  # whose rows run so, where no word of a source says it
     capacity: float = 0.0  # of an expert
     dropout: float = 0.0
+    models: tuple[str, ...] = ()  # how the names of the models begin whose recipe it is; (): of any
 
 
+_NEMO = "software=megatron,nccl-ahead,tp=chunked,dp=overlapped,gradient=bfloat16,sms=16"
+_DGXC = ("dgxc",)
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         # Scores are written, gradients added by a kernel of their own, all communication waited for.
@@ -53,15 +56,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             ("a100-80g",),
             dropout=0.1,
         ),
-        # Flash attention, the distributed optimizer, tensor and data parallelism beside computation, padded experts.
-        "nemo-2025": Setting(
-            "software=megatron,nccl-ahead,tp=overlapped,dp=overlapped",
-            "zero1",
-            "always",
-            ("dgxc",),
-            ("h100", "h800", "h200", "b200", "gb200"),
-            1.0,
-        ),
+        # The distributed optimizer, gradients in bfloat16, user buffers, attention by cuDNN; one setting for each recipe.
+        "nemo-2025": Setting(_NEMO, "zero1", "always", _DGXC, ("h100", "h800", "h200", "b200", "gb200"), 1.0),
+        "nemo-2025-nemotron": Setting(f"{_NEMO},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",)),
+        "nemo-2025-grok": Setting(f"{_NEMO},attention=fa2,unfused=loss", "zero1", "always", _DGXC, (), 1.0, models=("grok",)),
     }
 )
 
@@ -99,8 +97,12 @@ def setting_of(run: Run, where: str) -> str:
                 raise unknown("software", run.software, SETTINGS)
         return run.software
     of_source = [
-        name for name, setting in SETTINGS.items() if any(word.lower() in run.source.lower() for word in setting.sources)
+        name
+        for name, setting in SETTINGS.items()
+        if any(word.lower() in run.source.lower() for word in setting.sources)
+        and (not setting.models or run.model.lower().startswith(setting.models))
     ]
+    of_source.sort(key=lambda name: not SETTINGS[name].models)
     of_device = [name for name, setting in SETTINGS.items() if run.device in setting.devices]
     if not of_source + of_device:
         raise must_be(where, "software", f"one of {', '.join(SETTINGS)} for a {run.device}", run.software)
@@ -144,7 +146,7 @@ def plan_of(run: Run, name: str, where: str) -> Plan:
             dp=run.gpus // (run.tp * run.cp * run.pp),
             sp=run.tp > 1 and setting.sp in ("always", run.recompute),
             sharding=setting.sharding,
-            cp_comm="all_gather",
+            cp_comm="p2p",
             capacity=setting.capacity if run.experts else 0.0,
             dropout=setting.dropout,
             layers=_stages(run),

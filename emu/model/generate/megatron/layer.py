@@ -22,8 +22,9 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack.kernels import pieces_of
-from emu.model.stack.stack import EXPOSED, FUSED, OVERLAPPED
+from emu.model.stack.stack import CHUNKED, EXPOSED, FUSED, OVERLAPPED
 
+PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
 There = Callable[[Kernel], None]  # the gradients of a kernel's parameters are there
 
@@ -94,6 +95,8 @@ class Layer:
         after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
             beside(tape, [*before, *after], works)
+        elif self.part.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
+            in_pieces(tape, before, after, works, self.part.plan.tp)
         else:
             awaited(tape, before)
             beside(tape, [], works)
@@ -111,9 +114,12 @@ class Layer:
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
         again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
-        awaited(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
-        hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
+        ahead = overlap in (OVERLAPPED, CHUNKED)
+        awaited(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
+        hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
         works = self._works(kernel, INPUT)
+        if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
+            works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
         if kernel.operator.experts:
             self._travelling(tape, kernel.returns, kernel.receives, works)
         else:
@@ -167,6 +173,43 @@ def awaited(tape: Tape, asks: Sequence[Ask]) -> None:
     """Requests that whatever comes next waits for, one after another."""
     for ask in asks:
         tape.join(tape.ask(ask))
+
+
+def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Work], tp: int) -> None:
+    """Add a product whose rows come while it computes, and whose sums are scattered a piece at a time, once each is there.
+
+    A gather runs beside all pieces, as the rows of the rank itself are there at once. A scatter of one piece runs beside the
+    product of the next, so that the last is waited for. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange, and
+    pipelined reduce-scatter).
+    """
+    if not after:
+        beside(tape, before, [piece for work in works for piece in pieces(work, gathered_in(tp) if before else 1)])
+        return
+    first, *rest = [piece for work in works for piece in pieces(work, PIECES)]
+    beside(tape, before, [first])
+    last = [ask._replace(elements=ask.elements // PIECES) for ask in after]
+    beside(tape, [ask._replace(elements=ask.elements - ask.elements // PIECES) for ask in after], rest)
+    awaited(tape, last)
+
+
+def gathered_in(tp: int) -> int:
+    """Pieces of a product whose rows are gathered: one for each rank, or, of many ranks, for two or more of them together."""
+    return min(tp, PIECES)
+
+
+def pieces(work: Work, n: int) -> list[Work]:
+    """Return a product as so many of fewer rows, one after another; the last has what does not divide."""
+    rows = work.shape.m // n
+    of_each = work.flops // n, work.bytes // n, work.elements // n
+    flops, size, elements = (n * each for each in of_each)
+    first = Work(work.name, *of_each, work.shape._replace(m=rows))
+    last = first._replace(
+        flops=first.flops + work.flops - flops,
+        bytes=first.bytes + work.bytes - size,
+        elements=first.elements + work.elements - elements,
+        shape=work.shape._replace(m=work.shape.m - (n - 1) * rows),
+    )
+    return [*[first] * (n - 1), last]
 
 
 def beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Work]) -> None:

@@ -68,6 +68,11 @@ def _shares_told(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """The same where each rank takes so long to launch a collective or a message, and attention is by the stack's kernel."""
+    """The same where each rank takes so long to launch a collective or a message, and attention is by the stack's kernel.
+
+    A collective that adds takes the cores that the stack gives it from products beside it.
+    """
     kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
-    return replace(device, request_overhead_s=device.request_overhead_s + stack.launch_s, attention_kernel=kernel)
+    contention = min(stack.sms / device.cores, 0.99) if stack.sms and device.cores else device.contention
+    launch_s = device.request_overhead_s + stack.launch_s
+    return replace(device, request_overhead_s=launch_s, attention_kernel=kernel, contention=contention)

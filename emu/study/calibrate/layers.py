@@ -1,0 +1,167 @@
+"""Small models of one layer, whose steps run every kernel that a step of a larger one runs, and each kernel timed by itself.
+
+A kernel is called a few times on the operands that it has in the step, after other memory was written, so that no cache holds
+them: so it finds them in a step, between all others. The least of these times counts.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from emu.backend.rank.count import Count, Operator
+from emu.model.parallel.clip import clip_gradients
+from emu.model.parallel.where import held_of
+from emu.model.parts.attention import Attention, Heads
+from emu.model.parts.decoder import Decoder, Layer
+from emu.model.parts.feed_forward import Gated
+from emu.trace.device.measured import MeasuredKernel
+from emu.trace.kernel import Kernel
+
+_LOOKS = 7
+_STEPS = 5
+_CLIP = 1.0
+
+
+class Sizes(NamedTuple):
+    """Sizes of one model, and of the tokens of its step."""
+
+    sequences: int
+    tokens: int  # of a sequence
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+
+
+# Elements of float32 that are written between two calls: twice the cache of one core, or as many as a GPU holds.
+_FLUSHED = {"cpu": 2**20, "cuda": 2**26}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """One such model on a device, and its training step."""
+
+    sizes: Sizes
+    device: str
+    dtype: torch.dtype
+    seed: int = 0
+    module: nn.Module = field(init=False)
+    step: Callable[[], None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.seed)
+        object.__setattr__(self, "module", _module(self.sizes).to(self.device, self.dtype))
+        object.__setattr__(self, "step", self._prepared())
+
+    def _prepared(self) -> Callable[[], None]:
+        of, parameters = self.sizes, dict(self.module.named_parameters())
+        optimizer = torch.optim.AdamW(parameters.values(), fused=True)
+        tokens, targets = torch.randint(of.vocab, (2, of.sequences, of.tokens), device=self.device)
+        held = held_of(parameters.items())
+
+        def step() -> None:
+            logits = self.module(tokens)
+            functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
+            clip_gradients(parameters, held, None, _CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+
+def _module(of: Sizes) -> Decoder:
+    heads = Heads(of.hidden, of.heads, of.kv_heads, of.hidden // of.heads, turned=of.hidden // of.heads)
+    first, second, last = (nn.RMSNorm(of.hidden, 1e-5) for _ in range(3))
+    layer = Layer(Attention(heads, of.tokens), Gated(of.hidden, of.ffn), first, second)
+    return Decoder(nn.Embedding(of.vocab, of.hidden), [layer], last, nn.Linear(of.hidden, of.vocab, bias=False))
+
+
+class Clock(NamedTuple):
+    """Seconds of a device; of a CPU those that this thread computed, so that others on the machine are not counted."""
+
+    device: str
+
+    def now(self) -> float:
+        """Return the time when all that was asked for is done."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            return time.perf_counter()
+        return time.thread_time()
+
+
+class _Timed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Time each operator that computes, as the counting mode sees it."""
+
+    def __init__(self, clock: Clock, written: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.clock, self.written = clock, written
+        self.found: list[tuple[Operator, float]] = []
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        seen: list[Operator] = []
+        with Count(seen.append):
+            out = call(*args, **named)
+        if seen:
+            self.found.append((seen[0], median(self._took_s(call, args, named) for _ in range(_LOOKS))))
+        return out
+
+    def _took_s(self, call: Any, args: Any, named: Any) -> float:
+        self.written.add_(1)
+        began = self.clock.now()
+        call(*args, **named)
+        return self.clock.now() - began
+
+
+class Ran(NamedTuple):
+    """A step of such a model: every kernel in the order of the step with the seconds of one call, and the whole step."""
+
+    kernels: list[tuple[Operator, float]]
+    step_s: float
+
+    @property
+    def besides_s(self) -> float:
+        """The seconds a kernel that the step takes besides: in modules, autograd, views and launches, on the host."""
+        return (self.step_s - sum(took for _, took in self.kernels)) / len(self.kernels)
+
+
+def run(layers: Layers) -> Ran:
+    """Return what a step of the model takes, by itself and kernel by kernel, in turns."""
+    clock, written = Clock(layers.device), torch.zeros(_FLUSHED[layers.device], device=layers.device)
+    for _ in range(2):  # first moments of the optimizer, and what a process does but once
+        layers.step()
+    before = [_step_s(layers, clock) for _ in range(_STEPS)]
+    with _Timed(clock, written) as timed:
+        layers.step()
+    return Ran(timed.found, median([*before, *(_step_s(layers, clock) for _ in range(_STEPS))]))
+
+
+def _step_s(layers: Layers, clock: Clock) -> float:
+    began = clock.now()
+    layers.step()
+    return clock.now() - began
+
+
+def rows_of(ran: Iterable[Ran], besides_s: float) -> tuple[MeasuredKernel, ...]:
+    """Return a row for each shape, of several that are alike their mean, each with what the host takes besides."""
+    alike: defaultdict[MeasuredKernel, list[float]] = defaultdict(list)
+    for operator, took in (kernel for each in ran for kernel in each.kernels):
+        alike[_row(operator)].append(took + besides_s)
+    return tuple(row._replace(seconds=fmean(took)) for row, took in sorted(alike.items()))
+
+
+def _row(of: Operator) -> MeasuredKernel:
+    """Return what tells a kernel from others: its shape, or its name and how many bytes it moves."""
+    kernel, batch, m, n, k = of.shape
+    if not of.flops or kernel == Kernel.OTHER:
+        return MeasuredKernel(Kernel.OTHER, of.dtype, 0.0, bytes=of.bytes, name=of.name)
+    return MeasuredKernel(kernel, of.dtype, 0.0, batch, m, n, k, 0 if kernel == Kernel.PRODUCT else of.bytes)
