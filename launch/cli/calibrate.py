@@ -7,7 +7,7 @@ import click
 import torch
 
 from emu.study.calibrate.calibrate import Calibrated, calibrate
-from emu.study.calibrate.probe import here, probes
+from emu.study.calibrate.probe import here, layers, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
 from launch.cli.options.common import json_option, print_json
@@ -30,12 +30,15 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
     emu train --model llama-small --plan dp=1 --topology ub-mesh:board --device mine.toml --dtype float32
     """
     which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    found = []
+    found, ran = [], []
     with bar(f"measuring the {which}") as advance:
         for probe in probes(which):
             found.append(probe)
             advance()
-    told = calibrate(which, found)
+        for each in layers(which):
+            ran.append(each)
+            advance()
+    told = calibrate(which, found, ran)
     if as_json:
         print_json({"device": {f.name: getattr(told.device, f.name) for f in fields(told.device)}, "kernels": told.kernels})
     else:

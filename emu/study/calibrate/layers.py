@@ -1,13 +1,13 @@
 """Small models of one layer, whose steps run every kernel that a step of a larger one runs, and each kernel timed by itself.
 
 A kernel is called a few times on the operands that it has in the step, after other memory was written, so that no cache holds
-them: so it finds them in a step, between all others. The least of these times counts.
+them: so it finds them in a step, between all others. The median of these times counts, as that of steps does: on a machine that
+others use, a short call has moments without them, a step has none.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ _STEPS = 5
 _CLIP = 1.0
 
 
-class Sizes(NamedTuple):
+class LayerSizes(NamedTuple):
     """Sizes of one model, and of the tokens of its step."""
 
     sequences: int
@@ -46,39 +46,26 @@ class Sizes(NamedTuple):
 _FLUSHED = {"cpu": 2**20, "cuda": 2**26}
 
 
-@dataclass(frozen=True)
-class Layers:
-    """One such model on a device, and its training step."""
+def step_of(of: LayerSizes, device: str, dtype: str) -> Callable[[], None]:
+    """Return a training step of one model, as the ranks of a plan take it: forward, backward, clipping, AdamW."""
+    torch.manual_seed(0)
+    module = _module(of).to(device, getattr(torch, dtype))
+    parameters = dict(module.named_parameters())
+    optimizer = torch.optim.AdamW(parameters.values(), fused=True)
+    tokens, targets = torch.randint(of.vocab, (2, of.sequences, of.tokens), device=device)
+    held = held_of(parameters.items())
 
-    sizes: Sizes
-    device: str
-    dtype: torch.dtype
-    seed: int = 0
-    module: nn.Module = field(init=False)
-    step: Callable[[], None] = field(init=False)
+    def step() -> None:
+        logits = module(tokens)
+        functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
+        clip_gradients(parameters, held, None, _CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
 
-    def __post_init__(self) -> None:
-        torch.manual_seed(self.seed)
-        object.__setattr__(self, "module", _module(self.sizes).to(self.device, self.dtype))
-        object.__setattr__(self, "step", self._prepared())
-
-    def _prepared(self) -> Callable[[], None]:
-        of, parameters = self.sizes, dict(self.module.named_parameters())
-        optimizer = torch.optim.AdamW(parameters.values(), fused=True)
-        tokens, targets = torch.randint(of.vocab, (2, of.sequences, of.tokens), device=self.device)
-        held = held_of(parameters.items())
-
-        def step() -> None:
-            logits = self.module(tokens)
-            functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
-            clip_gradients(parameters, held, None, _CLIP)
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
+    return step
 
 
-def _module(of: Sizes) -> Decoder:
+def _module(of: LayerSizes) -> Decoder:
     heads = Heads(of.hidden, of.heads, of.kv_heads, of.hidden // of.heads, turned=of.hidden // of.heads)
     first, second, last = (nn.RMSNorm(of.hidden, 1e-5) for _ in range(3))
     layer = Layer(Attention(heads, of.tokens), Gated(of.hidden, of.ffn), first, second)
@@ -86,16 +73,22 @@ def _module(of: Sizes) -> Decoder:
 
 
 class Clock(NamedTuple):
-    """Seconds of a device; of a CPU those that this thread computed, so that others on the machine are not counted."""
+    """What times a call: of a CPU the seconds that this thread computed, so that others on the machine are not counted."""
 
     device: str
 
-    def now(self) -> float:
-        """Return the time when all that was asked for is done."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-            return time.perf_counter()
-        return time.thread_time()
+    def took_s(self, call: Callable[[], object]) -> float:
+        """Return the seconds of a call; of a GPU those between two events of its queue."""
+        if self.device != "cuda":
+            began = time.thread_time()
+            call()
+            return time.thread_time() - began
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        first.record()
+        call()
+        last.record()
+        torch.cuda.synchronize()
+        return float(first.elapsed_time(last)) / 1e3
 
 
 class _Timed(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -112,14 +105,17 @@ class _Timed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with Count(seen.append):
             out = call(*args, **named)
         if seen:
-            self.found.append((seen[0], median(self._took_s(call, args, named) for _ in range(_LOOKS))))
+            self.found.append((seen[0], median(self._looks(lambda: call(*args, **named)))))
         return out
 
-    def _took_s(self, call: Any, args: Any, named: Any) -> float:
-        self.written.add_(1)
-        began = self.clock.now()
-        call(*args, **named)
-        return self.clock.now() - began
+    def _looks(self, call: Callable[[], object]) -> list[float]:
+        """Return the seconds of some calls, each of which writes to memory of its own, as no step writes to the same twice."""
+        kept: list[object] = []
+        found = []
+        for _ in range(_LOOKS):
+            self.written.add_(1)
+            found.append(self.clock.took_s(lambda: kept.append(call())))
+        return found
 
 
 class Ran(NamedTuple):
@@ -134,28 +130,27 @@ class Ran(NamedTuple):
         return (self.step_s - sum(took for _, took in self.kernels)) / len(self.kernels)
 
 
-def run(layers: Layers) -> Ran:
-    """Return what a step of the model takes, by itself and kernel by kernel, in turns."""
-    clock, written = Clock(layers.device), torch.zeros(_FLUSHED[layers.device], device=layers.device)
+def run(sizes: LayerSizes, device: str, dtype: str) -> Ran:
+    """Return what a step of a model takes, by itself and kernel by kernel, in turns."""
+    step, clock, written = step_of(sizes, device, dtype), Clock(device), torch.zeros(_FLUSHED[device], device=device)
     for _ in range(2):  # first moments of the optimizer, and what a process does but once
-        layers.step()
-    before = [_step_s(layers, clock) for _ in range(_STEPS)]
+        step()
+    before = [clock.took_s(step) for _ in range(_STEPS)]
     with _Timed(clock, written) as timed:
-        layers.step()
-    return Ran(timed.found, median([*before, *(_step_s(layers, clock) for _ in range(_STEPS))]))
-
-
-def _step_s(layers: Layers, clock: Clock) -> float:
-    began = clock.now()
-    layers.step()
-    return clock.now() - began
+        step()
+    return Ran(timed.found, median([*before, *(clock.took_s(step) for _ in range(_STEPS))]))
 
 
 def rows_of(ran: Iterable[Ran], besides_s: float) -> tuple[MeasuredKernel, ...]:
-    """Return a row for each shape, of several that are alike their mean, each with what the host takes besides."""
+    """Return a row for each shape, of several that are alike their mean, each with what the host takes besides.
+
+    An operator of no name stands for all of its bytes, so that operators of other names take what these do.
+    """
     alike: defaultdict[MeasuredKernel, list[float]] = defaultdict(list)
     for operator, took in (kernel for each in ran for kernel in each.kernels):
-        alike[_row(operator)].append(took + besides_s)
+        row = _row(operator)
+        for each in {row, row._replace(name="")}:
+            alike[each].append(took + besides_s)
     return tuple(row._replace(seconds=fmean(took)) for row, took in sorted(alike.items()))
 
 
