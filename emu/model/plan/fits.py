@@ -195,4 +195,4 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("generate", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
     if stack.tp in (OVERLAPPED, CHUNKED) and plan.tp > 1 and not plan.sp:
-        raise must_be("generate", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")
+        raise must_be("generate", "sp", f"on where the stack says tp={stack.tp}", "off", "Megatron-LM overlaps no all_reduce")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from emu.errors import InputError, must_be
-from emu.model.stack.stack import SETTINGS, Precision, Stack
+from emu.model.stack.stack import COUNTS, SETTINGS, Precision, Stack
 from emu.registry import unknown
 from emu.units import format_time, parse_time, seconds
 
@@ -12,11 +12,10 @@ _TIMES = {"launch": "launch_s", "alpha": "alpha_s", "adding": "adding_s"}
 _SHARES = "bandwidth"
 _LIBRARY = "library"
 _UNFUSED = "unfused"
-_SMS = "sms"
 _NEXT = "/"  # between the shares of tiers, and between kinds of operators
 ROLES = tuple(field.name for field in fields(Precision))
 _NAMED = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
-STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, _SMS, *ROLES)
+STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, *COUNTS, *ROLES)
 
 
 def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
@@ -43,8 +42,8 @@ def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
     roles = Precision(**{name: found.pop(name) for name in ROLES if name in found})
     shares = _read_shares(found.pop(_SHARES, ""))
     unfused = tuple(filter(None, found.pop(_UNFUSED, "").split(_NEXT)))
-    sms = _count(found.pop(_SMS, "0"))
-    return Stack(**found, **times, sms=sms, bandwidth=shares, unfused=unfused, precision=roles)  # type: ignore[arg-type]
+    counts = {name: _count(found.pop(name), name) for name in COUNTS if name in found}
+    return Stack(**found, **times, **counts, bandwidth=shares, unfused=unfused, precision=roles)  # type: ignore[arg-type]
 
 
 def _read_shares(words: str) -> tuple[float, ...]:
@@ -55,9 +54,9 @@ def _read_shares(words: str) -> tuple[float, ...]:
         raise must_be("stack", _SHARES, "a share of each tier of links such as 0.8/0.9", words, mend) from None
 
 
-def _count(word: str) -> int:
+def _count(word: str, name: str) -> int:
     if not (word.isascii() and word.isdigit()):
-        raise must_be("stack", _SMS, "a whole number of cores", word)
+        raise must_be("stack", name, "a whole number of 0 or more", word)
     return int(word)
 
 
@@ -73,7 +72,7 @@ def spell_stack(stack: Stack) -> str:
     words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
     words += [f"{_SHARES}={_NEXT.join(f'{share:g}' for share in stack.bandwidth)}"] if stack.bandwidth else []
     words += [f"{_UNFUSED}={_NEXT.join(stack.unfused)}"] if stack.unfused else []
-    words += [f"{_SMS}={stack.sms}"] if stack.sms else []
+    words += [f"{name}={getattr(stack, name)}" for name in COUNTS if getattr(stack, name)]
     words += [f"{_LIBRARY}={stack.library}"] if stack.library else []
     roles = ((name, getattr(stack.precision, name)) for name in ROLES)
     words += [f"{name}={dtype}" for name, dtype in roles if dtype != getattr(default.precision, name)]

@@ -39,7 +39,7 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
     (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
-    (("cores", "memory_bytes", "narrow"), lambda n: 0 <= n < inf, "0 or more"),
+    (("cores", "memory_bytes", "narrow", "step_error"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
 
@@ -71,6 +71,7 @@ class Device:
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     nodes: int = 1  # over which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
+    step_error: float = 0.0  # share that nine of ten steps of models which no fit has seen are off at most; 0: not known
     source: str = ""
     assumed: str = ""  # of peaks that no source prints: which they are, and what was taken; "": all are printed
     capability: tuple[int, int] = BARE  # by CUDA's count, as a script is told

@@ -27,6 +27,7 @@ class Chunk:
     buffers: dict[str, Buffer]  # by the axis of the ranks that have copies
     last: int  # pass of the step
     overlaps: bool  # whether gradients are reduced, and weights gathered, beside what is computed
+    deferred: int = 0  # microbatches, the first, whose gradient of the head's weight is worked out after the pipeline
 
     def begin(self) -> None:
         """A step begins."""
@@ -47,7 +48,14 @@ class Chunk:
         if self.overlaps and pass_ == self.last:
             self._backward(reduces=True)
         else:
-            self.tape.again((self.number, BACKWARD), self._backward)
+            later = pass_ < self.deferred
+            self.tape.again((self.number, BACKWARD, later), partial(self._backward, later=later))
+
+    def drain(self) -> None:
+        """What was deferred."""
+        for layer in self.layers if self.deferred else ():
+            for _ in range(self.deferred if layer.defers else 0):
+                layer.deferred(self.tape)
 
     def _forward(self, *, gathers: bool = False) -> None:
         for place, layer in enumerate(self.layers):
@@ -55,9 +63,9 @@ class Chunk:
                 buffer.needs(place)
             layer.forward(self.tape)
 
-    def _backward(self, *, reduces: bool = False) -> None:
+    def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
         for layer in reversed(self.layers):
-            layer.backward(self.tape, partial(self._arrived, layer) if reduces else nowhere)
+            layer.backward(self.tape, partial(self._arrived, layer) if reduces else nowhere, later=later and layer.defers)
 
     def _arrived(self, layer: Layer, kernel: Kernel) -> None:
         self.buffers[layer.axis(kernel)].arrived()
@@ -88,7 +96,9 @@ def chunk_of(tape: Tape, model: Model, plan: Plan, stack: Stack, number: int, at
         )
         for axis in axes
     }
-    return Chunk(tape, number, layers, buffers, plan.passes - 1, overlaps)
+    # The last microbatch's gradients are reduced as they come.
+    deferred = min(stack.deferred, plan.passes - 1) if any(layer.defers for layer in layers) else 0
+    return Chunk(tape, number, layers, buffers, plan.passes - 1, overlaps, deferred)
 
 
 def ranks_of(plan: Plan, axis: str) -> int:

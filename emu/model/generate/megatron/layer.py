@@ -73,12 +73,33 @@ class Layer:
         for kernel in self.kernels:
             self._forward(tape, kernel)
 
-    def backward(self, tape: Tape, there: There) -> None:
-        """One pass; what is recomputed, first."""
+    @property
+    def defers(self) -> bool:
+        """Whether the gradient of its weight may wait for the end of the pipeline: the head's may, which is behind all else."""
+        return self.part.name == HEAD and self.part.plan.pp > 1
+
+    def deferred(self, tape: Tape) -> None:
+        """The gradient of the head's weight of one microbatch; what came in is gathered once more beside that of another.
+
+        Source: Megatron-LM, megatron/core/utils.py, drain_embedding_wgrad_compute.
+        """
+        for kernel in self.kernels:
+            if kernel.operator.kind == PRODUCT:
+                asks = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+                beside(tape, asks, self._weight_gradient(kernel))
+
+    def backward(self, tape: Tape, there: There, *, later: bool = False) -> None:
+        """One pass; what is recomputed, first.
+
+        Args:
+            tape: Where it is written down.
+            there: Told of the gradients of each kernel's parameters.
+            later: Whether the gradient of the head's weight is worked out by `deferred`.
+        """
         if self.part.plan.recompute == "full" and self.part.name not in (EMBEDDING, HEAD):
             self.forward(tape)
         for kernel in reversed(self.kernels):
-            self._backward(tape, kernel)
+            self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
             if self.elements(kernel):
                 there(kernel)
 
@@ -104,7 +125,7 @@ class Layer:
         if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
             awaited(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
 
-    def _backward(self, tape: Tape, kernel: Kernel) -> None:
+    def _backward(self, tape: Tape, kernel: Kernel, *, later: bool) -> None:
         plan, overlap = self.part.plan, self.part.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)
@@ -112,7 +133,7 @@ class Layer:
             Context(self.part, self.at, kernel).backward(tape)
             return
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
-        again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
+        again = [self._asked("all_gather")] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
         ahead = overlap in (OVERLAPPED, CHUNKED)
         awaited(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
@@ -125,7 +146,7 @@ class Layer:
         else:
             beside(tape, hidden, works)
         awaited(tape, given if overlap == EXPOSED else [])
-        beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
+        beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
 
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
         """Rows come to the experts, or their gradients; these work on them; and rows go back."""

@@ -40,6 +40,8 @@ def _tape(model: Model, plan: Plan, stack: Stack, place: int, at: int) -> Tape:
     else:
         ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
         _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
+    for chunk in chunks.values():
+        chunk.drain()
     finish(tape, tuple(chunks.values()))
     return tape
 
