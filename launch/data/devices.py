@@ -108,7 +108,7 @@ def _of_500_w(h100: Device) -> Device:
         name="h100-500w",
         hbm_Bps=2.4e12,
         memory_bytes=96 * 10**9,
-        clock=clock * h100.clock,
+        clock=round(clock * h100.clock, 4),
         source="torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: H100 SXM with 96 GB of HBM2e at 2.4 TB/s and 500 W",
         fitted_on=f"{h100.fitted_on}; its clock on the run {run} of torchtitan",
     )

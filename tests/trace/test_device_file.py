@@ -44,7 +44,7 @@ def test_a_file_needs_peaks_and_a_bandwidth_alone(mine):
 def test_a_gpu_has_a_capability_and_every_other_device_the_first_with_bfloat16(mine):
     assert read_device(mine(NEEDED + "capability = [9, 0]")).capability == (9, 0)
     assert {name: device.capability for name, device in DEVICES.items()} == {
-        **dict.fromkeys(("h100", "h800", "h200"), (9, 0)),
+        **dict.fromkeys(("h100", "h100-500w", "h800", "h200"), (9, 0)),
         **dict.fromkeys(("b200", "gb200"), (10, 0)),
         **dict.fromkeys(("a100-80g", "tpuv4", "ascend-910b-like"), (8, 0)),
     }
