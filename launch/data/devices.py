@@ -11,6 +11,7 @@ from emu.registry import parse_call, unknown
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
+from emu.trace.device.measured import check_products
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_clock, read_fitted
 from launch.data.kernels import attention_of, product_constants
@@ -141,6 +142,7 @@ def find_device(text: str, dtype: str) -> Device:
     check_dtype(dtype)
     if dtype != AS_RAN:
         device.peak(dtype)
+        check_products(device.measured, dtype, device.name)
     return device
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from emu.errors import InputError
 from emu.trace.device.device import BARE
-from launch.data.devices import DEVICES
+from launch.data.devices import DEVICES, find_device
 from launch.data.fitted import read_fitted
 from launch.data.stacks import STACKS
 from launch.papers.measured.constants import CONSTANTS
@@ -130,6 +131,18 @@ def test_the_constants_that_were_fitted_are_used_and_those_of_other_devices_are_
         assert all(model in device.fitted_on for model in (fitted.models if fitted else ()))
         assert not fitted or set(fitted.without) == set(fitted.models)
         assert not fitted or used != plain
+
+
+def test_a_dtype_of_which_no_product_was_measured_is_refused_before_anything_runs(tmp_path):
+    row = '{ kernel = "product", dtype = "float32", m = 8, n = 8, k = 8, seconds = 1e-6 }'
+    peaks = "peak_flops = { float32 = 1e11, bfloat16 = 2e11 }"
+    path = tmp_path / "mine.toml"
+    path.write_text(f'memory_bandwidth = "10GB/s"\n{peaks}\nkernels = [{row}]\n')
+    assert find_device(str(path), "float32").measured
+    with pytest.raises(
+        InputError, match="no dtype of the products measured on mine is called 'bfloat16'; did you mean float32"
+    ):
+        find_device(str(path), "bfloat16")
 
 
 def test_the_words_of_stacks_are_read():
