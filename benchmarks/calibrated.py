@@ -1,8 +1,8 @@
 """How near a calibrated device tells a real step: `python -m benchmarks.calibrated [--rounds N] [BATCHxTOKENS ...]`.
 
-A round calibrates the CPU of this machine, kernel by kernel, and trains llama-small in plain PyTorch on one thread in turns with
-it. What the same step takes by the kernels alone is held against the median of the real steps. Seconds are those that the thread
-computed. On a machine that others use, both are longer; so kernels and steps take turns.
+A round calibrates the CPU of this machine, kernel by kernel, and trains llama-small in plain PyTorch on one thread in turns
+with it. What the same step takes by the kernels alone is held against the median of the real steps. Seconds are those that the
+thread computed. On a machine that others use, both are longer; so kernels and steps take turns.
 """
 
 import argparse

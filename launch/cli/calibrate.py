@@ -21,9 +21,10 @@ from launch.show.text.table import table
 @click.option("--out", type=OutputFile(".toml"), help="Write the device to this file, for --device.")
 @json_option
 def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> None:
-    """Measure the device that is here by a few kernels, and find the constants that tell their times.
+    """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
-    Of a CPU one thread is measured, as every rank computes, in seconds that the thread itself computed.
+    A few kernels give the constants. Each kernel of steps of one layer is timed by itself besides, and goes into the file:
+    --device takes its time where its shape was measured, and the constants between. Of a CPU one thread is measured, as every rank computes, in seconds that the thread itself computed.
 
     \b
     emu calibrate --out mine.toml
@@ -63,4 +64,6 @@ def _lines(told: Calibrated) -> list[str]:
         ", ".join(f"{name} {getattr(of, name):.2f}" for name in shares) + f", a launch {format_time(of.launch_overhead_s)}",
         "",
         table(["kernel", "batch x M x N x K", "measured", "predicted", "ratio"], rows),
+        "",
+        f"{len(of.measured)} kernels of steps of one layer were timed one by one, and go with the device",
     ]

@@ -148,13 +148,13 @@ def rows_of(ran: Iterable[Ran], besides_s: float) -> tuple[MeasuredKernel, ...]:
     """
     alike: defaultdict[MeasuredKernel, list[float]] = defaultdict(list)
     for operator, took in (kernel for each in ran for kernel in each.kernels):
-        row = _row(operator)
+        row = row_of(operator)
         for each in {row, row._replace(name="")}:
             alike[each].append(took + besides_s)
     return tuple(row._replace(seconds=fmean(took)) for row, took in sorted(alike.items()))
 
 
-def _row(of: Operator) -> MeasuredKernel:
+def row_of(of: Operator) -> MeasuredKernel:
     """Return what tells a kernel from others: its shape, or its name and how many bytes it moves."""
     kernel, batch, m, n, k = of.shape
     if not of.flops or kernel == Kernel.OTHER:
