@@ -24,7 +24,8 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
     """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
     A few kernels give the constants. Each kernel of steps of one layer is timed by itself besides, and goes into the file:
-    --device takes its time where its shape was measured, and the constants between. Of a CPU one thread is measured, as every rank computes, in seconds that the thread itself computed.
+    --device takes its time where its shape was measured, and the constants between. Of a CPU one thread is measured, as every
+    rank computes, in seconds that the thread itself computed.
 
     \b
     emu calibrate --out mine.toml

@@ -66,6 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a device measured that takes no time to measure."""
     monkeypatch.setattr(calibrate, "probes", lambda _: [])
+    monkeypatch.setattr(calibrate, "layers", lambda _: [])
     monkeypatch.setattr(calibrate, "calibrate", lambda *_: Calibrated(DEVICES["h100"], ()))
 
 
