@@ -3,7 +3,7 @@
 import pytest
 
 from emu.trace.device.device import BARE
-from launch.data.devices import DEVICES
+from launch.data.devices import DEVICES, LIKE
 from launch.data.fitted import read_fitted
 from launch.data.stacks import STACKS
 from launch.papers.measured.constants import CONSTANTS
@@ -104,10 +104,11 @@ def test_every_device_is_held_against_something():
 def test_the_constants_that_were_fitted_are_used_and_those_of_other_devices_are_the_defaults():
     plain = {c.name: getattr(DEVICES["tpuv4"], c.name) for c in CONSTANTS}
     for name, device in DEVICES.items():
-        fitted = read_fitted().get(name)
+        fitted = read_fitted().get(LIKE.get(name, name))
         used = {c.name: getattr(device, c.name) for c in CONSTANTS}
         assert used == (dict(fitted.constants) if fitted else plain)
         assert bool(device.fitted_on) == bool(fitted)
+        assert device.step_error == (max(of.either_way for of in fitted.blind.values()) if fitted else 0)
         assert all(model in device.fitted_on for model in (fitted.models if fitted else ()))
         assert not fitted or set(fitted.without) == set(fitted.models)
         assert not fitted or used != plain
