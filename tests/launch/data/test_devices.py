@@ -6,7 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.trace.device.device import BARE
-from launch.data.devices import DEVICES, find_device
+from launch.data.devices import DEVICES, LIKE, find_device
 from launch.data.fitted import read_fitted
 from launch.data.stacks import STACKS
 from launch.papers.measured.constants import CONSTANTS
@@ -124,10 +124,11 @@ def test_the_constants_that_were_fitted_are_used_and_those_of_other_devices_are_
     for name, device in DEVICES.items():
         if name == "h100-500w":  # which has those of an h100, and a clock of its own
             continue
-        fitted = read_fitted().get(name)
+        fitted = read_fitted().get(LIKE.get(name, name))
         used = {c.name: getattr(device, c.name) for c in CONSTANTS}
         assert used == (dict(fitted.constants) if fitted else plain)
         assert bool(device.fitted_on) == bool(fitted)
+        assert device.step_error == (max(of.either_way for of in fitted.blind.values()) if fitted else 0)
         assert all(model in device.fitted_on for model in (fitted.models if fitted else ()))
         assert not fitted or set(fitted.without) == set(fitted.models)
         assert not fitted or used != plain

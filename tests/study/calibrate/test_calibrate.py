@@ -71,7 +71,7 @@ def made(device):
 
 @pytest.mark.parametrize("cores", [0, 16])
 def test_the_constants_that_made_the_times_are_found(cores):
-    true = replace(TRUE, cores=cores, tile=(256, 128)) if cores else TRUE
+    true = replace(TRUE, cores=cores, tile=(128, 256)) if cores else TRUE
     found = fit(made(true), KNOWN, 16, "float32")
     assert (found.cores, found.tile if cores else true.tile) == (cores, true.tile)
     for name in ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency"):
