@@ -83,7 +83,7 @@ def test_every_device_word_may_be_a_file_with_settings(mine):
         ("memory_bandwidth =", "no TOML"),
         (
             NEEDED + "clock = 3",
-            "clock must be above 0 and at most 2, as a share of the clock that the peaks are stated at, got 3",
+            "clock must be above 0 and at most 2, got 3",
         ),
         (NEEDED + "kernels = 3", "kernels must be a list of tables, such as [{ kernel = ... }], got 3"),
         (NEEDED + KERNELS.replace("product", "produce"), "kernels, row 1: no kernel is called 'produce'; did you mean product"),

@@ -1,7 +1,7 @@
 """How long an operator takes on one NPU, by its kernel and its shape.
 
-- Arithmetic is done at the clock that the NPU sustains under its power limit: a property of the machine, apart from what share
-  of its tensor cores a kernel keeps busy.
+- Arithmetic is done at the clock that the NPU sustains in a step, in relation to that at which its kernels were measured by
+  themselves: a property of the machine, apart from what share of its peak a kernel reaches.
 - A product takes its waves of tiles over the cores, each tile a main loop over K with a prologue and an epilogue, and a share
   of its bytes that is not hidden under them; attention by one kernel its FLOPs (of a causal one half) at the rate of a table.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
@@ -35,7 +35,7 @@ NODE = 8  # NPUs of one, where jitter counts nodes
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("gemm_share", "attention_efficiency", "hbm_efficiency"), lambda share: 0 < share <= 1, "above 0 and at most 1"),
     (("unhidden_share", "jitter", "last_wave"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
-    (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2, as a share of the clock that the peaks are stated at"),
+    (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
     (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
@@ -54,12 +54,12 @@ class Device:
     memory_bytes: int = 0  # 0: not known
     cores: int = 0  # that work on a tile of a product each (of a GPU its SMs); 0: not known, so that waves are not counted
     tile: tuple[int, int] = (128, 256)  # rows and columns of a product that a core works out at one time
-    gemm_share: float = 0.7  # of peak at the sustained clock, that the main loop of a product reaches
+    gemm_share: float = 0.7  # of peak, that the main loop of a product reaches by itself
     attention_efficiency: float = 0.5  # the same of one kernel of attention that the table does not know
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
-    clock: float = 1.0  # that it sustains under its power limit, as a share of the clock that the peaks are stated at
+    clock: float = 1.0  # that it sustains in a step, as a share of that at which its kernels were measured by themselves
     prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
     narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
     last_wave: float = 1.0  # share of the last wave's idle cores that is lost; less where the work is split on (stream-K)
@@ -111,9 +111,9 @@ class Device:
         if not self.cores:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
-        softened = f" whose last one costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
+        softened = f", of which the last costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
         around = f", each with {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
-        smaller = f", or smaller ones whose main loop is slower by a power of {self.narrow:g}" * (self.narrow > 0)
+        smaller = f" (or smaller ones, whose main loop is slower by a power of {self.narrow:g})" * (self.narrow > 0)
         return waves + smaller + softened + around
 
     @property
@@ -121,7 +121,7 @@ class Device:
         request, jitter, contention = self.request_overhead_s, self.jitter, self.contention
         told = {
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
-            f"the {self.name} sustains {self.clock:g} of the clock that its peaks are stated at": self.clock != 1,
+            f"the {self.name} sustains {self.clock:g} of the clock at which its kernels were measured": self.clock != 1,
             f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
             f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
             f"a collective that adds takes {contention:g} of the cores from products beside it": contention,
