@@ -123,7 +123,7 @@ class ModelOperator:
     shape: tuple[int, int, int] | None = None  # of a product [M, K] x [K, N]: M (of all experts together), N, K
     attended: tuple[int, int, int, int] | None = None  # of attention: heads of all sequences, queries, keys, elements a head
     reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
-    unfused: Passes = Passes()  # of attention alone: by products that write their scores, and a softmax between them
+    unfused: Passes = Passes()  # by several kernels: of attention by products that write their scores, with a softmax between
     tensors: int = 1  # of equal size, that have its parameters: the weight and the bias of a norm are two
     ahead: Amount = Amount()  # of the forward, what reads nothing of what came in last, so that it does not wait for that
     until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs

@@ -7,7 +7,7 @@ import click
 import torch
 
 from emu.study.calibrate.calibrate import Calibrated, calibrate
-from emu.study.calibrate.probe import here, probes
+from emu.study.calibrate.probe import here, layers, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
 from launch.cli.options.common import json_option, print_json
@@ -21,21 +21,26 @@ from launch.show.text.table import table
 @click.option("--out", type=OutputFile(".toml"), help="Write the device to this file, for --device.")
 @json_option
 def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> None:
-    """Measure the device that is here by a few kernels, and find the constants that tell their times.
+    """Measure the device that is here, kernel by kernel, and find the constants that tell the times of kernels.
 
-    Of a CPU one thread is measured, as every rank computes, in seconds that the thread itself computed.
+    A few kernels give the constants. Each kernel of steps of one layer is timed by itself besides, and goes into the file:
+    --device takes its time where its shape was measured, and the constants between. Of a CPU one thread is measured, as every
+    rank computes, in seconds that the thread itself computed.
 
     \b
     emu calibrate --out mine.toml
     emu train --model llama-small --plan dp=1 --topology ub-mesh:board --device mine.toml --dtype float32
     """
     which = here(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    found = []
+    found, ran = [], []
     with progress_bar(f"measuring the {which}") as advance:
         for probe in probes(which):
             found.append(probe)
             advance()
-    told = calibrate(which, found)
+        for each in layers(which):
+            ran.append(each)
+            advance()
+    told = calibrate(which, found, ran)
     if as_json:
         print_json({"device": {f.name: getattr(told.device, f.name) for f in fields(told.device)}, "kernels": told.kernels})
     else:
@@ -60,4 +65,6 @@ def _lines(told: Calibrated) -> list[str]:
         ", ".join(f"{name} {getattr(of, name):.2f}" for name in shares) + f", a launch {format_time(of.launch_overhead_s)}",
         "",
         table(["kernel", "batch x M x N x K", "measured", "predicted", "ratio"], rows),
+        "",
+        f"{len(of.measured)} kernels of steps of one layer were timed one by one, and go with the device",
     ]

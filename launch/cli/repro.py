@@ -8,6 +8,11 @@ from launch.cli.options.common import import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.papers import add_papers
 from launch.data.fitted import read_fitted, write_fitted
+from launch.papers.kernels import report as kernels
+from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
+from launch.papers.kernels.fit import HBM
+from launch.papers.kernels.fit import fit as fit_products
+from launch.papers.kernels.fit import write as write_products
 from launch.papers.measured.constants import COMMAND, TRAINING
 from launch.papers.measured.report import ask, fit, row_of, summaries
 from launch.papers.measured.rows import read_runs
@@ -15,6 +20,7 @@ from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
+from launch.show.text.kernels import kernels_report
 from launch.show.text.measured_report import measured_report, nccl_report, torchtitan_report
 
 _NOTES = (
@@ -24,6 +30,13 @@ _NOTES = (
     f"the fit minimizes the squares of log(ours / measured); `{COMMAND}` repeats it",
     "software names the settings of the row's source, which launch/papers/measured/settings.py lists",
     "every step is a composed step (docs/training.md); memory is not checked",
+)
+_KERNEL_NOTES = (
+    "used figures gave what devices have; predicted ones are only compared with it. A used figure of attention is predicted "
+    "from the others of its table",
+    "each kernel on each machine has a clock, which no source prints: the used products of the machine give it",
+    f"what all products have in common is fitted on those that are used: `{KERNELS_FIT}` fits it anew",
+    f"copies and norms are held against {HBM:g} of the memory's bandwidth, the share that a fit on runs begins from",
 )
 
 
@@ -135,6 +148,32 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     if fit_to is not None:
         with may_fail():
             torchtitan.write_clock(clock, fit_to)
+
+
+@repro_command.command("kernels")
+@click.option(
+    "--fit", "fit_to", type=OutputFile(), help="Fit the constants of products on the figures that are used, write them."
+)
+@import_option
+@json_option
+def kernels_command(fit_to: Path | None, as_json: bool) -> None:
+    """Hold the model of kernels against figures that others published of them.
+
+    \b
+    emu repro kernels
+    emu repro kernels --json
+    """
+    if fit_to is not None:
+        with late_notice("fitting the constants of products"):
+            found = fit_products()
+        with may_fail():
+            write_products(found, fit_to)
+    rows = kernels.rows()
+    sums = [*kernels.summaries(rows)]
+    if as_json:
+        print_json({"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES})
+    else:
+        print_text(kernels_report(rows, sums, _KERNEL_NOTES))
 
 
 add_papers(repro_command)

@@ -11,9 +11,10 @@ from emu.registry import parse_call, unknown
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
+from emu.trace.device.measured import check_products
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_clock, read_fitted
-from launch.data.kernels import attention_of
+from launch.data.kernels import attention_of, product_constants
 
 
 def _peaks(double: float, single: float, tf32: float, half: float, eighth: float = 0) -> Mapping[str, float]:
@@ -81,17 +82,23 @@ _DEVICES = (
 # By CUDA's count: NVIDIA, CUDA C++ Programming Guide, compute capabilities. The other devices have none.
 _CAPABILITY = {"h100": (9, 0), "h800": (9, 0), "h200": (9, 0), "a100-80g": (8, 0), "b200": (10, 0), "gb200": (10, 0)}
 
-_KERNELS_OF = {"h800": "h100"}  # a device whose kernels are as fast as those of another
+LIKE = {"h800": "h100", "h200": "h100"}  # a device of which no run is known, and the one whose constants it has
+KERNELS_TOLD = "published kernels"
+_ATTENTION_OF = {"h800": "h100"}  # a device whose attention is as fast as that of another
 
 
 def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
-    """With the constants that published runs gave, if any did."""
-    attention = attention_of(_KERNELS_OF.get(device.name, device.name), device.peak_flops)
-    device = replace(device, capability=_CAPABILITY.get(device.name, BARE), attention=attention)
-    if device.name not in known:
-        return device
-    values: dict[str, Any] = dict(known[device.name].constants)
-    return replace(device, **values, fitted_on=f"published steps of {', '.join(known[device.name].models)}")
+    """With the constants that published kernels and runs gave, if any did."""
+    attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
+    values: dict[str, Any] = {"capability": _CAPABILITY.get(device.name, BARE), "attention": attention}
+    values |= product_constants(device.name)
+    of_runs = known.get(LIKE.get(device.name, device.name))
+    told = [KERNELS_TOLD] if "gemm_share" in values else []
+    if of_runs:
+        values |= of_runs.constants
+        values["step_error"] = max((errors.either_way for errors in of_runs.blind.values()), default=0.0)
+        told.append(f"published steps of {', '.join(of_runs.models)}")
+    return replace(device, **values, fitted_on=" and ".join(told))
 
 
 def _of_500_w(h100: Device) -> Device:
@@ -102,7 +109,7 @@ def _of_500_w(h100: Device) -> Device:
         name="h100-500w",
         hbm_Bps=2.4e12,
         memory_bytes=96 * 10**9,
-        clock=clock * h100.clock,
+        clock=round(clock * h100.clock, 4),
         source="torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: H100 SXM with 96 GB of HBM2e at 2.4 TB/s and 500 W",
         fitted_on=f"{h100.fitted_on}; its clock on the run {run} of torchtitan",
     )
@@ -135,6 +142,7 @@ def find_device(text: str, dtype: str) -> Device:
     check_dtype(dtype)
     if dtype != AS_RAN:
         device.peak(dtype)
+        check_products(device.measured, dtype, device.name)
     return device
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,23 @@ CLOCK = DATA / "clock.json"
 
 
 @dataclass(frozen=True, slots=True)
+class Blind:
+    """How far off the steps of models are that a fit on half of the models has not seen, over several draws of halves."""
+
+    draws: int
+    mean_error: float
+    worst_error: float
+    either_way: float  # nine of ten runs are no farther off
+
+
+@dataclass(frozen=True, slots=True)
 class Fitted:
     """Of one device."""
 
     models: tuple[str, ...]  # whose rows it was fitted on
     constants: Mapping[str, float]  # by all of them
     without: Mapping[str, Mapping[str, float]]  # by those of all models but one
+    blind: Mapping[str, Blind] = field(default_factory=dict)  # by kind of runs
 
     def for_model(self, model: str) -> tuple[Mapping[str, float], tuple[str, ...]]:
         """Constants that have not seen a model, and the models that they are fitted on."""
@@ -31,7 +42,15 @@ class Fitted:
 def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
     """By device."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return {device: Fitted(tuple(of["models"]), of["constants"], of["without"]) for device, of in found.items()}
+    return {
+        device: Fitted(
+            tuple(of["models"]),
+            of["constants"],
+            of["without"],
+            {kind: Blind(**errors) for kind, errors in of.get("blind", {}).items()},
+        )
+        for device, of in found.items()
+    }
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
@@ -51,6 +70,7 @@ def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
             "models": list(of.models),
             "constants": dict(of.constants),
             "without": {model: dict(constants) for model, constants in of.without.items()},
+            "blind": {kind: asdict(errors) for kind, errors in of.blind.items()},
         }
         for device, of in fitted.items()
     }

@@ -1,9 +1,10 @@
-"""Kernels that others measured, as published: launch/data/kernels/*.csv, each row with its source.
+"""Kernels that others measured, as published: launch/data/kernels/*.csv, each row with its source; and what they gave.
 
 `use` says what a row is for: `used` rows give what the devices have, `predicted` ones are only compared with it.
 """
 
 import csv
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,8 @@ from emu.trace.device.attention import AttentionRate, AttentionTable
 KERNELS = Path(__file__).with_name("kernels")
 BOTH = "both"  # a rate of forward and backward together
 USED = "used"
+FITTED = KERNELS / "fitted.json"
+KERNELS_OF = {"h800": "h100", "h200": "h100"}  # a device whose products are as fast as those of another
 _PASSES = ("forward", "backward")
 
 
@@ -53,12 +56,83 @@ def rows_of(name: str) -> Iterator[Mapping[str, str]]:
 def attention_of(device: str, peak_flops: Mapping[str, float]) -> AttentionTable:
     """Return the rates of a device by the figures that are used; a rate of both passes stands for each of them."""
     rows = [row for row in published_attention() if (row.device, row.use) == (device, USED)]
-    return AttentionTable(tuple(rate for row in rows for rate in _rates(row, peak_flops[row.dtype])))
+    return AttentionTable(tuple(rate for row in rows for rate in rates_of(row, peak_flops[row.dtype])))
 
 
-def _rates(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
+def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
+    """Yield the rows of a table that a figure gives."""
     for direction in _PASSES if row.direction == BOTH else (row.direction,):
         backward = direction == "backward"
         yield AttentionRate(
             row.kernel, item_bytes(row.dtype), row.head, row.mask == "causal", backward, row.length, row.rate / peak
         )
+
+
+class PublishedProduct(NamedTuple):
+    """One figure of a product, or of a grouped one."""
+
+    device: str
+    machine: str  # on which it was measured: its clock is its own
+    power: str  # `full`, the watts of a machine that has less, or `not throttled`
+    kernel: str
+    dtype: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    rate: float  # FLOP/s
+    use: str
+    source: str
+
+    @property
+    def of(self) -> tuple[str, str, str]:
+        """What has one clock: a kernel on a machine, by the width of its elements."""
+        return self.machine, self.kernel, self.dtype
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+        return 2.0 * self.batch * self.m * self.n * self.k / self.rate
+
+
+class PublishedMove(NamedTuple):
+    """One figure of a kernel that moves bytes."""
+
+    device: str
+    kernel: str
+    what: str
+    direction: str
+    rate: float  # B/s, read and written
+    use: str
+    source: str
+
+
+@cache
+def published_products() -> tuple[PublishedProduct, ...]:
+    """Return every figure of a product, in the order of the file."""
+    return tuple(_product(row) for row in rows_of("products.csv"))
+
+
+def _product(row: Mapping[str, str]) -> PublishedProduct:
+    words = ("device", "machine", "power", "kernel", "dtype", "use", "source")
+    given: dict[str, Any] = {name: row[name] for name in words}
+    given |= {name: int(row[name]) for name in ("batch", "m", "n", "k")}
+    return PublishedProduct(**given, rate=float(row["tflops"]) * 1e12)
+
+
+@cache
+def published_moves() -> tuple[PublishedMove, ...]:
+    """Return every figure of a kernel that moves bytes, in the order of the file."""
+    return tuple(_move(row) for row in rows_of("moves.csv"))
+
+
+def _move(row: Mapping[str, str]) -> PublishedMove:
+    given: dict[str, Any] = {name: row[name] for name in ("device", "kernel", "what", "direction", "use", "source")}
+    return PublishedMove(**given, rate=float(row["GBps"]) * 1e9)
+
+
+def product_constants(device: str) -> dict[str, float]:
+    """Return the fields of a device that published products gave; none of a device that has no figure of its own."""
+    found = json.loads(FITTED.read_text(encoding="utf-8"))
+    share = found["gemm_share"].get(KERNELS_OF.get(device, device))
+    return {**found["products"], "gemm_share": share} if share else {}

@@ -66,6 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a device measured that takes no time to measure."""
     monkeypatch.setattr(calibrate, "probes", lambda _: [])
+    monkeypatch.setattr(calibrate, "layers", lambda _: [])
     monkeypatch.setattr(calibrate, "calibrate", lambda *_: Calibrated(DEVICES["h100"], ()))
 
 
@@ -133,6 +134,7 @@ CASES = (
     case("repro all", (), "--docs", prepare=one_figure),
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
     case("repro measured", ("--data", "runs.csv"), "--fit", prepare=runs),
+    case("repro torchtitan", (), "--fit"),
     Case("run", RUN, ("--html", "--timeline", "--trace"), script, after=("script.py",)),
     Case("run", (*RUN, *FAULT), ("--png", "--trace"), script, after=("script.py",)),
 )

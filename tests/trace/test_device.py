@@ -100,8 +100,8 @@ def product(words, m, n, k, batch=1, **more):
         (128, 1024, 1, 1),
         (512, 256, 1, 1),
         (640, 256, 1, 8 / 5),  # five tiles of four cores take as long as eight
-        (641, 256, 1, 8 / 6),
-        (640, 257, 1, 12 / 10),
+        (641, 256, 1, 8 / (641 / 128)),  # six tiles, of which the last has one row
+        (640, 257, 1, 12 / (5 * 257 / 256)),
         (128, 256, 3, 4 / 3),  # a tile of each of three products
         (128 * 4 * 1000, 256, 1, 1),
         (128 * (4 * 1000 + 1), 256, 1, 4004 / 4001),

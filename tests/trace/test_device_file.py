@@ -8,9 +8,14 @@ import pytest
 from emu.errors import InputError
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
+from emu.trace.device.measured import MeasuredKernel
+from emu.trace.kernel import Kernel
 from launch.data.devices import DEVICES, find_device
 
 NEEDED = 'memory_bandwidth = "1TB/s"\npeak_flops = { bfloat16 = 1e12 }\n'
+
+KERNELS = 'kernels = [{ kernel = "product", dtype = "bfloat16", m = 8, n = 8, k = 8, seconds = 1e-6 }]'
+ATTENTION = 'attention = [{ kernel = "fa2", head = 64, mask = "causal", pass = "forward", length = 1024, share = 0.5 }]'
 
 
 @pytest.fixture
@@ -24,7 +29,10 @@ def mine(tmp_path):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_what_is_written_is_read_again(name, tmp_path):
-    device = replace(DEVICES[name], fitted_on="a few products", launch_overhead_s=2e-6)
+    product = MeasuredKernel(Kernel.PRODUCT, "bfloat16", 1e-6, 1, 8, 9, 10)
+    moves = MeasuredKernel(Kernel.OTHER, "int64", 2e-6, bytes=64, name="add")
+    known = {"fitted_on": "a few products", "measured": (product, moves), "step_error": 0.0}
+    device = replace(DEVICES[name], launch_overhead_s=2e-6, **known)
     write_device(device, tmp_path / "mine.toml")
     assert read_device(tmp_path / "mine.toml") == replace(device, peak_flops=dict(device.peak_flops))
 
@@ -36,7 +44,7 @@ def test_a_file_needs_peaks_and_a_bandwidth_alone(mine):
 def test_a_gpu_has_a_capability_and_every_other_device_the_first_with_bfloat16(mine):
     assert read_device(mine(NEEDED + "capability = [9, 0]")).capability == (9, 0)
     assert {name: device.capability for name, device in DEVICES.items()} == {
-        **dict.fromkeys(("h100", "h800", "h200"), (9, 0)),
+        **dict.fromkeys(("h100", "h100-500w", "h800", "h200"), (9, 0)),
         **dict.fromkeys(("b200", "gb200"), (10, 0)),
         **dict.fromkeys(("a100-80g", "tpuv4", "ascend-910b-like"), (8, 0)),
     }
@@ -73,6 +81,20 @@ def test_every_device_word_may_be_a_file_with_settings(mine):
         (NEEDED + "source = 1", "source must be text in quotes, got 1"),
         (NEEDED + 'launch_overhead = "2"', "launch_overhead must be"),
         ("memory_bandwidth =", "no TOML"),
+        (
+            NEEDED + "clock = 3",
+            "clock must be above 0 and at most 2, got 3",
+        ),
+        (NEEDED + "kernels = 3", "kernels must be a list of tables, such as [{ kernel = ... }], got 3"),
+        (NEEDED + KERNELS.replace("product", "produce"), "kernels, row 1: no kernel is called 'produce'; did you mean product"),
+        (NEEDED + KERNELS.replace("bfloat16", "bfloat17"), "kernels, row 1: no dtype is called 'bfloat17'; did you mean"),
+        (NEEDED + KERNELS.replace("n = 8, ", ""), "kernels, row 1: keys missing: n; the shape of a kernel says which one was"),
+        (NEEDED + KERNELS.replace("n = 8", "nn = 8"), "kernels, row 1: unknown key 'nn'; did you mean n"),
+        (NEEDED + KERNELS.replace("1e-6", "0"), "kernels, row 1: seconds must be a number above 0, got 0"),
+        (NEEDED + KERNELS.replace(", seconds = 1e-6", ""), "kernels, row 1: keys missing: seconds"),
+        (NEEDED + ATTENTION.replace("fa2", "fa5"), "attention, row 1: no kernel is called 'fa5'; did you mean"),
+        (NEEDED + ATTENTION.replace("causal", "casual"), "attention, row 1: no mask is called 'casual'; did you mean causal"),
+        (NEEDED + ATTENTION.replace("0.5", "-1"), "attention, row 1: share must be a number above 0, got -1"),
     ],
 )
 def test_a_file_that_describes_no_device_is_refused(mine, text, said):

@@ -94,7 +94,7 @@ def _scores(name: str, n: int, c: ExpertRouting) -> ModelOperator:
     )
     correction = 4 * e if c.corrected else 0
     out = Amount(whole=n * k)
-    return ModelOperator(name, ROUTER, 0, eager, fused, out, sequence=True, routed=True, table_bytes=correction)
+    return ModelOperator(name, ROUTER, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, table_bytes=correction)
 
 
 def _balance_passes(n: int, c: ExpertRouting) -> Passes:
@@ -118,7 +118,9 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, fi
     )
     once = Amount(whole=(rows + read) * hidden, fixed_bytes=8 * rows)
     fused = Passes(once, once, saved=Amount(fixed_bytes=8 * rows))
-    return ModelOperator(name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True, routed=True)
+    return ModelOperator(
+        name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True, routed=True, unfused=eager
+    )
 
 
 def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:
@@ -140,5 +142,5 @@ def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled:
     weighed = weights + Amount(whole=(2 * rows + n) * hidden + rows)
     out = Amount(whole=n * hidden)
     return ModelOperator(
-        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, ahead=weights, until_saved=weighed
+        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, ahead=weights, until_saved=weighed
     )

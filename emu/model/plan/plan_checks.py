@@ -12,7 +12,7 @@ from emu.model.pipeline.pipeline_order import ORDERS, check_of_pytorch
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.plan_text import spell_layers
 from emu.model.recompute import OPS
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
 
 _PYTORCH = Stack()
 OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
@@ -202,5 +202,5 @@ def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
             raise must_be("plan", word, f"{what} with software=megatron", getattr(plan, name))
     if plan.sharding == "zero1" and plan.sharded < plan.dp:
         raise must_be("plan", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
-    if stack.tp == OVERLAPPED and plan.tp > 1 and not plan.sp:
-        raise must_be("plan", "sp", "on where the stack says tp=overlapped", "off", "Megatron-LM overlaps no all_reduce")
+    if stack.tp in (OVERLAPPED, CHUNKED) and plan.tp > 1 and not plan.sp:
+        raise must_be("plan", "sp", f"on where the stack says tp={stack.tp}", "off", "Megatron-LM overlaps no all_reduce")

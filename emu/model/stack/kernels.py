@@ -13,7 +13,8 @@ def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> P
     if stack.software == "pytorch":
         eager = operator.narrow if stack.is_narrow and operator.narrow else operator.eager
         return operator.compiled if layer and stack.compile == LAYERS and operator.compiled else eager
-    return operator.unfused if operator.kind == ATTENTION and stack.attention == UNFUSED else operator.fused
+    unfused = stack.attention == UNFUSED if operator.kind == ATTENTION else operator.kind in stack.unfused
+    return operator.unfused if unfused else operator.fused
 
 
 def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool = False) -> tuple[tuple[Amount, Shape], ...]:

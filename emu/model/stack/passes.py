@@ -6,6 +6,7 @@ fused kernel reads each input and writes each output once; what it keeps is what
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from emu.model.operator import (
@@ -89,6 +90,14 @@ FUSED: Mapping[str, Kernels] = {
     "scale": Kernels(Moved(2), Moved(2)),
     "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),
 }
+# What Megatron-LM runs by several kernels where its configuration does not fuse them, of elements of the activations' type.
+# Its loss of a cut vocabulary makes float32 of the scores, and then finds the largest, subtracts, takes powers, adds up and
+# divides, in place; backward it multiplies in place and goes back to the activations' type. Source: Megatron-LM,
+# core_v0.15.3, megatron/core/tensor_parallel/cross_entropy.py, megatron/core/activations.py.
+UNFUSED: Mapping[str, Kernels] = {
+    "squared relu": EAGER["squared relu"],
+    "cross entropy": Kernels(Moved(19, 1, 0, 8), Moved(7, 0, 0, 8), Moved(2, 0, 0, 8)),
+}
 
 # Of activations below float32, where not as EAGER: a norm and a rotation are worked out in float32 between two casts, the
 # rotation as one product of complex numbers, and the loss takes logits that were cast to float32.
@@ -146,7 +155,7 @@ def element_wise(
         return Passes(amount(k.forward, weights), amount(k.backward, weights), own, amount(k.saved, 0))
 
     out = Amount(cut=elements) if cut else Amount(whole=elements)
-    eager, fused = passes(EAGER[what]), passes(FUSED[what])
+    eager, fused, unfused = (passes(of[what]) for of in (EAGER, FUSED, {**FUSED, **UNFUSED}))
     narrow, compiled = (passes(table[what]) if what in table else None for table in (NARROW, COMPILED))
-    side = "both" if cut else ""
-    return ModelOperator(name, KIND[what], weights, eager, fused, out, side, sequence, narrow=narrow, compiled=compiled)
+    own = ModelOperator(name, KIND[what], weights, eager, fused, out, "both" if cut else "", sequence, unfused=unfused)
+    return replace(own, narrow=narrow, compiled=compiled)

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from emu.errors import InputError, must_be
-from emu.model.stack.stack import SETTINGS, Precision, Stack
+from emu.model.stack.stack import COUNTS, SETTINGS, Precision, Stack
 from emu.registry import unknown
 from emu.units import format_time, parse_time, seconds
 
 _TIMES = {"launch": "launch_s", "alpha": "alpha_s", "adding": "adding_s"}
 _SHARES = "bandwidth"
 _LIBRARY = "library"
-_NEXT = "/"  # between the shares of tiers
+_UNFUSED = "unfused"
+_NEXT = "/"  # between the shares of tiers, and between kinds of operators
 ROLES = tuple(field.name for field in fields(Precision))
 _NAMED = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
-STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, *ROLES)
+STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, *COUNTS, *ROLES)
 
 
 def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
@@ -40,7 +41,9 @@ def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
     times = {_TIMES[name]: seconds(parse_time(found.pop(name), name)) for name in _TIMES if name in found}
     roles = Precision(**{name: found.pop(name) for name in ROLES if name in found})
     shares = _read_shares(found.pop(_SHARES, ""))
-    return Stack(**found, **times, bandwidth=shares, precision=roles)  # type: ignore[arg-type]
+    unfused = tuple(filter(None, found.pop(_UNFUSED, "").split(_NEXT)))
+    counts = {name: _count(found.pop(name), name) for name in COUNTS if name in found}
+    return Stack(**found, **times, **counts, bandwidth=shares, unfused=unfused, precision=roles)  # type: ignore[arg-type]
 
 
 def _read_shares(words: str) -> tuple[float, ...]:
@@ -49,6 +52,12 @@ def _read_shares(words: str) -> tuple[float, ...]:
     except ValueError:
         mend = "the last is of all other tiers"
         raise must_be("stack", _SHARES, "a share of each tier of links such as 0.8/0.9", words, mend) from None
+
+
+def _count(word: str, name: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        raise must_be("stack", name, "a whole number of 0 or more", word)
+    return int(word)
 
 
 def _words(text: str, named: Mapping[str, str]) -> list[str]:
@@ -62,6 +71,8 @@ def spell_stack(stack: Stack) -> str:
     words = [f"{name}={getattr(stack, name)}" for name in _NAMED if getattr(stack, name) != getattr(default, name)]
     words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
     words += [f"{_SHARES}={_NEXT.join(f'{share:g}' for share in stack.bandwidth)}"] if stack.bandwidth else []
+    words += [f"{_UNFUSED}={_NEXT.join(stack.unfused)}"] if stack.unfused else []
+    words += [f"{name}={getattr(stack, name)}" for name in COUNTS if getattr(stack, name)]
     words += [f"{_LIBRARY}={stack.library}"] if stack.library else []
     roles = ((name, getattr(stack.precision, name)) for name in ROLES)
     words += [f"{name}={dtype}" for name, dtype in roles if dtype != getattr(default.precision, name)]

@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "optimizer": (FUSED, FOREACH),
     },
     "megatron": {
-        "tp": (BACKWARD, EXPOSED, OVERLAPPED),
+        "tp": (BACKWARD, EXPOSED, OVERLAPPED, CHUNKED),
         "cp": (OVERLAPPED, EXPOSED),
         "ep": (EXPOSED, OVERLAPPED),
         "dp": (EXPOSED, OVERLAPPED, CHUNKED),
@@ -50,6 +50,9 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 SOFTWARE = tuple(SETTINGS)
+COUNTS = ("sms", "deferred")  # settings that are whole numbers; 0: none
+# Kinds of operators that the software fuses unless it is told not to; attention has a word of its own.
+UNFUSED_KINDS: Mapping[str, tuple[str, ...]] = {"pytorch": (), "megatron": ("activation", "loss", "router", "permutation")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class Stack:
     attention: str = ""  # by which kernel; by unfused ones scores are written, by any other they never are
     compile: str = ""  # what torch.compile fuses: nothing, or layers, each by itself; head and loss are not compiled
     optimizer: str = ""  # AdamW as one kernel (fused), or as one for each of its operations (foreach)
+    sms: int = 0  # cores that a collective which adds takes from products beside it; 0: as the device says
+    deferred: int = 0  # microbatches, the first, whose gradient of the head's weight is worked out after the pipeline
+    unfused: tuple[str, ...] = ()  # kinds of operators that run by several kernels, where the software may fuse them
     launch_s: float = 0.0  # of each collective and message, on both its ends
     alpha_s: float = 0.0  # of each message, besides the latencies of its links
     adding_s: float = 0.0  # ... and of each to or from a switch that adds, besides
@@ -117,15 +123,22 @@ class Stack:
             object.__setattr__(self, name, value)
         if self.library:
             LIBRARIES.find(self.library)
+        self._check_kinds()
         if self.software == "pytorch" and self.precision.dispatch:
             mend = "its rows travel as they are; or take software=megatron"
             raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)
         for share in self.bandwidth:
             if not 0 < share <= 1:
                 raise must_be("stack", "bandwidth", "shares above 0 and at most 1", share)
-        for name in ("launch_s", "alpha_s", "adding_s"):
+        for name in ("launch_s", "alpha_s", "adding_s", *COUNTS):
             if not getattr(self, name) >= 0:
-                raise must_be("stack", name, "0 or more seconds", getattr(self, name))
+                what = "0 or more" if name in COUNTS else "0 or more seconds"
+                raise must_be("stack", name, what, getattr(self, name))
+
+    def _check_kinds(self) -> None:
+        for kind in self.unfused:
+            if kind not in UNFUSED_KINDS[self.software]:
+                raise unknown(f"unfused of a stack with software={self.software}", kind, UNFUSED_KINDS[self.software])
 
     @property
     def is_narrow(self) -> bool:

@@ -4,12 +4,14 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
 from emu.arrays import I64
+from emu.study.calibrate.layers import Ran, rows_of
 from emu.study.calibrate.probe import SIZES, Probe
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN
@@ -37,24 +39,32 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A device, and how well it tells the times that it was made from."""
+    """A device with the kernels that were measured on it, and how well its model tells times without them."""
 
     device: Device
     kernels: tuple[Checked, ...]
 
 
-def calibrate(device: str, found: Sequence[Probe]) -> Calibrated:
-    """The device that is here, from what `probes` measured on it.
+def calibrate(device: str, found: Sequence[Probe], ran: Sequence[Ran] = ()) -> Calibrated:
+    """The device that is here, from what `probes` and `layers` measured on it.
 
     Args:
         device: `cpu` or `cuda`.
-        found: All of them.
+        found: All of the first.
+        ran: All of the second; none: no measured kernel goes with the device.
     """
     name, cores = _name(device)
     known = Device(name, {"float32": 1.0}, 1.0, jitter=0, source="measured by emu calibrate")
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [Checked(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
-    return Calibrated(replace(fitted, memory_bytes=_memory(device), capability=_capability(device)), tuple(checked))
+    fitted = replace(fitted, memory_bytes=_memory(device), capability=_capability(device))
+    return Calibrated(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
+
+
+def _with_kernels(device: Device, ran: Sequence[Ran]) -> Device:
+    """Return the device with a row for each kernel that ran, of which each takes what the host does besides, too."""
+    besides_s = max(0.0, median(each.besides_s for each in ran))
+    return replace(device, launch_overhead_s=max(device.launch_overhead_s, besides_s), measured=rows_of(ran, besides_s))
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:

@@ -5,6 +5,7 @@ The same code runs on a CPU and on CUDA; only sizes differ, as a GPU needs large
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
+from emu.study.calibrate.layers import LayerSizes, Ran, run
 from emu.trace.device.dtypes import TF32
 from emu.trace.trace import Events
 
@@ -34,12 +36,23 @@ class Sizes:
     copied: int  # elements of a copy, so many that no cache holds them
     element_wise: tuple[int, ...]
     peaks: tuple[str, ...]  # that products are measured in, one each
+    layers: tuple[LayerSizes, ...]  # of models of one layer, whose kernels are timed one by one
 
 
 _PEAKS = ("float32", "bfloat16")
+_OF_CPU = tuple(
+    LayerSizes(tokens // 128, 128, hidden, hidden // 32, hidden // 64, 3 * hidden, 256)
+    for tokens, hidden in product((256, 512, 1024), (128, 256, 512))
+)
+_OF_CUDA = tuple(
+    LayerSizes(tokens // 4096, 4096, hidden, hidden // 128, 8, 7 * hidden // 2, 32_000)
+    for tokens, hidden in product((4096, 8192, 16384), (2048, 4096))
+)
 SIZES = {
-    "cpu": Sizes("float32", (256, 512, 1024), (256, 704), (4, 8, 128, 32), 2**24, (2**18, 2**20, 2**22), _PEAKS),
-    "cuda": Sizes("bfloat16", (2048, 4096, 8192), (4096, 6144), (2, 32, 4096, 128), 2**28, (2**25, 2**27), (*_PEAKS, TF32)),
+    "cpu": Sizes("float32", (256, 512, 1024), (256, 704), (4, 8, 128, 32), 2**24, (2**18, 2**20, 2**22), _PEAKS, _OF_CPU),
+    "cuda": Sizes(
+        "bfloat16", (2048, 4096, 8192), (4096, 6144), (2, 32, 4096, 128), 2**28, (2**25, 2**27), (*_PEAKS, TF32), _OF_CUDA
+    ),
 }
 
 
@@ -80,13 +93,27 @@ def here(device: str) -> str:
 
 
 def probes(device: str) -> Iterator[Probe]:
-    """Run and time all kernels, one after another; on a CPU with one thread, as every rank computes."""
+    """Run and time the kernels that a device's model is found by, one after another."""
     on, sizes = _Torch(device), SIZES[device]
+    with _one_thread():
+        for what, program in _programs(on, sizes):
+            yield Probe(what, _events(program), _least_s(on, program))
+
+
+def layers(device: str) -> Iterator[Ran]:
+    """Run a step of each model of one layer, and time each of its kernels by itself."""
+    with _one_thread():
+        for sizes in SIZES[device].layers:
+            yield run(sizes, device, SIZES[device].dtype)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let a CPU compute with one thread, as every rank does."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for what, run in _programs(on, sizes):
-            yield Probe(what, _events(run), _least_s(on, run))
+        yield
     finally:
         torch.set_num_threads(threads)
 

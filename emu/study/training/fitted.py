@@ -8,7 +8,7 @@ R rows, C constants, E events of a role.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -79,16 +79,23 @@ class Near:
     alone: tuple[Different, ...]
     beside: tuple[Different, ...]  # computations beside which a collective is under way
     nodes: int
+    under: Callable[[Device], Device]  # what the software of the step makes of a device
     with_s: float = 0.0  # computation on the path, with that device
 
     @staticmethod
-    def of(timed: TimedTrace, device: Device) -> "Near":
-        """From an estimate."""
+    def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "Near":
+        """From an estimate.
+
+        Args:
+            timed: The moments of its tasks.
+            device: That it was estimated with.
+            under: What the software of the step makes of a device.
+        """
         trace = timed.trace
         under_way = [beside(events) for events in trace.events]
         alone = tuple(Different.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
         beside_ = tuple(Different.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
-        found = Near(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes)
+        found = Near(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes, under)
         path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
         spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
         each = [found.computed_s(device, role) for role in range(len(alone))]
@@ -106,7 +113,7 @@ class Near:
 
     def computed_s(self, device: Device, role: int) -> float:
         """What a role computes."""
-        over = replace(device, nodes=self.nodes)
+        over = replace(self.under(device), nodes=self.nodes)
         return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
 
 
@@ -120,21 +127,15 @@ class Fit:
     measured_s: F64  # [R]
     models: Sequence[Hashable]  # [R] rows of one model count as one
 
-    def found(self) -> tuple[dict[str, float], dict[Hashable, dict[str, float]]]:
-        """The constants that fit all rows best; and those that fit best all rows but one model's, model by model."""
+    def found(self) -> "Found":
+        """The constants that fit all rows best, and the steps near them."""
         best = {c.name: c.expected for c in self.constants}
         near: list[Near] = []
         for _ in range(_TIMES):
             device = with_constants(self.device, best)
             near = [each(device) for each in self.near]
             best = self.best(near, range(len(near)))
-        return best, dict(self._left_out(near))
-
-    def _left_out(self, near: Sequence[Near]) -> Iterator[tuple[Hashable, dict[str, float]]]:
-        for model in dict.fromkeys(self.models):
-            others = [row for row, of in enumerate(self.models) if of != model]
-            if others:
-                yield model, self.best(near, others)
+        return Found(self, best, near)
 
     def best(self, near: Sequence[Near], rows: Sequence[int]) -> dict[str, float]:
         """The constants for some rows."""
@@ -152,6 +153,38 @@ class Fit:
 
     def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Found:
+    """Constants of a fit, and the steps near the device that has them."""
+
+    fit: Fit
+    best: Mapping[str, float]
+    near: Sequence[Near]
+
+    def without(self) -> dict[Hashable, dict[str, float]]:
+        """By model, the constants that fit best all rows but those of the model."""
+        models = self.fit.models
+        others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
+        return {model: self.fit.best(self.near, rows) for model, rows in others.items() if rows}
+
+    def blind(self, draws: int, seed: int) -> list[list[tuple[int, float]]]:
+        """By draw, each row of half of the models and its step over the measured one, by a fit on the other half.
+
+        Args:
+            draws: How often models are drawn; of an odd number the larger half is fitted on.
+            seed: Of the draws.
+        """
+        models, random = sorted(set(map(str, self.fit.models))), np.random.default_rng(seed)
+        return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
+
+    def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
+        rows = range(len(self.near))
+        known = [row for row in rows if str(self.fit.models[row]) in seen]
+        device = with_constants(self.fit.device, self.fit.best(self.near, known))
+        unseen = (row for row in rows if str(self.fit.models[row]) not in seen)
+        return [(row, self.near[row].estimated_s(device) / float(self.fit.measured_s[row])) for row in unseen]
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:

@@ -1,7 +1,7 @@
 """How long an operator takes on one NPU, by its kernel and its shape.
 
-- Arithmetic is done at the clock that the NPU sustains under its power limit: a property of the machine, apart from what share
-  of its tensor cores a kernel keeps busy.
+- Arithmetic is done at the clock that the NPU sustains in a step, in relation to that at which its kernels were measured by
+  themselves: a property of the machine, apart from what share of its peak a kernel reaches.
 - A product takes its waves of tiles over the cores, each tile a main loop over K with a prologue and an epilogue, and a share
   of its bytes that is not hidden under them; attention by one kernel its FLOPs (of a causal one half) at the rate of a table.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
@@ -23,7 +23,7 @@ from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.trace.device.attention import FA2, NO_RATES, AttentionTable
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
-from emu.trace.device.kernels import beside, main_loop, waves
+from emu.trace.device.kernels import Tiling, beside
 from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
 from emu.trace.trace import Events, Kind
@@ -35,10 +35,11 @@ NODE = 8  # NPUs of one, where jitter counts nodes
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("gemm_share", "attention_efficiency", "hbm_efficiency"), lambda share: 0 < share <= 1, "above 0 and at most 1"),
     (("unhidden_share", "jitter", "last_wave"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
-    (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2, as a share of the clock that the peaks are stated at"),
+    (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
-    (("launch_overhead_s", "request_overhead_s", "cores", "memory_bytes", "prologue"), lambda n: 0 <= n < inf, "0 or more"),
+    (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
+    (("cores", "memory_bytes", "narrow", "step_error"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
 
@@ -53,22 +54,24 @@ class Device:
     memory_bytes: int = 0  # 0: not known
     cores: int = 0  # that work on a tile of a product each (of a GPU its SMs); 0: not known, so that waves are not counted
     tile: tuple[int, int] = (128, 256)  # rows and columns of a product that a core works out at one time
-    gemm_share: float = 0.7  # of peak at the sustained clock, that the main loop of a product reaches
+    gemm_share: float = 0.7  # of peak, that the main loop of a product reaches by itself
     attention_efficiency: float = 0.5  # the same of one kernel of attention that the table does not know
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
-    clock: float = 1.0  # that it sustains under its power limit, as a share of the clock that the peaks are stated at
-    prologue: float = 0.0  # what a tile takes before and after its main loop, in elements of K
+    clock: float = 1.0  # that it sustains in a step, as a share of that at which its kernels were measured by themselves
+    prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
+    narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
     last_wave: float = 1.0  # share of the last wave's idle cores that is lost; less where the work is split on (stream-K)
     attention: AttentionTable = NO_RATES  # rates of kernels of attention
     attention_kernel: str = FA2  # which of them the software takes
     measured: tuple[MeasuredKernel, ...] = ()  # kernels that were measured on it, whose times count before the model's
-    contention: float = 0.0  # share of the cores that a collective takes from products beside it
+    contention: float = 0.0  # share of the cores that a collective which adds takes from products beside it
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     nodes: int = 1  # over which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
+    step_error: float = 0.0  # share that nine of ten steps of models which no fit has seen are off at most; 0: not known
     source: str = ""
     assumed: str = ""  # of peaks that no source prints: which they are, and what was taken; "": all are printed
     capability: tuple[int, int] = BARE  # by CUDA's count, as a script is told
@@ -108,18 +111,20 @@ class Device:
         if not self.cores:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
-        softened = f" whose last one costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
-        return waves + softened + f", each with {self.prologue:g} of K before and after its main loop" * (self.prologue > 0)
+        softened = f", of which the last costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
+        around = f", each with {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
+        smaller = f" (or smaller ones, whose main loop is slower by a power of {self.narrow:g})" * (self.narrow > 0)
+        return waves + smaller + softened + around
 
     @property
     def _told_if_any(self) -> list[str]:
         request, jitter, contention = self.request_overhead_s, self.jitter, self.contention
         told = {
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
-            f"the {self.name} sustains {self.clock:g} of the clock that its peaks are stated at": self.clock != 1,
+            f"the {self.name} sustains {self.clock:g} of the clock at which its kernels were measured": self.clock != 1,
             f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
             f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
-            f"a collective takes {contention:g} of the cores from products beside it": contention,
+            f"a collective that adds takes {contention:g} of the cores from products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
 
@@ -172,8 +177,8 @@ class Device:
 
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
         """[E] seconds from seconds at peak, and of the bytes."""
-        filled = waves(events, self.cores, self.tile, self.last_wave) * main_loop(events, self.prologue)
-        product = flops_s / self.gemm_share * filled + self.unhidden_share * bytes_s
+        tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
+        product = tiling.product_s(events, flops_s / self.gemm_share) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
         return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)

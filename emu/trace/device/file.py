@@ -32,10 +32,8 @@ from emu.trace.device.table import kernels_written, rates_written, read_kernels,
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
-SHARES = (
-    "clock", "gemm_share", "attention_efficiency", "unhidden_share", "prologue", "last_wave", "jitter", "hbm_efficiency",
-    "contention",
-)  # fmt: skip
+_SHARES = "gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention"
+SHARES = ("clock", *_SHARES, "last_wave", "narrow")
 _KERNELS, _ATTENTION = "kernels", "attention"
 _FLOATS = (*FLOAT_BYTES, TF32)
 _WORDS = ("name", "source", "fitted_on", "assumed")
@@ -70,6 +68,7 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f'memory = "{device.memory_bytes}B"'] * bool(device.memory_bytes)
     lines += [f"cores = {device.cores}", f"tile = [{device.tile[0]}, {device.tile[1]}]"] * bool(device.cores)
     lines += [f"capability = {[*device.capability]}"] * (device.capability != BARE)
+    lines += [f'prologue = "{device.prologue_s * 1e6:.4g}us"'] * (device.prologue_s > 0)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += _table(_KERNELS, kernels_written(device.measured))
     lines += _table(_ATTENTION, rates_written(device.attention.rows))
@@ -144,5 +143,6 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     _KERNELS: read_kernels,
     _ATTENTION: _attention,
     **dict.fromkeys(SHARES, _number),
+    "prologue": _quantity("prologue_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
 }

@@ -3,48 +3,67 @@
 E events of a role.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from emu.arrays import F64, Bool
 from emu.trace.kernel import Kernel
 from emu.trace.trace import Events, Kind
 
-
-def waves(events: Events, cores: int, tile: tuple[int, int], last_wave: float = 1.0) -> F64:
-    """[E] how many times as long a product takes as one whose tiles fill all cores to the end; 1 where that is not known.
-
-    A product is worked out in w = ceil(M / tile) ceil(N / tile) BATCH / cores waves of tiles, of which the last takes as long
-    as any other: ceil(w) / w. A kernel that splits the work of the last wave on (stream-K), or begins tiles of other sizes
-    there, loses a share of that only. Sources: NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and
-    wave quantization; Osama et al., Stream-K (2023).
-
-    Args:
-        events: As they ran.
-        cores: That work on a tile each at one time; 0: not known.
-        tile: Rows and columns of a tile.
-        last_wave: Share of the cores that the last wave leaves idle, that is lost.
-    """
-    rows, columns = (-(-size.astype(np.int64) // side) for size, side in ((events.m, tile[0]), (events.n, tile[1])))
-    w = rows * columns * events.batch / max(cores, 1)
-    counted = (events.kernel == Kernel.PRODUCT) & (w > 0) & (cores > 0)
-    return np.where(counted, 1 + last_wave * (np.ceil(w) / np.where(counted, w, 1.0) - 1), 1.0)
+_ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
-def main_loop(events: Events, prologue: float) -> F64:
-    """[E] how many times as long a product takes as its main loops over K alone: a tile is loaded before, and written after.
+class Tiling(NamedTuple):
+    """How a device works out products: a tile of the result on each core at one time."""
 
-    Args:
-        events: As they ran.
-        prologue: What that takes, in elements of K.
-    """
-    counted = (events.kernel == Kernel.PRODUCT) & (events.k > 0)
-    return np.where(counted, 1 + prologue / np.where(counted, events.k, 1), 1.0)
+    cores: int  # 0: not known, so that every product fills the device
+    tile: tuple[int, int]  # rows and columns of the largest
+    last_wave: float = 1.0  # share of the cores that the last wave leaves idle, that is lost
+    narrow: float = 0.0  # how much slower the main loop of a smaller tile is; 0: all products have the largest
+    prologue_s: float = 0.0  # what a core takes for one largest tile before and after the main loop over K
+
+    @property
+    def tiles(self) -> tuple[tuple[int, int], ...]:
+        """The largest, the same turned, and those with half of its rows or columns, or less."""
+        rows, columns = sorted(self.tile)
+        smaller = ((rows, columns // 2), (rows, columns // 4), (rows // 2, columns // 2), (rows // 2, columns // 4))
+        return (self.tile, self.tile[::-1], *(smaller if min(smaller[-1]) >= 1 else ())) if self.narrow else (self.tile,)
+
+    def product_s(self, events: Events, flops_s: F64) -> F64:
+        """[E] seconds of a product with the tile that suits it best, from seconds at full rate.
+
+        A result takes t = ceil(M / rows) ceil(N / columns) BATCH / cores waves of tiles, with what lies beyond its edges. The
+        last wave takes as long as any other; a kernel that splits its work on (stream-K) loses only a share of that. A smaller
+        tile multiplies fewer elements for each that it loads: its main loop is slower, by a power of that ratio. Sources:
+        NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization; Osama et al., Stream-K
+        (2023).
+        """
+        counted = (events.kernel == Kernel.PRODUCT) & (events.m > 0) & (events.n > 0) & (self.cores > 0)
+        found = flops_s.copy()
+        if counted.any():
+            m, n, batch = (np.asarray(column[counted], float) for column in (events.m, events.n, events.batch))
+            of_result = flops_s[counted] / (m * n * batch) * self.cores  # of one element, on one core
+            found[counted] = np.min([self._in_tiles(tile, m, n, batch, of_result) for tile in self.tiles], axis=0)
+        return found
+
+    def _in_tiles(self, tile: tuple[int, int], m: F64, n: F64, batch: F64, element_s: F64) -> F64:
+        rows, columns = tile
+        waves = np.ceil(m / rows) * np.ceil(n / columns) * batch / self.cores
+        waves += self.last_wave * (np.ceil(waves) - waves)
+        area, largest = rows * columns, self.tile[0] * self.tile[1]
+        reuse = (area / (rows + columns)) / (largest / sum(self.tile))  # elements multiplied for each that is loaded
+        return np.asarray(waves * area * (element_s / min(1.0, reuse) ** self.narrow + self.prologue_s / largest))
 
 
 def beside(events: Events) -> Bool:
-    """[E] whether a collective of the same rank is under way: asked for before the event, and waited for only after it."""
+    """[E] whether a collective of the same rank that adds is under way: asked for before the event, and waited for after it.
+
+    What only copies is left to few cores, or to none.
+    """
     n = len(events)
     asked = np.flatnonzero(events.kind == Kind.COLLECTIVE)
+    asked = asked[[events.name[row] in _ADD for row in asked.tolist()]] if len(asked) else asked
     until = np.full(n + 1, n, np.int64)
     np.minimum.at(until, events.wait, np.repeat(np.arange(n), np.diff(events.wait_start)))
     begun, ended = np.bincount(asked + 1, minlength=n + 1), np.bincount(until[asked], minlength=n + 1)

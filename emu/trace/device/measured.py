@@ -94,12 +94,23 @@ def corrections(
         here = (events.kind == Kind.COMPUTE) & (events.kernel == kernel) & ((kernel == Kernel.OTHER) | (events.m > 0))
         for of_dtype in np.unique(ran[here]).tolist():
             rows = [i for i, row in enumerate(measured) if (row.kernel, row.dtype) == (kernel, of_dtype)]
-            if kernel == Kernel.PRODUCT and not rows:
-                raise unknown(f"dtype of the products measured on {whose}", of_dtype, _dtypes(measured, kernel))
+            if kernel == Kernel.PRODUCT:
+                check_products(measured, of_dtype, whose)
             if rows:
                 which = np.flatnonzero(here & (ran == of_dtype))
                 found[which] = _near([measured[i] for i in rows], ratios[rows], events, which)
     return found
+
+
+def check_products(measured: Sequence[MeasuredKernel], dtype: str, whose: str) -> None:
+    """Refuse to compute in a dtype of which no product was measured, where products of others were.
+
+    Raises:
+        InputError: the message names the nearest that was.
+    """
+    known = _dtypes(measured, Kernel.PRODUCT)
+    if known and dtype not in known:
+        raise unknown(f"dtype of the products measured on {whose}", dtype, known)
 
 
 def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -14,8 +15,8 @@ from emu.study.training.fitted import Fit, Near, with_constants
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
-from launch.data.fitted import Fitted
-from launch.papers.measured.constants import CONSTANTS
+from launch.data.fitted import Blind, Fitted
+from launch.papers.measured.constants import CONSTANTS, DRAWS, EITHER_WAY, SEED
 from launch.papers.measured.models import model_of
 from launch.papers.measured.rows import Run
 from launch.papers.measured.settings import request_of, setting_of, topology_of
@@ -54,8 +55,8 @@ class Ready:
 
     def near(self, device: Device) -> Near:
         """What a step takes with a device, or one near it."""
-        under = device_under(self.asked.request.stack, device)
-        return Near.of(self.prepared.timed(under), under)
+        under = partial(device_under, self.asked.request.stack)
+        return Near.of(self.prepared.timed(under(device)), device, under)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,17 @@ def fit(rows: Sequence[Ready]) -> dict[str, Fitted]:
         own = [of for of in rows if of.asked.run.device == device]
         models = [of.asked.model for of in own]
         measured = np.array([of.asked.run.step_s for of in own])
-        best, without = Fit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
-        found[device] = Fitted(tuple(dict.fromkeys(models)), best, {str(model): c for model, c in without.items()})
+        of = Fit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
+        without = {str(model): constants for model, constants in of.without().items()}
+        blind = dict(_blind(of.blind(DRAWS, SEED), [each.asked.run.kind for each in own])) if len(set(models)) > 1 else {}
+        found[device] = Fitted(tuple(dict.fromkeys(models)), of.best, without, blind)
     return found
+
+
+def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:
+    """By kind of runs."""
+    for kind in dict.fromkeys(kinds):
+        errors = [abs(ratio - 1) for draw in draws for row, ratio in draw if kinds[row] == kind]
+        if errors:
+            reached = float(np.quantile(errors, EITHER_WAY))
+            yield kind, Blind(len(draws), *(float(f"{each:.4g}") for each in (fmean(errors), max(errors), reached)))

@@ -31,13 +31,26 @@ class Setting(NamedTuple):
     devices: tuple[str, ...]  # whose rows run so, where no word of a source says it
     capacity: float = 0.0  # of an expert
     dropout: float = 0.0
+    models: tuple[str, ...] = ()  # how the names of the models begin whose recipe it is; (): of any
 
 
+# NCCL's choices, asked ahead of the device. No switch adds: A100's NVSwitches do not, and NVIDIA's recipes of 2025 say
+# NCCL_NVLS_ENABLE=0. Rings carry 20 GB/s each way of a link's 25 on A100 and 20.6 on H100: NVIDIA/nccl v2.30.7-1,
+# src/graph/topo.h, SM80_NVLINK_BW and SM90_NVLINK_BW.
+_AMPERE = "library=nccl,alpha=54.73ns,bandwidth=0.8/0.95"
+_HOPPER = "library=nccl,alpha=54.73ns,bandwidth=0.824/0.95"
+_NEMO = f"software=megatron,{_HOPPER},tp=chunked,dp=overlapped,gradient=bfloat16"
+# Cores that a reduce-scatter of user buffers takes: Transformer Engine's default, initialize_ub; else those that the recipe's
+# ub_tp_comm_overlap_cfg gives to proj_fprop, fc2_fprop, qkv_wgrad and fc1_wgrad, the mean by the FLOPs of these products.
+_DEFAULT, _70B, _405B = "sms=16", "sms=11", "sms=8"
+_GROK = f"{_NEMO},{_DEFAULT},attention=fa2,unfused=loss/router/permutation"
+_DGXC = ("dgxc",)
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
-        # Scores are written, gradients added by a kernel of their own, all communication waited for.
+        # Scores are written, gradients, of the weights' two bytes, added by a kernel of their own, all communication waited
+        # for: without --bf16 Megatron-LM adds up and reduces gradients in the type of the weights, and SC21 trained in float16.
         "megatron-2021": Setting(
-            "software=megatron,nccl-ahead,tp=exposed,dp=exposed,accumulation=unfused,attention=unfused",
+            f"software=megatron,{_AMPERE},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
             "ddp",
             "never",
             ("SC21",),
@@ -46,22 +59,21 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         ),
         # Gradients are added by the product that makes them; the backward's all_reduce runs beside it.
         "megatron-2022": Setting(
-            "software=megatron,nccl-ahead,tp=backward,dp=exposed,accumulation=fused,attention=unfused",
+            f"software=megatron,{_AMPERE},tp=backward,dp=exposed,accumulation=fused,attention=unfused",
             "ddp",
             "selective",
             ("Korthikanti",),
             ("a100-80g",),
             dropout=0.1,
         ),
-        # Flash attention, the distributed optimizer, tensor and data parallelism beside computation, padded experts.
-        "nemo-2025": Setting(
-            "software=megatron,nccl-ahead,tp=overlapped,dp=overlapped",
-            "zero1",
-            "always",
-            ("dgxc",),
-            ("h100", "h800", "h200", "b200", "gb200"),
-            1.0,
+        # The distributed optimizer, gradients in bfloat16, user buffers, attention by cuDNN; one setting for each recipe.
+        "nemo-2025": Setting(f"{_NEMO},{_DEFAULT}", "zero1", "always", _DGXC, ("h100", "h800", "h200", "b200", "gb200"), 1.0),
+        "nemo-2025-70b": Setting(f"{_NEMO},{_70B},deferred=22", "zero1", "always", _DGXC, (), models=("llama3.1-70b",)),
+        "nemo-2025-405b": Setting(f"{_NEMO},{_405B},deferred=50", "zero1", "always", _DGXC, (), models=("llama3.1-405b",)),
+        "nemo-2025-nemotron": Setting(
+            f"{_NEMO},{_DEFAULT},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",)
         ),
+        "nemo-2025-grok": Setting(_GROK, "zero1", "always", _DGXC, (), 1.0, models=("grok",)),
     }
 )
 
@@ -99,8 +111,12 @@ def setting_of(run: Run, where: str) -> str:
                 raise unknown("software", run.software, SETTINGS)
         return run.software
     of_source = [
-        name for name, setting in SETTINGS.items() if any(word.lower() in run.source.lower() for word in setting.sources)
+        name
+        for name, setting in SETTINGS.items()
+        if any(word.lower() in run.source.lower() for word in setting.sources)
+        and (not setting.models or run.model.lower().startswith(setting.models))
     ]
+    of_source.sort(key=lambda name: not SETTINGS[name].models)
     of_device = [name for name, setting in SETTINGS.items() if run.device in setting.devices]
     if not of_source + of_device:
         raise must_be(where, "software", f"one of {', '.join(SETTINGS)} for a {run.device}", run.software)
@@ -119,7 +135,7 @@ def topology_of(run: Run, where: str) -> str:
     if run.gpus % gpus:
         raise must_be(where, "gpus", f"a multiple of the {_GPUS} of a server", run.gpus)
     nvlink, nic = MACHINES[run.device]
-    return f"servers:nodes={run.gpus // gpus},gpus={gpus},nvlink={nvlink},nic={nic}"
+    return f"servers:nodes={run.gpus // gpus},gpus={gpus},nvlink={nvlink},nic={nic},adds=no"
 
 
 def stack_of(run: Run, name: str) -> Stack:
@@ -144,7 +160,7 @@ def plan_of(run: Run, name: str, where: str) -> Plan:
             dp=run.gpus // (run.tp * run.cp * run.pp),
             sp=run.tp > 1 and setting.sp in ("always", run.recompute),
             sharding=setting.sharding,
-            cp_comm="all_gather",
+            cp_comm="p2p",
             capacity=setting.capacity if run.experts else 0.0,
             dropout=setting.dropout,
             layers=_stages(run),

@@ -5,7 +5,8 @@ From that code: train_configs/llama3_8b.toml (recomputation `op`), torchtitan/pa
 layer and of the rest, torch.compile of each layer), torchtitan/config_manager.py (weights in float32, gathered in bfloat16,
 gradients reduced in float32), torchtitan/optimizer.py (AdamW, foreach), train.py (the loss of logits that were cast to float32,
 and is not compiled), torchtitan/metrics.py (memory is the most that PyTorch's allocator reserved) and run_llama_train.sh (the
-allocator's segments grow). Attention is FlashAttention-2: PyTorch then took cuDNN's only where it was asked for (pytorch/pytorch#142132).
+allocator's segments grow). Attention is FlashAttention-2: PyTorch then took cuDNN's only where it was asked for
+(pytorch/pytorch issue 142132, December 2024).
 """
 
 import csv

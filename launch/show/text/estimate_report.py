@@ -1,9 +1,18 @@
 """The report of a step that was estimated on one topology, as text."""
 
 from emu.study.training.estimate import Estimated
+from emu.units import format_time
 from launch.show.text.step_report import foot_lines, rate_lines, step_lines
 
 _BY = {"pytorch": "software=pytorch", "megatron": "software=megatron (generated, not executed)"}
+
+
+def expected_told(r: Estimated) -> str:
+    """How far the step may be off, as steps of models are that no fit of the device has seen."""
+    if r.either_way is None:
+        return f"no measured step of a {r.device} is known, so that nobody knows how far this is off"
+    low, high = map(format_time, r.expected_s)
+    return f"{low} to {high}: {r.either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
 
 
 def estimate_report(r: Estimated) -> str:
@@ -14,6 +23,7 @@ def estimate_report(r: Estimated) -> str:
         *([] if r.stack == f"software={r.software}" else [f"with {r.stack}"]),
         "",
         *step_lines(r),
+        f"expected        {expected_told(r)}",
         *rate_lines(r),
         *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
         f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",

@@ -1,9 +1,12 @@
 """Devices against what their makers print, which is not what they are kept as: with sparsity, of a server, or of a clock."""
 
+from dataclasses import replace
+
 import pytest
 
+from emu.errors import InputError
 from emu.trace.device.device import BARE
-from launch.data.devices import DEVICES
+from launch.data.devices import DEVICES, LIKE, find_device
 from launch.data.fitted import read_fitted
 from launch.data.stacks import STACKS
 from launch.papers.measured.constants import CONSTANTS
@@ -68,12 +71,23 @@ def test_an_h800_computes_as_an_h100_but_for_float64():
         assert getattr(h800, name) == getattr(h100, name)
 
 
+def test_the_h100_of_500_w_has_the_kernels_of_an_h100_at_a_lower_clock():
+    """Its memory is as torchtitan's page of benchmarks says."""
+    h100, other = DEVICES["h100"], DEVICES["h100-500w"]
+    own = ("name", "hbm_Bps", "memory_bytes", "clock", "source", "fitted_on")
+    assert replace(other, **{name: getattr(h100, name) for name in own}) == h100
+    assert other.hbm_Bps == 2.4e12
+    assert 0.5 < other.clock / h100.clock < 1
+    assert "tt-8b-8-compiled" in other.fitted_on
+
+
 def test_memory_is_that_of_the_data_sheet():
     """Of GB200 NVL72 13.4 TB, of an HGX B200 1.44 TB; the TPU's in GiB."""
     held = {name: device.memory_bytes for name, device in DEVICES.items()}
     assert held == {
         "h100": 80 * GB, "h800": 80 * GB, "h200": 141 * GB, "a100-80g": 80 * GB, "b200": 1440 * GB // 8,
         "gb200": 13_400 * GB // 72 // GB * GB, "tpuv4": 32 * 2**30, "ascend-910b-like": 128 * GB // 2,
+        "h100-500w": 96 * GB,
     }  # fmt: skip
 
 
@@ -96,21 +110,40 @@ def test_a_tpu_multiplies_float32_by_six_passes_of_bfloat16_and_tf32_by_three():
 
 
 def test_every_device_is_held_against_something():
-    assert {*SHEETS, "h800", "tpuv4", "ascend-910b-like"} == set(DEVICES)
-    by_cuda = dict.fromkeys(("h100", "h800", "h200"), (9, 0)) | {"a100-80g": (8, 0), "b200": (10, 0), "gb200": (10, 0)}
+    assert {*SHEETS, "h800", "h100-500w", "tpuv4", "ascend-910b-like"} == set(DEVICES)
+    by_cuda = dict.fromkeys(("h100", "h100-500w", "h800", "h200"), (9, 0)) | {
+        "a100-80g": (8, 0),
+        "b200": (10, 0),
+        "gb200": (10, 0),
+    }
     assert {name: device.capability for name, device in DEVICES.items()} == {**dict.fromkeys(DEVICES, BARE), **by_cuda}
 
 
 def test_the_constants_that_were_fitted_are_used_and_those_of_other_devices_are_the_defaults():
     plain = {c.name: getattr(DEVICES["tpuv4"], c.name) for c in CONSTANTS}
     for name, device in DEVICES.items():
-        fitted = read_fitted().get(name)
+        if name == "h100-500w":  # which has those of an h100, and a clock of its own
+            continue
+        fitted = read_fitted().get(LIKE.get(name, name))
         used = {c.name: getattr(device, c.name) for c in CONSTANTS}
         assert used == (dict(fitted.constants) if fitted else plain)
         assert bool(device.fitted_on) == bool(fitted)
+        assert device.step_error == (max(of.either_way for of in fitted.blind.values()) if fitted else 0)
         assert all(model in device.fitted_on for model in (fitted.models if fitted else ()))
         assert not fitted or set(fitted.without) == set(fitted.models)
         assert not fitted or used != plain
+
+
+def test_a_dtype_of_which_no_product_was_measured_is_refused_before_anything_runs(tmp_path):
+    row = '{ kernel = "product", dtype = "float32", m = 8, n = 8, k = 8, seconds = 1e-6 }'
+    peaks = "peak_flops = { float32 = 1e11, bfloat16 = 2e11 }"
+    path = tmp_path / "mine.toml"
+    path.write_text(f'memory_bandwidth = "10GB/s"\n{peaks}\nkernels = [{row}]\n')
+    assert find_device(str(path), "float32").measured
+    with pytest.raises(
+        InputError, match="no dtype of the products measured on mine is called 'bfloat16'; did you mean float32"
+    ):
+        find_device(str(path), "bfloat16")
 
 
 def test_the_words_of_stacks_are_read():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.data.fitted import FITTED, Fitted, read_fitted, write_fitted
+from launch.data.fitted import FITTED, Blind, Fitted, read_fitted, write_fitted
 from launch.papers.measured.constants import TRAINING
 from launch.papers.measured.models import model_of
 from launch.papers.measured.report import ask
@@ -42,7 +42,7 @@ def test_a_run_of_ones_own_is_estimated_with_constants_that_have_not_seen_its_mo
     assert errors["worst_error"] == pytest.approx(max(abs(row["ratio"] - 1) for row in found["rows"]))
     text = emu("repro", "measured", "--data", csv_of(tmp_path, ROW)).out
     assert "own-llama" not in text
-    assert "gemm_share" in text
+    assert "clock" in text
     assert "--fit" in text
 
 
@@ -60,6 +60,8 @@ def test_a_run_of_ones_own_is_estimated_with_constants_that_have_not_seen_its_mo
         ((ROW.replace("h100,8,2", "h100,12,2"),), HEAD, "line 2: gpus must be a multiple of the 8 of a server, got 12"),
         ((ROW.replace(",0,0,h100", ",4,5,h100"),), HEAD, "line 2: top_k must be 1 to 4 of 4 experts, got 5"),
         ((ROW.replace(",4,256,8,4", ",4,256,8,5"),), HEAD, "runs.csv, line 2: "),
+        ((f"{ROW},nemo-2024",), f"{HEAD},software", "line 2: no software is called 'nemo-2024'; did you mean nemo-2025"),
+        ((f"{ROW},fp4",), f"{HEAD},precision", "line 2: no precision is called 'fp4'; did you mean fp16"),
         ((ROW.replace("h100,", "tpuv4,"),), HEAD, "line 2: device must be one whose servers are known: a100-80g"),
         ((ROW.replace(",1,1,8,0.01", ",1,1,7,0.01"),), HEAD, "runs.csv, line 2: "),
         ((), HEAD, "runs.csv, line 2: a row must follow the names of the columns, got none"),
@@ -100,13 +102,17 @@ def test_the_architecture_follows_from_name_and_sizes(sizes, architecture):
 
 def test_every_published_run_can_be_asked_and_its_software_is_that_of_its_source():
     asked = {run.id: ask(run, "x") for run in read_runs(TRAINING, "training.csv")}
-    assert len(asked) == 21
+    assert len(asked) == 22
     assert asked["sc21-39b"].software == "megatron-2021"
     assert asked["kor-22b-sel"].software == "megatron-2022"
-    assert asked["dgxc-70b-64"].software == "nemo-2025"
+    of_recipes = {"8b-8": "nemo-2025", "70b-64": "nemo-2025-70b", "405b-96": "nemo-2025-405b", "n15b-64": "nemo-2025-nemotron"}
+    assert {run: asked[f"dgxc-{run}"].software for run in of_recipes} == of_recipes
+    assert asked["dgxc-grok1-128"].software == "nemo-2025-grok"
+    kernels = {run: asked[run].request.stack.attention for run in ("dgxc-8b-8", "dgxc-grok1-512", "dgxc-n15b-64", "sc21-39b")}
+    assert [*kernels.values()] == ["cudnn", "fa2", "cudnn", "unfused"]
     assert asked["kor-22b-sel"].request.plan.sp
     assert not asked["kor-175b-full"].request.plan.sp
-    assert asked["dgxc-70b-64"].topology == "servers:nodes=8,gpus=8,nvlink=450GB/s,nic=50GB/s"
+    assert asked["dgxc-70b-64"].topology == "servers:nodes=8,gpus=8,nvlink=450GB/s,nic=50GB/s,adds=no"
     assert {each.architecture for each in asked.values()} == {"llama", "gpt", "nemotron", "grok"}
 
 
@@ -117,11 +123,12 @@ def test_stages_are_uneven_only_where_layers_do_not_divide():
 
 
 def test_fitted_constants_are_read_as_they_were_written(tmp_path):
-    written = {"h100": Fitted(("one", "two"), {"gemm_share": 0.5}, {"one": {"gemm_share": 0.6}, "two": {"gemm_share": 0.4}})}
+    blind = {"dense": Blind(10, 0.02, 0.05, 0.04)}
+    written = {"h100": Fitted(("one", "two"), {"clock": 0.5}, {"one": {"clock": 0.6}, "two": {"clock": 0.4}}, blind)}
     write_fitted(written, tmp_path / "found.json")
     assert read_fitted(tmp_path / "found.json") == written
-    assert written["h100"].for_model("one") == ({"gemm_share": 0.6}, ("two",))
-    assert written["h100"].for_model("three") == ({"gemm_share": 0.5}, ("one", "two"))
+    assert written["h100"].for_model("one") == ({"clock": 0.6}, ("two",))
+    assert written["h100"].for_model("three") == ({"clock": 0.5}, ("one", "two"))
     assert json.loads(FITTED.read_text())
 
 

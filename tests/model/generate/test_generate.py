@@ -128,6 +128,9 @@ HELD = {
     TWO_LAYERS: [
         "recompute=full",
         "recompute=selective",
+        "recompute=ops",
+        "dp=2,sharding=fsdp,recompute=ops",
+        "pp=2,recompute=ops,microbatch=4",
         "tp=2,sp",
         "microbatch=2",
         "dp=2,sharding=zero1",

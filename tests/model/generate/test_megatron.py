@@ -142,6 +142,52 @@ def test_what_overlaps_asks_for_the_same_bytes():
         assert asked(traced(words, stack)) == asked(traced(words))
 
 
+def moved(trace, operation, axis="tp"):
+    """Elements of all requests of one kind."""
+    return sum(of[2] * times for of, times in asked(trace).items() if of[:2] == (axis, operation))
+
+
+def test_in_pieces_the_same_is_computed_and_asked_for_and_a_quarter_of_each_scatter_is_waited_for():
+    whole, cut = (traced("tp=4,sp,microbatch=4", f"tp={how}") for how in ("overlapped", "chunked"))
+    assert flops(cut) == flops(whole)
+    for operation in ("all_gather", "reduce_scatter"):
+        assert moved(cut, operation) == moved(whole, operation)
+    events = cut.events[0]
+    rows = np.flatnonzero((events.kind == Kind.COLLECTIVE) & (events.count == 4 * S * H // 4))
+    assert len(rows) == 2 * L * B // 4  # the last piece of what each block of the forward gives
+    waited = set(events.wait.tolist())
+    assert all(row in waited for row in rows.tolist())
+    assert all(events.kind[row + 1] == Kind.COMPUTE and row in events.wait[events.wait_start[row + 1] :][:2] for row in rows)
+    pieces = Counter(events.m[(events.flops > 0) & (events.k > 0)].tolist())
+    assert pieces[S * 4 // 4] > pieces.get(S * 4, 0)
+
+
+def test_a_deferred_gradient_of_the_head_comes_after_the_last_backward():
+    """As many FLOPs in all; the first three of four microbatches leave theirs, and only on the last stage."""
+    now, later = (traced("pp=2,tp=2,sp,microbatch=4", stack) for stack in ("", "deferred=3"))
+    assert flops(later) == flops(now)
+    shape = (V // 2, H, 4 * S)  # of the gradient of half of the head's weight
+
+    def places(trace, rank):
+        e = trace.events_of(rank)
+        return np.flatnonzero((e.m == shape[0]) & (e.n == shape[1]) & (e.k == shape[2])).tolist()
+
+    assert [len(places(trace, 2)) for trace in (now, later)] == [B // 4, B // 4]
+    received = np.flatnonzero(later.events_of(2).kind == Kind.SEND).max()
+    assert [place > received for place in places(later, 2)] == [False] + [True] * 3
+    assert not any(place > np.flatnonzero(now.events_of(2).kind == Kind.SEND).max() for place in places(now, 2))
+    assert later.events_of(0).flops.tolist() == now.events_of(0).flops.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("loss", "llama-tiny"), ("router", "mixtral-tiny"), ("permutation", "mixtral-tiny")]
+)
+def test_what_is_not_fused_moves_more_and_computes_the_same(kind, model):
+    fused, apart = (traced("microbatch=4", stack, MODELS.find(model)) for stack in ("", f"unfused={kind}"))
+    assert flops(apart) == flops(fused)
+    assert apart.events[0].bytes.sum() > fused.events[0].bytes.sum()
+
+
 def test_fused_accumulation_writes_no_gradient_of_a_product_beside_the_sum():
     """8 B a parameter and microbatch, read and written in float32; else 4 B more, written and read in bfloat16."""
     fused, apart = (traced("microbatch=4", f"accumulation={how}").events[0] for how in ("fused", "unfused"))
@@ -163,6 +209,7 @@ def test_unfused_attention_writes_its_scores():
         ("dp=2,sharding=fsdp", "", "plan: sharding must be ddp or zero1 with software=megatron, got 'fsdp'"),
         ("pp=2,order=gpipe", "", "plan: order must be 1f1b or interleaved with software=megatron, got 'gpipe'"),
         ("tp=2", "tp=overlapped", "plan: sp must be on where the stack says tp=overlapped, got 'off'"),
+        ("tp=2", "tp=chunked", "plan: sp must be on where the stack says tp=chunked, got 'off'"),
         ("dp=4,sharding=zero1,shard=2", "", "plan: shard must be 0 or 4 with software=megatron, got 2"),
     ],
 )

@@ -20,6 +20,7 @@ def test_what_is_left_out_is_as_the_software_has_it():
         "software=pytorch", "software=megatron", "software=megatron,tp=overlapped,dp=overlapped,attention=unfused",
         "software=megatron,accumulation=unfused,launch=14.6us,alpha=880ns,gradient=bfloat16,master=bfloat16",
         "software=megatron,dispatch=float8_e4m3fn", "software=megatron,alpha=880ns,bandwidth=0.8/0.9,library=nccl",
+        "software=megatron,tp=chunked,attention=fa2,unfused=loss/router,sms=16,deferred=22",
     ],
 )  # fmt: skip
 def test_a_stack_is_spelled_as_it_is_read(words):
@@ -38,13 +39,18 @@ def test_a_word_may_stand_for_several():
         ("software=megatrn", "no software of a stack is called 'megatrn'; did you mean megatron?"),
         (
             "software=megatron,tp=hidden",
-            "no tp of a stack with software=megatron is called 'hidden'; known: backward, exposed, ",
+            "no tp of a stack with software=megatron is called 'hidden'; known: backward, chunked, exposed, ",
         ),
         ("dp=exposed", "no dp of a stack with software=pytorch is called 'exposed'; known: overlapped"),
         ("software=megatron,atention=flash", "no setting of a stack is called 'atention'; did you mean attention"),
         ("software", "stack: a word must be NAME=VALUE, got 'software'; e.g. software=megatron,dp=overlapped"),
         ("tp=exposed,tp=exposed", "stack: tp is given twice in 'tp=exposed,tp=exposed'"),
         ("launch=5", "launch must be a time of 0 or more such as 500ns or 1.5us, got '5'"),
+        ("software=megatron,attention=fa4", "no attention of a stack with software=megatron is called 'fa4'; did you mean fa"),
+        ("software=megatron,unfused=los", "no unfused of a stack with software=megatron is called 'los'; did you mean loss"),
+        ("unfused=loss", "no unfused of a stack with software=pytorch is called 'loss'; known: "),
+        ("software=megatron,sms=-1", "stack: sms must be a whole number of 0 or more, got '-1'"),
+        ("software=megatron,deferred=few", "stack: deferred must be a whole number of 0 or more, got 'few'"),
         ("gradient=float31", "no dtype is called 'float31'; did you mean float"),
         ("software=megatron,dispatch=float7", "no dtype is called 'float7'; did you mean float"),
         ("dispatch=bfloat16", "stack: dispatch must be left out with software=pytorch, got 'bfloat16'; its rows travel"),

@@ -7,18 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from emu.backend.rank.count import Count, Operator
 from emu.errors import InputError
 from emu.study.calibrate import probe
 from emu.study.calibrate.calibrate import calibrate, fit, seconds_of
-from emu.study.calibrate.probe import SIZES, Probe, here, probes
+from emu.study.calibrate.layers import LayerSizes, Ran, row_of, rows_of, run, step_of
+from emu.study.calibrate.probe import SIZES, Probe, here, layers, probes
 from emu.trace.device.device import Device
-from emu.trace.device.file import read_device
-from emu.trace.kernel import Kernel
+from emu.trace.device.file import read_device, write_device
+from emu.trace.device.measured import events_of
+from emu.trace.kernel import Kernel, Shape
 from tests.trace.laid import Words
 
 WORDS = Words()
 KNOWN = Device("mine", {"float32": 1.0}, 1.0, jitter=0)
+TINY = LayerSizes(1, 8, 16, 2, 1, 24, 12)
 # Of sizes that no machine is too slow for.
 SMALL = replace(
     SIZES["cpu"],
@@ -28,6 +33,7 @@ SMALL = replace(
     copied=2**10,
     element_wise=(2**8,),
     peaks=("float32", "bfloat16", "tf32"),
+    layers=(TINY, TINY._replace(sequences=2)),
 )
 TRUE = replace(
     KNOWN,
@@ -49,7 +55,7 @@ def product(m, n, k):
 def made(device):
     """Probes whose times are those of a device."""
     large, attention = {"bytes": 10**9}, {"kernel": Kernel.CAUSAL, "batch": 4, "m": 512, "n": 512, "k": 64, "flops": 1e10}
-    shapes = [(m, n, k) for m in (256, 640, 1664, 4096) for n in (512, 1280) for k in (64, 4096)]
+    shapes = [(m, n, k) for m in (256, 640, 1152, 1664, 4096) for n in (512, 1280) for k in (64, 4096)]
     every = [
         *(("product", product(*shape)) for shape in shapes),
         ("attention", WORDS.events(WORDS.compute(**attention))),
@@ -65,7 +71,7 @@ def made(device):
 
 @pytest.mark.parametrize("cores", [0, 16])
 def test_the_constants_that_made_the_times_are_found(cores):
-    true = replace(TRUE, cores=cores, tile=(256, 128)) if cores else TRUE
+    true = replace(TRUE, cores=cores, tile=(128, 256)) if cores else TRUE
     found = fit(made(true), KNOWN, 16, "float32")
     assert (found.cores, found.tile if cores else true.tile) == (cores, true.tile)
     for name in ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency"):
@@ -100,6 +106,53 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
     assert [k.predicted_s for k in told.kernels] == pytest.approx([seconds_of(told.device, p) for p in found])
 
 
+def test_every_kernel_of_a_step_is_timed_by_itself_in_the_order_of_the_step():
+    """As the counting mode sees the same step, with each call a few microseconds at least."""
+    step, seen = step_of(TINY, "cpu", "float32"), []
+    step()
+    with Count(seen.append):
+        step()
+    ran = run(TINY, "cpu", "float32")
+    assert [operator for operator, _ in ran.kernels] == seen
+    assert all(took > 0 for _, took in ran.kernels)
+    assert ran.step_s > 0
+    assert ran.besides_s == pytest.approx((ran.step_s - sum(took for _, took in ran.kernels)) / len(seen))
+
+
+def test_rows_are_means_of_what_is_alike_and_stand_for_other_operators_of_as_many_bytes():
+    product = Operator("aten.mm", "float32", 1024, 768, 192, Shape(Kernel.PRODUCT, 1, 8, 8, 8))
+    added, scaled = (Operator(f"aten.{name}", "float32", 0, 96, 24) for name in ("add", "mul"))
+    ran = Ran([(product, 2.0), (product, 4.0), (added, 1.0), (scaled, 3.0)], 20.0)
+    rows = {(row.kernel, row.name): row for row in rows_of([ran], besides_s=0.5)}
+    assert {key: row.seconds for key, row in rows.items()} == {
+        (Kernel.PRODUCT, ""): 3.5,
+        (Kernel.OTHER, "aten.add"): 1.5,
+        (Kernel.OTHER, "aten.mul"): 3.5,
+        (Kernel.OTHER, ""): 2.5,
+    }
+    assert rows[Kernel.PRODUCT, ""][3:7] == (1, 8, 8, 8)
+
+
+def test_a_calibrated_device_takes_what_was_measured_and_keeps_it_in_its_file(tmp_path):
+    ran = [run(TINY, "cpu", "float32")]
+    told = calibrate("cpu", made(TRUE), ran).device
+    rows = rows_of(ran, max(0.0, ran[0].besides_s))
+    write_device(told, tmp_path / "mine.toml")
+    for device in (told, read_device(tmp_path / "mine.toml")):
+        assert device.measured == rows
+        measured = device.seconds(events_of(rows), "float32")
+        assert measured == pytest.approx([row.seconds for row in rows], rel=1e-9)
+
+
+def test_models_of_one_layer_are_run_with_one_thread(monkeypatch):
+    monkeypatch.setattr(probe, "SIZES", {"cpu": SMALL})
+    threads = []
+    monkeypatch.setattr(probe, "run", lambda *_: threads.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    assert len(list(layers("cpu"))) == len(SMALL.layers)
+    assert (set(threads), torch.get_num_threads()) == ({1}, before)
+
+
 def test_what_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(probe.torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="calibrate: device must be one that is here, got 'cuda'; PyTorch finds no CUDA"):
@@ -127,4 +180,24 @@ def test_a_calibrated_device_tells_the_step_of_this_machine(tmp_path):
     words = ("--plan", "dp=1", "--topology", "ub-mesh:board", *batch, "--dtype", "float32", "--json")
     told = json.loads(emu("train", "--model", "llama-small", "--device", path, *words))
     step = told[0] if isinstance(told, list) else told
-    assert step["step_time_s"] == pytest.approx(step["wall_step_cpu_s"], rel=0.25)
+    assert step["step_time_s"] == pytest.approx(step["wall_step_cpu_s"], rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "sizes"),
+    [
+        ("cpu", LayerSizes(4, 160, 192, 6, 3, 640, 300)),
+        pytest.param(
+            "cuda",
+            LayerSizes(2, 4096, 3072, 24, 8, 8192, 32_000),
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here"),
+        ),
+    ],
+)
+def test_a_calibrated_device_tells_a_step_none_of_whose_shapes_was_measured(device, sizes):
+    """The kernels nearest to it say how far the model is off."""
+    told = calibrate(device, list(probes(device)), list(layers(device))).device
+    ran = run(sizes, device, SIZES[device].dtype)
+    events = events_of([row_of(operator) for operator, _ in ran.kernels])
+    assert told.seconds(events, "as-ran").sum() == pytest.approx(ran.step_s, rel=0.15)

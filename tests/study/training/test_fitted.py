@@ -12,7 +12,8 @@ from emu.study.training.fitted import Constant, Fit, Near, with_constants
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
-DEVICE = replace(DEVICES["h100"], gemm_share=0.7, attention_efficiency=0.5, unhidden_share=0.1, jitter=0.0, contention=0.0)
+SHARES = {"gemm_share": 0.7, "unhidden_share": 0.1, "hbm_efficiency": 0.8, "clock": 1.0, "jitter": 0.0, "contention": 0.0}
+DEVICE = replace(DEVICES["h100"], last_wave=1.0, narrow=0.0, prologue_s=0.0, **SHARES)
 CONSTANTS = (Constant("gemm_share", 0.7, 9.0, 0.2, 1.0), Constant("hbm_efficiency", 0.8, 9.0, 0.2, 1.0))
 TRUE = {"gemm_share": 0.5, "hbm_efficiency": 0.6}
 STEPS = {
@@ -74,8 +75,30 @@ def measured(ready):
 
 
 def fitted(ready, times):
+    found = fit_of(ready, times).found()
+    return found.best, found.without()
+
+
+def fit_of(ready, times):
     near = [lambda device, each=each: Near.of(each.timed(device), device) for each in ready.values()]
-    return Fit(DEVICE, CONSTANTS, near, times, tuple(STEPS)).found()
+    return Fit(DEVICE, CONSTANTS, near, times, tuple(STEPS))
+
+
+def test_a_blind_draw_predicts_the_models_that_its_fit_has_not_seen_and_is_the_same_each_time(ready):
+    found = fit_of(ready, measured(ready)).found()
+    draws = found.blind(4, seed=1)
+    assert [len(draw) for draw in draws] == [1] * 4  # of three models the larger half is fitted on
+    assert all(ratio == pytest.approx(1, abs=0.01) for draw in draws for _, ratio in draw)
+    assert found.blind(4, seed=1) == draws
+    assert len({draw[0][0] for draw in found.blind(12, seed=2)}) > 1
+
+
+def test_a_blind_draw_is_off_by_what_only_its_own_model_has(ready):
+    times = measured(ready)
+    times[1] *= 1.25
+    draws = fit_of(ready, times).found().blind(12, seed=3)
+    assert {row for draw in draws for row, _ in draw} == {0, 1, 2}
+    assert all(ratio == pytest.approx(0.8, abs=0.02) for draw in draws for row, ratio in draw if row == 1)
 
 
 class Inverse:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 
 from emu.model.generate.megatron.buffers import Buffer, Tensor, bucket_limit
@@ -34,6 +34,14 @@ class Chunk:
         """Whether gradients are reduced, and weights gathered, beside what is computed."""
         return bool(self.layers) and self.layers[0].part.stack.overlaps_gradients
 
+    @cached_property
+    def deferred(self) -> int:
+        """The number of first microbatches whose gradient of the head's weight is computed after the pipeline."""
+        if not any(layer.defers for layer in self.layers):
+            return 0
+        part = self.layers[0].part
+        return min(part.stack.deferred, part.plan.passes - 1)  # the last one's gradients are reduced as they come
+
     def begin(self) -> None:
         """Begin a step."""
         for buffer in self.buffers.values():
@@ -53,7 +61,14 @@ class Chunk:
         if self.overlaps and pass_ == self.layers[0].part.plan.passes - 1:
             self._backward(reduces=True)
         else:
-            self.tape.again((self._key, BACKWARD), self._backward)
+            later = pass_ < self.deferred
+            self.tape.again((self._key, BACKWARD, later), partial(self._backward, later=later))
+
+    def drain(self) -> None:
+        """Compute the gradients that were deferred."""
+        for layer in self.layers if self.deferred else ():
+            for _ in range(self.deferred if layer.defers else 0):
+                layer.deferred(self.tape)
 
     @property
     def _key(self) -> Hashable:
@@ -68,9 +83,10 @@ class Chunk:
             deque(self.memory.forward(place, self.tape.memory), maxlen=0)
         self.memory.end_forward(self.tape.memory)
 
-    def _backward(self, *, reduces: bool = False) -> None:
+    def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
         for layer in reversed(self.layers):
-            layer.backward(self.tape, partial(self._arrived, layer) if reduces else leave_gradient)
+            arrived = partial(self._arrived, layer) if reduces else leave_gradient
+            layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
         memory = self.memory.backward(self.tape.memory, Pass(first=True, last=False))
         for place in reversed(range(len(self.memory.layers))):

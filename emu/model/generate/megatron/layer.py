@@ -22,8 +22,9 @@ from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
 from emu.model.stack.kernels import pieces_of
-from emu.model.stack.stack import EXPOSED, FUSED, OVERLAPPED
+from emu.model.stack.stack import CHUNKED, EXPOSED, FUSED, OVERLAPPED
 
+PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
 There = Callable[[Kernel], None]  # the gradients of a kernel's parameters are there
 
@@ -72,12 +73,33 @@ class Layer:
         for kernel in self.kernels:
             self._forward(tape, kernel)
 
-    def backward(self, tape: Tape, there: There) -> None:
-        """One pass; what is recomputed, first."""
+    @property
+    def defers(self) -> bool:
+        """Whether the gradient of its weight may wait for the end of the pipeline: the head's may, which is behind all else."""
+        return self.part.name == HEAD and self.part.plan.pp > 1
+
+    def deferred(self, tape: Tape) -> None:
+        """The gradient of the head's weight of one microbatch; what came in is gathered once more beside that of another.
+
+        Source: Megatron-LM, megatron/core/utils.py, drain_embedding_wgrad_compute.
+        """
+        for kernel in self.kernels:
+            if kernel.operator.kind == PRODUCT:
+                asks = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+                beside(tape, asks, self._weight_gradient(kernel))
+
+    def backward(self, tape: Tape, there: There, *, later: bool = False) -> None:
+        """One pass; what is recomputed, first.
+
+        Args:
+            tape: Where it is written down.
+            there: Told of the gradients of each kernel's parameters.
+            later: Whether the gradient of the head's weight is worked out by `deferred`.
+        """
         if self.part.plan.recompute == "full" and self.part.name not in (EMBEDDING, HEAD):
             self.forward(tape)
         for kernel in reversed(self.kernels):
-            self._backward(tape, kernel)
+            self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
             if self.elements(kernel):
                 there(kernel)
 
@@ -94,6 +116,8 @@ class Layer:
         after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
             beside(tape, [*before, *after], works)
+        elif self.part.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
+            in_pieces(tape, before, after, works, self.part.plan.tp)
         else:
             awaited(tape, before)
             beside(tape, [], works)
@@ -101,7 +125,7 @@ class Layer:
         if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
             awaited(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
 
-    def _backward(self, tape: Tape, kernel: Kernel) -> None:
+    def _backward(self, tape: Tape, kernel: Kernel, *, later: bool) -> None:
         plan, overlap = self.part.plan, self.part.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)
@@ -109,17 +133,20 @@ class Layer:
             Context(self.part, self.at, kernel).backward(tape)
             return
         arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
-        again = [self._asked("all_gather")] if kernel.enters and plan.sp else []
+        again = [self._asked("all_gather")] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
-        awaited(tape, [*(arrived if overlap != OVERLAPPED else []), *(again if overlap == EXPOSED else [])])
-        hidden = [*(arrived if overlap == OVERLAPPED else []), *(again if overlap != EXPOSED else [])]
+        ahead = overlap in (OVERLAPPED, CHUNKED)
+        awaited(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
+        hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
         works = self._works(kernel, INPUT)
+        if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
+            works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
         if kernel.operator.experts:
             self._travelling(tape, kernel.returns, kernel.receives, works)
         else:
             beside(tape, hidden, works)
         awaited(tape, given if overlap == EXPOSED else [])
-        beside(tape, given if overlap != EXPOSED else [], self._weight_gradient(kernel))
+        beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
 
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
         """Rows come to the experts, or their gradients; these work on them; and rows go back."""
@@ -167,6 +194,43 @@ def awaited(tape: Tape, asks: Sequence[Ask]) -> None:
     """Requests that whatever comes next waits for, one after another."""
     for ask in asks:
         tape.join(tape.ask(ask))
+
+
+def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Work], tp: int) -> None:
+    """Add a product whose rows come while it computes, and whose sums are scattered a piece at a time, once each is there.
+
+    A gather runs beside all pieces, as the rows of the rank itself are there at once. A scatter of one piece runs beside the
+    product of the next, so that the last is waited for. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange, and
+    pipelined reduce-scatter).
+    """
+    if not after:
+        beside(tape, before, [piece for work in works for piece in pieces(work, gathered_in(tp) if before else 1)])
+        return
+    first, *rest = [piece for work in works for piece in pieces(work, PIECES)]
+    beside(tape, before, [first])
+    last = [ask._replace(elements=ask.elements // PIECES) for ask in after]
+    beside(tape, [ask._replace(elements=ask.elements - ask.elements // PIECES) for ask in after], rest)
+    awaited(tape, last)
+
+
+def gathered_in(tp: int) -> int:
+    """Pieces of a product whose rows are gathered: one for each rank, or, of many ranks, for two or more of them together."""
+    return min(tp, PIECES)
+
+
+def pieces(work: Work, n: int) -> list[Work]:
+    """Return a product as so many of fewer rows, one after another; the last has what does not divide."""
+    rows = work.shape.m // n
+    of_each = work.flops // n, work.bytes // n, work.elements // n
+    flops, size, elements = (n * each for each in of_each)
+    first = Work(work.name, *of_each, work.shape._replace(m=rows))
+    last = first._replace(
+        flops=first.flops + work.flops - flops,
+        bytes=first.bytes + work.bytes - size,
+        elements=first.elements + work.elements - elements,
+        shape=work.shape._replace(m=work.shape.m - (n - 1) * rows),
+    )
+    return [*[first] * (n - 1), last]
 
 
 def beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Work]) -> None:

@@ -84,6 +84,8 @@ def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int,
     else:
         ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
         _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
+    for chunk in chunks.values():
+        chunk.drain()
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:

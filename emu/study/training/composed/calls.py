@@ -68,6 +68,11 @@ def _shares_told(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention."""
+    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention.
+
+    A collective that adds takes the cores that the stack gives it from products beside it.
+    """
     kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
-    return replace(device, request_overhead_s=device.request_overhead_s + stack.launch_s, attention_kernel=kernel)
+    contention = min(stack.sms / device.cores, 0.99) if stack.sms and device.cores else device.contention
+    launch_s = device.request_overhead_s + stack.launch_s
+    return replace(device, request_overhead_s=launch_s, attention_kernel=kernel, contention=contention)

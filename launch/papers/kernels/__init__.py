@@ -1,0 +1,1 @@
+"""Published figures of kernels beside the model of devices."""

@@ -1,0 +1,120 @@
+"""What published products give: the constants of their model, and the share of peak that a device's main loop reaches.
+
+Each kernel on each machine has a clock of its own, which nobody prints: the products that are used give it, too. The model of
+products is fitted by least squares of log(ours / published), where one that is far off counts less.
+R products.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from emu.arrays import F64
+from emu.files import write_file
+from emu.trace.device.device import Device
+from emu.trace.device.dtypes import AS_RAN
+from emu.trace.device.measured import MeasuredKernel, events_of
+from emu.trace.kernel import Kernel
+from launch.data.devices import DEVICES
+from launch.data.kernels import KERNELS_OF, USED, PublishedProduct, published_products
+
+COMMAND = "emu repro kernels --fit FILE.json"
+_NAMES = ("last_wave", "prologue_s", "unhidden_share", "narrow")
+_START, _HIGH = (0.5, 2e-6, 0.2, 0.8), (1.0, 2e-5, 1.0, 2.0)
+_MOST = {"a100-80g": 1.0}  # of its clock that a device reaches: an A100's peak is stated at its highest clock
+_BOOST = 1.98 / 1.83  # of a Hopper's, whose peak is stated at less than that: NVIDIA, H100 Tensor Core GPU Architecture (2022)
+_FAR = 0.05  # an error from which on a product counts less
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernels:
+    """Products, by their devices with clocks of 1."""
+
+    products: Sequence[PublishedProduct]
+
+    @property
+    def groups(self) -> list[tuple[str, str, str]]:
+        """What has one clock each."""
+        return [*dict.fromkeys(product.of for product in self.products)]
+
+    def ratios(self, constants: Mapping[str, float], clocks: Mapping[tuple[str, str, str], float]) -> F64:
+        """[R] of our seconds to the published ones."""
+        found = np.empty(len(self.products))
+        for group in self.groups:
+            rows = [i for i, product in enumerate(self.products) if product.of == group]
+            given: dict[str, Any] = {**constants, "clock": clocks[group]}
+            device = replace(bare(self.products[rows[0]].device), **given)
+            events = events_of([kernel_of(self.products[i]) for i in rows])
+            found[rows] = device.seconds(events, AS_RAN) / [self.products[i].seconds for i in rows]
+        return found
+
+    def clocks(self, constants: Mapping[str, float]) -> dict[tuple[str, str, str], float]:
+        """By group, the clock that its products are nearest with."""
+        found = dict.fromkeys(self.groups, 0.8)
+        for _ in range(12):
+            ratios = self.ratios(constants, found)
+            for group in found:
+                own = [np.log(r) for r, product in zip(ratios, self.products, strict=True) if product.of == group]
+                found[group] = min(most_of(group, self.products), found[group] * float(np.exp(fmean(own))))
+        return found
+
+
+def fit() -> tuple[dict[str, float], dict[str, float]]:
+    """Return the constants of products, and by device the share of peak that the main loop of a product reaches."""
+    used = Kernels([product for product in published_products() if product.use == USED])
+
+    def errors(values: F64) -> F64:
+        constants = dict(zip(_NAMES, values * _START, strict=True))
+        return np.log(used.ratios(constants, used.clocks(constants)))
+
+    high = np.array(_HIGH) / _START
+    best = least_squares(errors, np.ones(len(_NAMES)), bounds=(0, high), loss="soft_l1", f_scale=_FAR, diff_step=1e-2)
+    constants = {name: float(f"{value:.4g}") for name, value in zip(_NAMES, best.x * _START, strict=True)}
+    return constants, _shares(used.clocks(constants), used.products)
+
+
+def _shares(clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct]) -> dict[str, float]:
+    """By device, the mean over machines of full power, of cuBLAS in bfloat16: there the clock is a part of the share."""
+    found: dict[str, list[float]] = {}
+    for group, clock in clocks.items():
+        first = next(product for product in products if product.of == group)
+        if (first.power, first.kernel, first.dtype) == ("full", "cublas", "bfloat16"):
+            found.setdefault(KERNELS_OF.get(first.device, first.device), []).append(clock)
+    return {device: float(f"{np.exp(fmean(np.log(each))):.4g}") for device, each in found.items()}
+
+
+def write(found: tuple[dict[str, float], dict[str, float]], path: Path) -> None:
+    """Write what `product_constants` reads.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    constants, shares = found
+    plain = {"fitted_by": COMMAND, "products": constants, "gemm_share": shares}
+    write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())
+
+
+def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:
+    """The highest clock of the device of a group."""
+    return _MOST.get(next(product.device for product in products if product.of == group), _BOOST)
+
+
+def bare(device: str) -> Device:
+    """A device whose share of peak is 1, so that its clock is what a machine adds."""
+    return replace(DEVICES[device], gemm_share=1.0, clock=1.0, jitter=0.0, contention=0.0, hbm_efficiency=HBM)
+
+
+HBM = 0.8  # of the memory's bandwidth, that kernels reach where it is not fitted on runs
+
+
+def kernel_of(of: PublishedProduct) -> MeasuredKernel:
+    """A published product as a kernel."""
+    moved = MeasuredKernel(Kernel.PRODUCT, of.dtype, of.seconds, of.batch, of.m, of.n, of.k)
+    wide = 2 if of.dtype.startswith("float8") else 1  # what FP8 gives is of two bytes
+    return moved._replace(bytes=moved.moved + (wide - 1) * of.batch * of.m * of.n)

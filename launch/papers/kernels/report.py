@@ -1,0 +1,128 @@
+"""Published figures of kernels beside what the model of a device says of them, with nothing of a training run.
+
+A device has the clock of the machine that was measured: for products that clock is fitted on the products of the machine that
+are used; attention and what moves bytes have none, as their rates are those of the kernel by itself. A figure that gave a row
+of the table of attention is predicted from the other rows of that table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from emu.trace.device.attention import AttentionTable
+from emu.trace.device.dtypes import AS_RAN
+from emu.trace.device.measured import MeasuredKernel, events_of
+from emu.trace.kernel import Kernel
+from launch.data.devices import DEVICES
+from launch.data.kernels import (
+    BOTH,
+    USED,
+    PublishedAttention,
+    attention_of,
+    product_constants,
+    published_attention,
+    published_moves,
+    published_products,
+    rates_of,
+)
+from launch.papers.kernels.fit import HBM, Kernels, bare
+
+ATTENTION, PRODUCT, GROUPED, EIGHTH, MOVE = "attention", "product", "grouped product", "FP8 product", "copy or norm"
+_KERNEL = {
+    ("none", "forward"): Kernel.ATTENTION,
+    ("causal", "forward"): Kernel.CAUSAL,
+    ("none", "backward"): Kernel.ATTENTION_BACKWARD,
+    ("causal", "backward"): Kernel.CAUSAL_BACKWARD,
+}
+_TOKENS, _HIDDEN = 2**14, 2048  # that the papers of FlashAttention measure with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One published figure."""
+
+    kind: str
+    device: str
+    kernel: str
+    what: str
+    published: float  # FLOP/s; B/s of what moves bytes
+    ours: float
+    ratio: float  # ours to published
+    use: str  # `used`: it gave what the device has; `predicted`
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of one kind and use; errors are |ratio - 1|."""
+
+    kind: str
+    use: str
+    rows: int
+    mean_error: float
+    worst_error: float
+    worst: str
+
+
+def rows() -> list[Row]:
+    """Return every published figure beside ours."""
+    return [*_attention(), *_products(), *_moves()]
+
+
+def summaries(found: Sequence[Row]) -> Iterator[Summary]:
+    """Yield the errors of each kind and use."""
+    for kind, use in dict.fromkeys((row.kind, row.use) for row in found):
+        own = [row for row in found if (row.kind, row.use) == (kind, use)]
+        worst = max(own, key=lambda row: abs(row.ratio - 1))
+        yield Summary(
+            kind=kind,
+            use=use,
+            rows=len(own),
+            mean_error=fmean(abs(row.ratio - 1) for row in own),
+            worst_error=abs(worst.ratio - 1),
+            worst=f"{worst.device} {worst.kernel} {worst.what}",
+        )
+
+
+def _attention() -> Iterator[Row]:
+    for of in published_attention():
+        ours = _attention_rate(of)
+        what = f"{of.dtype} head {of.head}, mask {of.mask}, {of.direction}, {of.length} tokens"
+        if ours:
+            yield _row(ATTENTION, of.device, of.kernel, what, of.rate, ours, of.use, of.source)
+
+
+def _attention_rate(of: PublishedAttention) -> float:
+    """FLOP/s by the table without the row itself; 0 where no other row tells."""
+    peaks = DEVICES[of.device].peak_flops
+    own = {*rates_of(of, peaks[of.dtype])} if of.use == USED else set()
+    table = AttentionTable(tuple(rate for rate in attention_of(of.device, peaks).rows if rate not in own))
+    device = replace(bare(of.device), attention=table, attention_kernel=of.kernel, attention_efficiency=1e-6)
+    passes = ("forward", "backward") if of.direction == BOTH else (of.direction,)
+    batch = max(1, _TOKENS // of.length) * (_HIDDEN // of.head)
+    kernels = [MeasuredKernel(_KERNEL[of.mask, each], of.dtype, 1.0, batch, of.length, of.length, of.head) for each in passes]
+    counted = sum(kernel.flops for kernel in kernels) / (2 if of.mask == "causal" else 1)
+    reached = counted / float(device.seconds(events_of(kernels), AS_RAN).sum())
+    return reached if reached > 1e-4 * peaks[of.dtype] else 0.0
+
+
+def _products() -> Iterator[Row]:
+    every, used = published_products(), Kernels([of for of in published_products() if of.use == USED])
+    constants: Mapping[str, float] = {k: v for k, v in product_constants("h100").items() if k != "gemm_share"}
+    known = used.clocks(constants)
+    clocks = {of.of: known.get(of.of, DEVICES[of.device].gemm_share) for of in every}
+    for of, ratio in zip(every, Kernels(every).ratios(constants, clocks), strict=True):
+        kind = EIGHTH if of.dtype.startswith("float8") else GROUPED if of.batch > 1 else PRODUCT
+        what = f"{of.dtype} {of.batch} x [{of.m}, {of.k}] x [{of.k}, {of.n}] on {of.machine}"
+        yield _row(kind, of.device, of.kernel, what, of.rate, of.rate / float(ratio), of.use, of.source)
+
+
+def _moves() -> Iterator[Row]:
+    for of in published_moves():
+        ours = HBM * DEVICES[of.device].hbm_Bps
+        yield _row(MOVE, of.device, of.kernel, f"{of.what}, {of.direction}", of.rate, ours, of.use, of.source)
+
+
+def _row(kind: str, device: str, kernel: str, what: str, published: float, ours: float, use: str, source: str) -> Row:
+    given = {"kind": kind, "device": device, "kernel": kernel, "what": what, "use": use, "source": source}
+    return Row(**given, published=published, ours=ours, ratio=ours / published)
