@@ -29,7 +29,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
-    parts = Parts(*asked(*of, **others), lambda layer, pass_: None)
+    parts = Parts(*asked(*of, **others), lambda *_: None)
     return walk(RankParts.at(parts, 0), SilentTape).tape.memory
 
 

@@ -11,8 +11,8 @@ from emu.backend.rank.count import Count
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.parts.decoder import Layer, layer_operators
-from emu.model.parts.feed_forward import Gated, gated_operators, gelu, squared_relu
+from emu.model.parts.decoder import DecoderLayer, layer_operators
+from emu.model.parts.feed_forward import gated_operators, gelu, squared_relu
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
@@ -207,7 +207,7 @@ def test_a_compiled_layer_moves_what_the_scheduler_of_the_compiler_counts(monkey
         counted.append(sum(n.get_read_write_buffers_sizes() for n in self.nodes if not isinstance(n, kinds)))
 
     monkeypatch.setattr(scheduler.Scheduler, "__init__", init)
-    layer = Layer(Unturned(hidden), Gated(hidden, ffn), CastNorm(hidden), CastNorm(hidden)).bfloat16()
+    layer = DecoderLayer(Unturned(hidden), GatedFeedForward(hidden, ffn), CastNorm(hidden), CastNorm(hidden)).bfloat16()
     x = torch.randn(3, ROWS, hidden, dtype=torch.bfloat16, requires_grad=True)
     with torch._inductor.config.patch(force_disable_caches=True, compile_threads=1):
         out = torch.compile(layer, fullgraph=True)(x)
