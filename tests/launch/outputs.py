@@ -133,6 +133,7 @@ CASES = (
     case("repro all", (), "--docs", prepare=one_figure),
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
     case("repro measured", ("--data", "runs.csv"), "--fit", prepare=runs),
+    case("repro kernels", (), "--fit"),
     Case("run", RUN, ("--html", "--timeline", "--trace"), script, after=("script.py",)),
     Case("run", (*RUN, *FAULT), ("--png", "--trace"), script, after=("script.py",)),
 )

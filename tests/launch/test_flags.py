@@ -59,6 +59,7 @@ FLAGS = {
     | LOOKS,
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
+    "repro kernels": {"--fit"},
     "repro all": {"--docs", "--cache"},  # pages of all papers are written
     **{f"repro {paper}": {"--table", "--figure", "--png", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
