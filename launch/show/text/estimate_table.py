@@ -43,6 +43,7 @@ def estimates_report(results: Sequence[Estimated]) -> str:
         "",
         table(head, rows, units=units),
     ]
+    algorithms = [f"expected: {off_told(first)}", *algorithms]
     return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 
 
