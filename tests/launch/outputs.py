@@ -135,6 +135,7 @@ CASES = (
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
     case("repro measured", ("--data", "runs.csv"), "--fit", prepare=runs),
     case("repro torchtitan", (), "--fit"),
+    case("repro kernels", (), "--fit"),
     Case("run", RUN, ("--html", "--timeline", "--trace"), script, after=("script.py",)),
     Case("run", (*RUN, *FAULT), ("--png", "--trace"), script, after=("script.py",)),
 )

@@ -1,5 +1,7 @@
 """`emu estimate` on several topologies: one table, one picture."""
 
+from launch.data.fitted import read_fitted
+
 STEP = ("estimate", "--model", "llama-tiny", "--plan", "tp=2,dp=4,pp=2", "--global-batch", "16", "--seq", "64")
 BOTH = ("--topology", "ub-mesh:rack", "--topology", "ub-mesh:board", "--scale-dp")
 
@@ -23,6 +25,31 @@ def test_json_has_a_record_a_topology_with_its_placement(emu):
     rack, board = emu(*STEP, *BOTH, "--axes", "dp,tp,pp", "--json").json
     assert (rack["ranks"], rack["dp"], rack["global_batch"], rack["axes"]) == (16, 4, 16, "dp,tp,pp")
     assert (board["ranks"], board["dp"], board["global_batch"]) == (8, 2, 8)
+
+
+def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
+    """As nine of ten published runs were whose models no fit had seen; of a device without such runs nobody knows."""
+    kept = read_fitted()["h100"].blind
+    one = (
+        "estimate",
+        "--model",
+        "llama-tiny",
+        "--plan",
+        "dp=2",
+        "--global-batch",
+        "2",
+        "--seq",
+        "64",
+        "--topology",
+        "ub-mesh:board",
+    )
+    found = emu(*one, "--json").json
+    assert found["either_way"] == max(errors.either_way for errors in kept.values())
+    line = next(line for line in emu(*one).out.splitlines() if line.startswith("expected"))
+    assert f"{found['either_way']:.1%} either way" in line
+    assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
+    assert "no measured step of a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
+    assert f"{found['either_way']:.1%} either way" in emu(*STEP, *BOTH).out
 
 
 def test_an_order_that_lacks_an_axis_is_refused(emu):

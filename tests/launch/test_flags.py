@@ -60,6 +60,7 @@ FLAGS = {
     "repro measured": {"--data", "--fit"},
     "repro nccl": {"--fit"},
     "repro torchtitan": {"--fit"},  # the clock of their machine is set anew
+    "repro kernels": {"--fit"},
     "repro all": {"--docs", "--cache"},  # pages of all papers are written
     **{f"repro {paper}": {"--table", "--figure", "--png", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}

@@ -10,9 +10,16 @@ _BY = {"pytorch": "as pytorch asks", "megatron": "generated from Megatron-LM's l
 def expected_told(r: Estimated) -> str:
     """How far the step may be off, as steps of models are that no fit of the device has seen."""
     if r.either_way is None:
-        return f"no measured step of a {r.device} is known, so that nobody knows how far this is off"
+        return off_told(r)
     low, high = map(format_time, r.expected_s)
-    return f"{low} to {high}: {r.either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
+    return f"{low} to {high}: {off_told(r)}"
+
+
+def off_told(r: Estimated) -> str:
+    """Return how far steps on the device are off, as a share."""
+    if r.either_way is None:
+        return f"no measured step of a {r.device} is known, so that nobody knows how far this is off"
+    return f"{r.either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
 
 
 def estimate_report(r: Estimated) -> str:

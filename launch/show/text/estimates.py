@@ -7,6 +7,7 @@ from emu.study.training.estimate import Estimated
 from emu.units import format_size, format_time
 from launch.show.text.assumed import assumed_of_all
 from launch.show.text.changed import changed_told
+from launch.show.text.estimate import off_told
 from launch.show.text.table import table
 
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
@@ -43,6 +44,7 @@ def estimates_report(results: Sequence[Estimated]) -> str:
         "",
         table(head, rows, units=units),
     ]
+    algorithms = [f"expected: {off_told(first)}", *algorithms]
     return "\n".join([*lines, "", *algorithms, "", *assumed_of_all([(r.topology, r.assumptions) for r in results])])
 
 
