@@ -6,6 +6,7 @@ from typing import Protocol
 from emu.study.training.estimate import Estimated
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
+from launch.show.text.estimate_report import off_told
 from launch.show.text.step_choice import step_choice_text
 from launch.show.text.table import table
 
