@@ -9,6 +9,7 @@ from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import parse_plan
 from emu.model.recompute import outputs_kept
 from emu.model.stack.spell import parse_stack
+from tests.model.generate.executed import compared
 
 LLAMA = MODELS.find("llama3.1-8b")
 
@@ -29,6 +30,12 @@ def test_what_is_worked_out_again_is_the_products_between():
     again = LLAMA.recomputed_flops_per_token(8, "ops") / 32
     products = 4096 * 1024 + 4096 * 4096 + 4096 * 14336  # keys, the way out of attention, one side of the gate
     assert again == 2 * (products + 2 * 4096)  # and the weights of two norms, which MFU counts too
+
+
+@pytest.mark.parametrize("words", ["dp=1", "dp=2,sharding=fsdp", "pp=2,microbatch=4"])
+def test_a_generated_step_works_out_again_what_real_ranks_do(words):
+    """PyTorch's own selective checkpoint says what is kept where ranks run."""
+    assert compared(f"{words},recompute=ops").first is None
 
 
 @pytest.mark.parametrize(
