@@ -195,5 +195,5 @@ class TestGroupsOfAnotherRank:
             over.acquire()
             return said
 
-        said = "all_reduce: group 0 of ranks (0,) was not made by this rank; every rank must make its own"
+        said = "all_reduce: group 0 of ranks (0,) is no group of the caller; every rank must make its own"
         assert Threads(1).run(program) == [[said]]

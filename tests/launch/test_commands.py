@@ -96,7 +96,7 @@ def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Pa
         (["--plan", "dp=2,ep=2"], "has no experts, got 2"),
         (["--plan", "dp=2,dp=2"], "dp is given twice"),
         (["--plan", "dq=2"], "no axis or setting of a plan is called 'dq'; did you mean dp"),
-        (["--plan", "2"], "NAME=SIZE"),
+        (["--plan", "2"], "NAME=VALUE"),
         (["--plan", "dp=2", "--model", "llama-tny"], "no model is called 'llama-tny'; did you mean llama-tiny"),
         (["--plan", "dp=2", "--model", "llama3-70b"], "of memory, and this host has"),
         (

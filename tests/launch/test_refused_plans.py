@@ -190,7 +190,7 @@ def test_a_model_that_does_not_fit_a_device_is_refused_with_how_much_is_missing_
     sizes = ("--global-batch", "64", "--seq", "8192", "--topology", "ub-mesh:rack")
     assert re.fullmatch(
         r"plan: llama3-8b by dp=64 takes \S+ GiB of a rank's memory, \S+ GiB more than the 74.51 GiB of the h100: "
-        r"optimizer state \S+ GiB, activations \S+ GiB, weights \S+ GiB, gradients 0 B; "
+        r"activations \S+ GiB, optimizer state \S+ GiB, weights \S+ GiB, gradients 0 B; "
         r"the nearest that fits is dp=64,sharding=fsdp, which takes \S+ GiB",
         refused(emu("estimate", "--model", "llama3-8b", "--plan", "dp=64", *sizes)),
     )

@@ -17,7 +17,7 @@ def test_the_command_prints_a_table_and_json(emu) -> None:
     ]
     told = emu("repro", "railx", "--table", "3", "--json").json
     assert [row["verdict"] for row in told["rows"]] == ["met", "met", "missed", "met"]
-    assert "prices those of RailX" in told["assumptions"][0]
+    assert "prices are from RailX" in told["assumptions"][0]
 
 
 def test_a_packet_that_meets_no_other_takes_its_hop_and_its_own_length() -> None:
