@@ -1,4 +1,4 @@
-"""What one rank has of an embedding, a layer or a head: its operators, cut as the plan has them, for the tokens of one pass."""
+"""One rank's share of an embedding, a layer or a head: its operators, cut by the plan, for the tokens of one pass."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -46,12 +46,12 @@ class LayerOnRank:
 
     @property
     def is_layer(self) -> bool:
-        """Whether it is a layer, and neither the embedding nor the head."""
+        """True if it is a layer, and neither the embedding nor the head."""
         return self.name not in (EMBEDDING, HEAD)
 
     @property
     def tied(self) -> bool:
-        """Whether the rank's head has the embedding's weight. Where two ranks are the ends of a pipeline, each has a copy."""
+        """True if the rank's head uses the embedding's weight. Where two ranks are the ends of a pipeline, each has a copy."""
         return self.model.tied and self.plan.ends_meet
 
     @cached_property

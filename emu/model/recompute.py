@@ -1,4 +1,4 @@
-"""What of a layer is kept where only some of its operators are worked out again in the backward."""
+"""The outputs of a layer that are kept where only some of its operators are recomputed in the backward."""
 
 from collections.abc import Sequence
 

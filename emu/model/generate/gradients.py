@@ -73,7 +73,7 @@ class Whole(Keeper):
         """It has ended."""
 
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
-        """A block of experts in a part begins or ends, or the loss's gradient is there."""
+        """Take notice that a block of experts in a part begins or ends, or that the loss's gradient is there."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
         """The gradient of a parameter is there."""

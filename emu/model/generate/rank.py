@@ -55,7 +55,7 @@ class RankParts:
 
     @cached_property
     def memory(self) -> RankMemory:
-        """What the rank stores of them during the whole step."""
+        """The memory that the rank stores during the whole step."""
         return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
 
 

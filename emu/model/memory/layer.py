@@ -72,7 +72,7 @@ class LayerMemory(LayerOnRank):
 
     @property
     def recomputed(self) -> bool:
-        """Whether the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
+        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
         return self.plan.recompute in ("full", OPS) and self.is_layer
 
     @property

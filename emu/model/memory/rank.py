@@ -65,12 +65,12 @@ class RankMemory:
 
     @property
     def pytorch(self) -> bool:
-        """Whether PyTorch's own pieces run the step."""
+        """True if PyTorch's own pieces run the step."""
         return self.stack.software == "pytorch"
 
     @property
     def scatters(self) -> bool:
-        """Whether FSDP2 shards weights and gradients."""
+        """True if FSDP2 shards weights and gradients."""
         return self.plan.sharding == "fsdp" and self.pytorch
 
     @cached_property

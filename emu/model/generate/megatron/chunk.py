@@ -31,7 +31,7 @@ class Chunk:
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients are reduced, and weights gathered, beside what is computed."""
+        """True if gradients are reduced, and weights gathered, beside what is computed."""
         return bool(self.layers) and self.layers[0].part.stack.overlaps_gradients
 
     @cached_property

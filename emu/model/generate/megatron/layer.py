@@ -52,11 +52,11 @@ class Layer:
         return kernel.operator.parameters
 
     def is_copy(self, kernel: Kernel) -> bool:
-        """Whether its parameters are a copy of the embedding's, at the other end of a pipeline."""
+        """True if its parameters are a copy of the embedding's, at the other end of a pipeline."""
         return self.part.name == HEAD and self.part.model.tied and kernel.operator.kind == PRODUCT and self.part.plan.pp > 1
 
     def is_shared(self, kernel: Kernel) -> bool:
-        """Whether both ends of a pipeline have a copy of its parameters."""
+        """True if both ends of a pipeline have a copy of its parameters."""
         table = kernel.operator.kind == LOOKUP and kernel.operator.cut  # positions are not cut
         first = self.part.name == EMBEDDING and self.part.model.tied and self.part.plan.pp > 1
         return self.is_copy(kernel) or bool(first and table)
@@ -75,7 +75,7 @@ class Layer:
 
     @property
     def defers(self) -> bool:
-        """Whether the gradient of its weight may wait for the end of the pipeline: the head's may, which is behind all else."""
+        """True if the gradient of its weight may wait for the end of the pipeline: the head's may, which is behind all else."""
         return self.part.name == HEAD and self.part.plan.pp > 1
 
     def deferred(self, tape: Tape) -> None:
