@@ -1,25 +1,50 @@
 """The least that a request takes each of its ranks, whenever the other ranks enter it and whatever else shares links.
 
 No message leaves before both its ends have entered, and a participant has left once all that it sends and gets is through. So
-from its own entry it takes what its own messages take of their busiest link. And where all enter at one moment and nothing is
-shared, each ends no later than where others enter later, or share links: every task then starts and flows no sooner.
-G groups, P participants of each, R pairs, D copies.
+a task starts no sooner than the tasks that it waits for have left: each takes what its slowest link takes for it, and those of
+them that cross one link take together what that link takes for all, counted from the first of them. Other messages, which may
+come earlier, later or not at all, are not counted: they only take of the links.
+G groups, P participants of each, V tasks, L links, R pairs, D copies, U participants of all groups.
 """
 
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, column
+from emu.arrays import F64, I32, I64, Bool, column
+from emu.compiled.function import compiled
+from emu.compiled.kinds import F64_OUT, I64_OUT
+from emu.fabric.engine.graph_check import order_tasks
+from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph
-from emu.fabric.lower import delay_entries, lower_placed
+from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
-from emu.fabric.run import run
 from emu.units import TICKS_PER_S
 
 MOST = 2**15  # messages of all groups, up to which each is looked at; of more, what each participant sends and gets in all
+
+
+class _Moments(NamedTuple):
+    """The least moments of each task, and what some tasks put on each link."""
+
+    capacity: F64  # [L] bytes a tick
+    start: F64_OUT  # [V]
+    left: F64_OUT  # [V]
+    end: F64_OUT  # [V]
+    first: F64_OUT  # [L] the first start of the tasks in question that cross the link
+    size: F64_OUT  # [L] their bytes
+    head: F64_OUT  # [L] the least time from when one of them has left until it counts
+    crossed: I64_OUT  # [L] the links that they cross
+
+    @staticmethod
+    def of(graph: Graph) -> "_Moments":
+        """Return moments for the tasks of a graph, of which none is known."""
+        start, left, end = (np.zeros(graph.n_tasks) for _ in range(3))
+        first, size, head = (np.zeros(graph.n_links) for _ in range(3))
+        crossed = np.zeros(graph.n_links, np.int64)
+        return _Moments(graph.capacity_Bps / TICKS_PER_S, start, left, end, first, size, head, crossed)
 
 
 def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
@@ -32,28 +57,76 @@ def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
     Raises:
         InputError: as `lower_placed`.
     """
-    least = launch_fs + _own_fs(placed)
-    if message_count([placed]) <= MOST:
-        piece = delay_entries(lower_placed(placed), launch_fs)
-        least = np.maximum(least, run(unshared(piece.graph)).end_fs[piece.exit])
+    if message_count([placed]) > MOST:
+        least = launch_fs + _own_fs(placed)
+    else:
+        least = _exits_fs(delay_entries(lower_placed(placed), launch_fs))
     return least.reshape(placed.nodes.shape)
 
 
-def unshared(graph: Graph) -> Graph:
-    """Return a graph where each message has a link to itself, as fast as the slowest of its own."""
-    hops = np.diff(graph.hop_start)
-    sent = np.flatnonzero(hops)
-    rate = graph.capacity_Bps[graph.hop_link]
-    alone = np.minimum.reduceat(rate, graph.hop_start[sent]) if len(sent) else rate
-    start = np.concatenate(([0], np.cumsum(hops > 0)))
-    number = np.arange(len(sent))
-    return replace(
-        graph,
-        capacity_Bps=column(alone, np.float64),
-        hop_start=column(start, np.int64),
-        hop_link=column(number, np.int32),
-        hop_weight=column(np.ones_like(number), np.int32),
-    )
+def _exits_fs(piece: LoweredSchedule) -> F64:
+    """Return [U] when each participant leaves at least."""
+    graph, moments = piece.graph, _Moments.of(piece.graph)
+    _time(columns(graph), order_tasks(graph), moments)
+    found = moments.end[piece.exit]
+    _leave(columns(graph), *_own_messages(piece), moments, found)
+    return found
+
+
+def _own_messages(piece: LoweredSchedule) -> tuple[I64, I32, Bool]:
+    """Return [U + 1] where the messages of each participant begin among those that it sends or gets, these, and `left`."""
+    receiver = piece.receiver.ravel()
+    message = np.arange(len(receiver))
+    who = np.concatenate((piece.graph.owner[message], receiver))
+    start = np.searchsorted(np.sort(who), np.arange(len(piece.exit) + 1))
+    own = np.tile(message, 2)[np.argsort(who, kind="stable")]
+    return column(start, np.int64), column(own, np.int32), column(np.ones(len(own)), np.bool_)
+
+
+@compiled
+def _time(g: Columns, order: I32, s: _Moments) -> None:
+    """Work out the least moments of all tasks, which are taken in `order` (empty: as they stand)."""
+    for i in range(len(s.start)):
+        v = order[i] if len(order) > 0 else i
+        first, end = g.pred_start[v], g.pred_start[v + 1]
+        start = float(g.ready[v])
+        for j in range(first, end):
+            start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
+        if end > first + 1:
+            start = max(start, _all_there(g, s, g.pred, g.pred_left, first, end))
+        body = 0.0
+        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            body = max(body, g.size[v] * g.hop_weight[h] / s.capacity[g.hop_link[h]])
+        s.start[v], s.left[v], s.end[v] = start, start + body, start + body + g.alpha[v]
+        if g.hop_start[v] == g.hop_start[v + 1]:
+            s.left[v] = s.end[v]
+
+
+@compiled
+def _all_there(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: int) -> float:
+    """Return when all of some tasks have left or ended at least, by what they put on their links together."""
+    n, latest = 0, 0.0
+    for j in range(low, high):
+        v = tasks[j]
+        for h in range(g.hop_start[v], g.hop_start[v + 1] if g.size[v] > 0 else g.hop_start[v]):
+            k = g.hop_link[h]
+            if s.size[k] == 0:
+                s.first[k], s.head[k], s.crossed[n], n = s.start[v], g.alpha[v], k, n + 1
+            s.first[k] = min(s.first[k], s.start[v])
+            s.head[k] = min(s.head[k], 0 if left[j] else g.alpha[v])
+            s.size[k] += g.size[v] * g.hop_weight[h]
+    for i in range(n):
+        k = s.crossed[i]
+        latest = max(latest, s.first[k] + s.size[k] / s.capacity[k] + s.head[k])
+        s.size[k] = 0.0
+    return float(latest)
+
+
+@compiled
+def _leave(g: Columns, start: I64, own: I32, left: Bool, s: _Moments, found: F64_OUT) -> None:
+    """Let each participant leave no sooner than all of its own messages have left."""
+    for who in range(len(found)):
+        found[who] = max(found[who], _all_there(g, s, own, left, start[who], start[who + 1]))
 
 
 def _own_fs(placed: PlacedSchedule) -> F64:

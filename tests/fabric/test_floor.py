@@ -12,6 +12,7 @@ from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 
 TAPERED = build_topology("fat-tree:radix=8,taper=3,bandwidth=50GB/s")
+SERVERS = build_topology("servers:nodes=2,gpus=8")  # each GPU has a NIC
 GROUPS = np.array([[0, 9, 2, 11, 4, 13, 6, 15], [8, 1, 10, 3, 12, 5, 14, 7]])  # their ways up are the same
 US = 10**9
 
@@ -36,9 +37,10 @@ SOME = [each for _, each in ALGORITHMS if any(True for _ in each.shapes(8)) and 
 PLAIN = [each for each in SOME if not each.stored(each.fit(8, ())).helpers]
 
 
+@pytest.mark.parametrize("where", [TAPERED, SERVERS], ids=lambda each: each.name)
 @pytest.mark.parametrize("algorithm", PLAIN, ids=lambda each: f"{each.operation}-{each.name}")
-def test_no_rank_leaves_sooner_whenever_the_others_enter(algorithm):
-    random, laid = np.random.default_rng(1), laid_on(TAPERED, algorithm)
+def test_no_rank_leaves_sooner_whenever_the_others_enter(algorithm, where):
+    random, laid = np.random.default_rng(1), laid_on(where, algorithm)
     least = least_fs(laid)
     for most in (1, 10 * US, 1000 * US):
         entries = random.integers(0, most, GROUPS.shape)
@@ -52,6 +54,15 @@ def test_alone_on_links_of_its_own_a_request_takes_no_more_than_the_least(name):
     algorithm = next(each for each in PLAIN if (each.operation, each.name) == ("all_gather", name))
     laid = laid_on(build_topology("full-mesh:n=8,bandwidth=50GB/s,latency=500ns"), algorithm, np.arange(8)[None])
     assert ran(laid, np.zeros((1, 8), np.int64)) == pytest.approx(least_fs(laid), rel=1e-9)
+
+
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
+@pytest.mark.parametrize("name", ["hierarchical-direct", "halving-doubling", "rail-ring"])
+def test_messages_of_a_rank_that_share_a_link_and_come_after_one_another_are_counted_one_after_another(operation, name):
+    """Parts go over NVLink, then over NICs: the least has both, each port as busy as it is."""
+    algorithm = next(each for each in PLAIN if (each.operation, each.name) == (operation, name))
+    laid = laid_on(SERVERS, algorithm, np.array([[0, 2, 4, 6, 8, 10, 12, 14]]), size=10**8)
+    assert ran(laid, np.zeros((1, 8), np.int64)) == pytest.approx(least_fs(laid), rel=1e-4)
 
 
 def test_a_group_that_enters_apart_from_another_takes_less_than_both_at_once():
