@@ -18,7 +18,7 @@ from emu.study.measure.bench import Mover, measure
 from emu.study.measure.compare import PassedOver, best_rows, compare, names
 from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
 from emu.study.measure.row import BenchRow
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time

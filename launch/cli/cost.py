@@ -33,7 +33,7 @@ from launch.show.progress import with_progress
 from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
 
 if TYPE_CHECKING:
-    from emu.study.training.estimate import Estimated
+    from emu.study.training.estimate import StepEstimate
 
 NPU_HELP = "dollars=30000,watts=700"
 _NUMBER = r"\d+(\.\d+)?"
@@ -86,12 +86,12 @@ class _Job:
     device: str
     stack: str
 
-    def on(self, topology: Topology) -> "Estimated":
+    def on(self, topology: Topology) -> "StepEstimate":
         """Return the estimated step on a topology."""
         laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
         of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
         request = of.EstimateRequest(self.model, laid, stack, algorithm_choice((), stack))
-        found: Estimated = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
+        found: StepEstimate = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
         return found
 
 

@@ -14,10 +14,10 @@ from emu.model.stack.stack import Stack
 from emu.study.live.clocked import Ran, clocked
 from emu.study.live.disturbed import Disturbed, disturbed
 from emu.study.live.times import of_trace
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.served.replayed import time_replay
 from emu.study.training.step.choices import choice_for
-from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace
 from emu.topology.catalogue import build_topology

@@ -16,7 +16,7 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.history import MachineHistory as Course
 from emu.topology.fault_injection.history import MachineMoment as Moment

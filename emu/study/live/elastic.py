@@ -15,8 +15,8 @@ from emu.model.plan.plan_text import spell
 from emu.model.read import find_model
 from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
 from emu.study.live.lost import ends, room
-from emu.study.training.learn.kept import Kept, last
-from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.learn.checkpoints import CheckpointFolder, last
+from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import machine_state as fabric
@@ -44,7 +44,7 @@ class Elastic:
     """What a job did, leg after leg."""
 
     legs: tuple[Leg, ...]
-    learned: Learned  # with the trace of the last leg
+    learned: LearningResult  # with the trace of the last leg
     final: Program
 
 
@@ -93,7 +93,7 @@ def run_elastic(
         program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
 
 
-def _resumed(program: Program, kept: Kept) -> Program:
+def _resumed(program: Program, kept: CheckpointFolder) -> Program:
     """From the last checkpoint there is, or from the beginning."""
     found = last(Path(kept.folder), kept.job)
     if found is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import StepTimes
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.step.step import time_trace
 from emu.topology.fault_injection.machine_state import MachineState as Fabric
 from emu.topology.topology import Topology

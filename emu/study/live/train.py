@@ -14,8 +14,8 @@ from emu.study.choice.chooser import choice_on
 from emu.study.live.disturbed import Disturbed
 from emu.study.live.elastic import run_elastic, timed_elastic, traces
 from emu.study.live.times import of_trace
-from emu.study.training.composed.calls import device_under
-from emu.study.training.learn.kept import Kept, job_of, last
+from emu.study.training.composed.software_costs import device_under
+from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import RunOn, on_threads
 from emu.study.training.train import TrainRequest, program_of
 from emu.topology.fault_injection.fault_script import faults_of
@@ -71,7 +71,7 @@ def train_kept(
     model, rate = find_model(request.model), request.learning_rate
     job = job_of(model, request.plan, seed=request.seed, rate=rate, text=digest([request.text]))
     make_folder("--checkpoint", keeping.folder)
-    kept = Kept(str(keeping.folder.resolve()), keeping.every, job)
+    kept = CheckpointFolder(str(keeping.folder.resolve()), keeping.every, job)
     program = replace(program, kept=kept, dies=keeping.dies)
     with _telling_what_is_kept(kept):
         done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
@@ -84,7 +84,7 @@ def train_kept(
 
 
 @contextmanager
-def _telling_what_is_kept(kept: Kept) -> Iterator[None]:
+def _telling_what_is_kept(kept: CheckpointFolder) -> Iterator[None]:
     """Have an error that ends a job say how far it had come."""
     try:
         yield

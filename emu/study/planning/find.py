@@ -31,8 +31,8 @@ from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timed import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
-from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.composed.composed import COMPOSED as TOLD
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology

@@ -12,7 +12,7 @@ from emu.cluster.pace.pace import Pace, Tempo
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.disturbed import Disturbed
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

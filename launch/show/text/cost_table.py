@@ -9,7 +9,7 @@ from emu.study.cost.owned import Owned
 from launch.show.text.table import table
 
 if TYPE_CHECKING:
-    from emu.study.training.estimate import Estimated
+    from emu.study.training.estimate import StepEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class NetworkCost:
     cost: Cost
     energy_dollars: float | None  # None: energy was not asked for
     owned: Owned | None = None  # None: a step was not asked for
-    step: "Estimated | None" = None
+    step: "StepEstimate | None" = None
 
     @property
     def tokens_per_s_dollar(self) -> float | None:

@@ -11,7 +11,7 @@ from emu.errors import InputError, LostError, RunError
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.live.train import Keeping, train_kept
-from emu.study.training.learn.kept import last
+from emu.study.training.learn.checkpoints import last
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

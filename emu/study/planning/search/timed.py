@@ -9,7 +9,7 @@ from emu.model.model import Model
 from emu.study.forked import Waiting
 from emu.study.planning.search.requests import Request, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, prepare
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -1,9 +1,9 @@
-"""Which constants of a device bring estimated steps closest to measured ones: least squares of log(estimated / measured).
+"""A fit of a device's constants: estimated steps come as close as possible to measured ones.
 
-Every model counts as one, however many of its runs there are. Runs of few models leave some constants open: so each is drawn
-to what is expected of it, as far as the runs do not say otherwise. An estimate is dear, so that it is made with a few sets of
-constants only: between these the critical path is taken to be the same, and what is computed on it to take its time by the
-device's own rule. The constants found are then estimated anew.
+The squares of log(estimated / measured) are least. Every model counts as one, however many of its runs there are. Runs of few
+models leave some constants open. So each constant is drawn to its expected value, as far as the runs do not say otherwise. An
+estimate is costly, so it is made for few sets of constants only. Near these sets the critical path is assumed to stay the same,
+and the computations on it to take their time by the device's own rule. The found constants are then estimated anew.
 R rows, C constants, E events of a role.
 """
 
@@ -28,7 +28,7 @@ _SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # and the
 
 
 class Constant(NamedTuple):
-    """What is fitted of a device: a field of it, and where to look."""
+    """One constant that is fitted: a field of a device, its expected value, and the range that is searched."""
 
     name: str
     expected: float  # before any run was seen; the search begins here
@@ -38,15 +38,15 @@ class Constant(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Different:
-    """The computations of a role, each different one once."""
+class DistinctComputations:
+    """The computations of a role; equal ones are kept once, with their number."""
 
     events: Events
     times: I64  # [E] how often
 
     @staticmethod
-    def of(events: Events, which: Bool) -> "Different":
-        """Of some events."""
+    def of(events: Events, which: Bool) -> "DistinctComputations":
+        """Return the distinct computations among the events that `which` selects."""
         rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
         words = np.array(events.dtype, dtype=str)[rows]
         key = np.zeros(len(rows), np.int64)
@@ -54,15 +54,15 @@ class Different:
             _, code = np.unique(values, return_inverse=True)
             key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
         _, first, times = np.unique(key, return_index=True, return_counts=True)
-        return Different(_taken(events, rows[first]), column(times, np.int64))
+        return DistinctComputations(_taken(events, rows[first]), column(times, np.int64))
 
     def seconds(self, device: Device, *, contended: bool) -> float:
-        """That all of them take, beside a collective or alone."""
+        """Return the seconds that all of them take, beside a collective (`contended`) or alone."""
         return float(device.seconds(self.events, "float32", contended=contended) @ self.times) if len(self.times) else 0.0
 
 
 def _taken(events: Events, rows: I64) -> Events:
-    """Some computations, which wait for nothing."""
+    """Return the computations in some rows, without what they wait for."""
     none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
     none |= {"wait": events.wait[:0], "split": events.split[:0]}
     words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
@@ -71,31 +71,31 @@ def _taken(events: Events, rows: I64) -> Events:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Near:
-    """What a step takes with a device near the one that it was estimated with."""
+class StepNearDevice:
+    """A step as a function of the device, for devices near the one that it was estimated with."""
 
     step_s: float
     on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
-    alone: tuple[Different, ...]
-    beside: tuple[Different, ...]  # computations beside which a collective is under way
+    alone: tuple[DistinctComputations, ...]
+    beside: tuple[DistinctComputations, ...]  # computations beside which a collective is under way
     nodes: int
     under: Callable[[Device], Device]  # what the software of the step makes of a device
     with_s: float = 0.0  # computation on the path, with that device
 
     @staticmethod
-    def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "Near":
-        """From an estimate.
+    def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "StepNearDevice":
+        """Return the function for an estimated step.
 
         Args:
-            timed: The moments of its tasks.
-            device: That it was estimated with.
-            under: What the software of the step makes of a device.
+            timed: The estimated step with the times of its tasks.
+            device: The device that it was estimated with.
+            under: The change that the software of the step makes to a device.
         """
         trace = timed.trace
         under_way = [beside(events) for events in trace.events]
-        alone = tuple(Different.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
-        beside_ = tuple(Different.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
-        found = Near(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes, under)
+        alone = tuple(DistinctComputations.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
+        beside_ = tuple(DistinctComputations.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
+        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes, under)
         path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
         spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
         each = [found.computed_s(device, role) for role in range(len(alone))]
@@ -104,41 +104,41 @@ class Near:
         return replace(found, with_s=found.path_s(device))
 
     def estimated_s(self, device: Device) -> float:
-        """The step."""
+        """Return the seconds of the step with a device."""
         return self.step_s - self.with_s + self.path_s(device)
 
     def path_s(self, device: Device) -> float:
-        """Computation on the critical path."""
+        """Return the seconds of computation on the critical path."""
         return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
 
     def computed_s(self, device: Device, role: int) -> float:
-        """What a role computes."""
+        """Return the seconds that a role computes."""
         over = replace(self.under(device), nodes=self.nodes)
         return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fit:
-    """Measured steps of one device."""
+class DeviceFit:
+    """Measured steps of one device, and the constants to fit to them."""
 
     device: Device
     constants: Sequence[Constant]
-    near: Sequence[Callable[[Device], Near]]  # [R] what each row's step takes near a device
+    near: Sequence[Callable[[Device], StepNearDevice]]  # [R] what each row's step takes near a device
     measured_s: F64  # [R]
     models: Sequence[Hashable]  # [R] rows of one model count as one
 
-    def found(self) -> "Found":
-        """The constants that fit all rows best, and the steps near them."""
+    def found(self) -> "FittedConstants":
+        """Return the constants that fit all rows best, and the steps near the device with these constants."""
         best = {c.name: c.expected for c in self.constants}
-        near: list[Near] = []
+        near: list[StepNearDevice] = []
         for _ in range(_TIMES):
             device = with_constants(self.device, best)
             near = [each(device) for each in self.near]
             best = self.best(near, range(len(near)))
-        return Found(self, best, near)
+        return FittedConstants(self, best, near)
 
-    def best(self, near: Sequence[Near], rows: Sequence[int]) -> dict[str, float]:
-        """The constants for some rows."""
+    def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
+        """Return the constants that fit some rows best."""
         weight = Counter(self.models[row] for row in rows)
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 
@@ -152,34 +152,36 @@ class Fit:
         return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
 
     def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
+        """Return the constants by name, rounded."""
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Found:
-    """Constants of a fit, and the steps near the device that has them."""
+class FittedConstants:
+    """The constants of a fit, and the steps near the device that has them."""
 
-    fit: Fit
+    fit: DeviceFit
     best: Mapping[str, float]
-    near: Sequence[Near]
+    near: Sequence[StepNearDevice]
 
     def without(self) -> dict[Hashable, dict[str, float]]:
-        """By model, the constants that fit best all rows but those of the model."""
+        """Return, by model, the constants that best fit the rows of all other models."""
         models = self.fit.models
         others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
         return {model: self.fit.best(self.near, rows) for model, rows in others.items() if rows}
 
     def blind(self, draws: int, seed: int) -> list[list[tuple[int, float]]]:
-        """By draw, each row of half of the models and its step over the measured one, by a fit on the other half.
+        """Return, by draw, the rows of one half of the models with estimate / measurement, by a fit on the other half.
 
         Args:
-            draws: How often models are drawn; of an odd number the larger half is fitted on.
-            seed: Of the draws.
+            draws: The number of draws. If the number of models is odd, the fit has the larger half.
+            seed: The seed of the draws.
         """
         models, random = sorted(set(map(str, self.fit.models))), np.random.default_rng(seed)
         return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
 
     def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
+        """Return each row of the models not in `seen`, with estimate / measurement by a fit on the models in `seen`."""
         rows = range(len(self.near))
         known = [row for row in rows if str(self.fit.models[row]) in seen]
         device = with_constants(self.fit.device, self.fit.best(self.near, known))
@@ -188,5 +190,5 @@ class Found:
 
 
 def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
-    """The same device with other constants."""
+    """Return the device with other constants."""
     return replace(device, **constants)

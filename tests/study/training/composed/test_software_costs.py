@@ -5,8 +5,8 @@ import pytest
 from emu.model.stack.spell import parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.calls import topology_under
-from emu.study.training.composed.parts import goes_round
+from emu.study.training.composed.request_parts import goes_round
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 
 NODE = build_topology("dgx-h100:adds=yes")

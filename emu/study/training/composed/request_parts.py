@@ -1,6 +1,6 @@
-"""The requests of a step as a replay has them: in parts, each of groups that one algorithm serves.
+"""The parts of each request of a step: one part for each algorithm, with the groups that it serves.
 
-Q different requests. The algorithm of a request depends on no other request of the step.
+Q distinct requests. The algorithm of a request depends on no other request of the step.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims as Served
-from emu.collective.algorithm import Choice, Request
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
-from emu.study.training.composed.asked import Different
-from emu.topology.facts.route_spread import routes_spread as spreads
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.topology.facts.route_spread import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
@@ -22,32 +21,32 @@ from emu.trace.split_sizes import packed_blocks
 _ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
 
 
-class Part(NamedTuple):
-    """Groups that ask for one request and are served by one algorithm."""
+class RequestPart(NamedTuple):
+    """Groups that make one request and are served by one algorithm."""
 
     what: BatchKey
     ranks: I64  # [groups, members]
     request: Request  # of the first
 
 
-def parts_of(requests: Sequence[Different], choice: Choice, topology: Topology) -> list[list[Part]]:
+def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topology: Topology) -> list[list[RequestPart]]:
     """Return [Q] the parts of each request on a topology.
 
     A topology may spread routes by the number of the communicator. That number is the axis, as in the whole graph, so that
     routes are equal.
     """
-    apart = spreads(topology)
+    apart = routes_spread(topology)
     return [_parts(asked, choice, asked.axis if apart else _ANY) for asked in requests]
 
 
-def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
+def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[RequestPart]:
     """Return the parts of one request, by the algorithm of each group that chooses."""
     n = asked.ranks.shape[1]
     if asked.name == MESSAGE:
         none = Request(MESSAGE, ())
-        return [Part(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
+        return [RequestPart(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
     each = len(asked.choosing) == len(asked.ranks)
-    alike: dict[Served, list[int]] = {}
+    alike: dict[AlgorithmOnDims, list[int]] = {}
     first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
     asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
     for i, request in enumerate(asks):
@@ -56,7 +55,7 @@ def _parts(asked: Different, choice: Choice, communicator: int) -> list[Part]:
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
-        parts.append(Part(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
+        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
     return parts
 
 
@@ -65,8 +64,8 @@ def goes_round(splits: Sequence[int]) -> bool:
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 
-def _blocks(asked: Different) -> bytes:
-    """Return the blocks that all members give, as the first gives them; in a ring each gives to a member as far from itself."""
+def _blocks(asked: DistinctRequest) -> bytes:
+    """Return the packed blocks of all members, given those of the first; in a ring each member gives to one as far from itself."""
     if not asked.splits:
         return b""
     n, ring = asked.ranks.shape[1], goes_round(asked.splits)

@@ -7,8 +7,8 @@ import pytest
 
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack
+from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.fitted import Constant, Fit, Near, with_constants
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
@@ -37,7 +37,10 @@ def ready():
 
 @pytest.mark.parametrize("name", STEPS)
 def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
-    near, other = Near.of(ready[name].timed(DEVICE), DEVICE), with_constants(DEVICE, {"gemm_share": 0.6, "hbm_efficiency": 0.7})
+    near, other = (
+        StepNearDevice.of(ready[name].timed(DEVICE), DEVICE),
+        with_constants(DEVICE, {"gemm_share": 0.6, "hbm_efficiency": 0.7}),
+    )
     assert near.estimated_s(DEVICE) == pytest.approx(near.step_s, rel=1e-12)
     assert near.estimated_s(other) == pytest.approx(ready[name].moments(other)[0].step_time_s, rel=5e-3)
     assert near.estimated_s(other) > 1.05 * near.step_s
@@ -46,7 +49,7 @@ def test_near_a_device_a_step_is_what_an_estimate_makes_of_it(ready, name):
 @pytest.mark.parametrize("tp", ["exposed", "overlapped"])
 def test_contention_slows_what_runs_beside_a_collective_alone(tp):
     slowed, each = replace(DEVICE, contention=0.2), prepared("wide", tp)
-    near = Near.of(each.timed(DEVICE), DEVICE)
+    near = StepNearDevice.of(each.timed(DEVICE), DEVICE)
     assert near.estimated_s(slowed) == pytest.approx(each.moments(slowed)[0].step_time_s, rel=5e-3)
     assert (near.estimated_s(slowed) > 1.05 * near.step_s) == (tp == "overlapped")
 
@@ -80,8 +83,8 @@ def fitted(ready, times):
 
 
 def fit_of(ready, times):
-    near = [lambda device, each=each: Near.of(each.timed(device), device) for each in ready.values()]
-    return Fit(DEVICE, CONSTANTS, near, times, tuple(STEPS))
+    near = [lambda device, each=each: StepNearDevice.of(each.timed(device), device) for each in ready.values()]
+    return DeviceFit(DEVICE, CONSTANTS, near, times, tuple(STEPS))
 
 
 def test_a_blind_draw_predicts_the_models_that_its_fit_has_not_seen_and_is_the_same_each_time(ready):
@@ -113,17 +116,17 @@ class Inverse:
 )
 def test_every_model_counts_as_one_however_many_rows_it_has(models, shares):
     """Where one model's rows say 0.4 and another's 0.6, the least squares of logarithms are at their geometric mean."""
-    of = Fit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(models))
+    of = DeviceFit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(models))
     rows = range(len(models))
     assert of.best([Inverse()] * len(models), rows)["gemm_share"] == pytest.approx((0.4 * 0.6) ** 0.5, abs=2e-4)
-    unlike = Fit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(rows))
+    unlike = DeviceFit(DEVICE, CONSTANTS[:1], [], 1 / np.array(shares), tuple(rows))
     mean = np.exp(np.log(shares).mean())
     assert unlike.best([Inverse()] * len(models), rows)["gemm_share"] == pytest.approx(mean, abs=2e-4)
 
 
 def test_what_runs_leave_open_stays_as_it_is_expected(ready):
     open_ = (*CONSTANTS, Constant("attention_efficiency", 0.4, 0.1, 0.1, 1.0))
-    near = [Near.of(ready["narrow"].timed(DEVICE), DEVICE)]  # whose attention is no kernel of its own
-    best = Fit(DEVICE, open_, [], np.array([near[0].step_s]), ("narrow",)).best(near, [0])
+    near = [StepNearDevice.of(ready["narrow"].timed(DEVICE), DEVICE)]  # whose attention is no kernel of its own
+    best = DeviceFit(DEVICE, open_, [], np.array([near[0].step_s]), ("narrow",)).best(near, [0])
     assert best["attention_efficiency"] == 0.4
     assert best["gemm_share"] == pytest.approx(0.7, abs=1e-3)

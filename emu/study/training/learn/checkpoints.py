@@ -1,6 +1,6 @@
-"""The checkpoints of a job in a folder: one a step, each whole before an older one goes, and what job they are of.
+"""The checkpoints of a job in a folder: one a step; an older one is removed once a newer one is whole.
 
-`step-3/` has what DCP writes, `.metadata` last; `job.json`, and `loss-R.json` of each rank.
+`step-3/` has the files that DCP writes, `.metadata` last; `job.json` says which job it is; `loss-R.json` is of rank R.
 """
 
 import json
@@ -15,15 +15,15 @@ from emu.files import make_folder, write_file
 from emu.model.model import Model
 from emu.model.parallel.lazy_module import load_module
 from emu.model.plan.plan import Plan
-from emu.study.training.learn.means import mean_loss
+from emu.study.training.learn.mean_loss import mean_loss
 
 _CHECKPOINT = "emu.model.parallel.checkpoint"  # not imported above, because it loads DCP
 _WHOLE = ".metadata"  # which DCP writes once all else is written
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Where a job keeps what it trains, and how often."""
+class CheckpointFolder:
+    """The folder in which a job saves its checkpoints, and how often it saves one."""
 
     folder: str
     every: int  # steps
@@ -31,18 +31,18 @@ class Kept:
     before: tuple[float, ...] = ()  # the losses of the steps before this run
 
     def of_step(self, step: int) -> Path:
-        """The folder of the checkpoint after so many steps."""
+        """Return the folder of the checkpoint after a step."""
         return Path(self.folder) / f"step-{step}"
 
     def after(self, step: int) -> bool:
-        """Whether there is one."""
+        """Return whether a checkpoint is saved after a step."""
         return step % self.every == 0
 
     def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
-        """Write what job it is and the losses that this rank knows, before the checkpoint itself.
+        """Write the description of the job and the losses that this rank knows; the checkpoint itself follows.
 
         Raises:
-            WriteError: the disk is full, or the folder is gone.
+            WriteError: The disk is full, or the folder is gone.
         """
         folder = self.of_step(step)
         make_folder("--checkpoint", folder)
@@ -52,7 +52,7 @@ class Kept:
             write_file("--checkpoint", folder / "job.json", json.dumps(job).encode())
 
     def drop_before(self, step: int, rank: int) -> None:
-        """Remove older checkpoints, on the first rank, once this one is whole."""
+        """Remove older checkpoints, on the first rank, once the one of this step is whole."""
         if rank == 0 and (self.of_step(step) / _WHOLE).exists():
             for number, folder in _steps(Path(self.folder)):
                 if number < step:
@@ -61,14 +61,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The last whole one of a job."""
+    """The last whole checkpoint of a job."""
 
     step: int  # steps that are done
     loss: tuple[float, ...]  # of each
 
 
 def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
-    """What a job is, as its checkpoints say it: of a model its name, wherever its file is, and its sizes."""
+    """Return the description of a job for its checkpoints: the model's name (without its folder), its sizes, and the plan."""
     sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
     config: Any = model.config
     known = [each.name for each in fields(config) if each.name != "source"] if is_dataclass(config) else []
@@ -77,10 +77,10 @@ def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
 
 
 def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
-    """The last whole checkpoint of a job in a folder; None: there is none. What was begun and not ended is removed.
+    """Return the last whole checkpoint of a job in a folder; None: there is none. Remove checkpoints that were cut off.
 
     Raises:
-        InputError: one that is cut off, or of another job than this one, but for its dp.
+        InputError: A checkpoint lacks data, or belongs to a job that differs in more than its dp.
     """
     whole = None
     for step, each in sorted(_steps(folder)):
@@ -104,11 +104,13 @@ def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:
+    """Return the number and the folder of each checkpoint."""
     found = folder.glob("step-*") if folder.is_dir() else ()
     return [(int(each.name[5:]), each) for each in found if each.name[5:].isdecimal()]
 
 
 def _read(folder: Path, name: str) -> Any:
+    """Return the content of a JSON file of a checkpoint; refuse one that is gone or cut off."""
     try:
         return json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -132,6 +134,7 @@ def _check_whole(folder: Path) -> None:
 
 
 def _cut_off(folder: Path, name: str) -> InputError:
+    """Return the error for a checkpoint that is cut off."""
     return InputError(
         f"--checkpoint: {str(folder)!r} is cut off: {name} is gone, or not whole; remove it, or take another folder"
     )

@@ -2,7 +2,7 @@
 
 An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
 its own task; else an event waits for all tasks of the other.
-P places, N ranks, Q different requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
+P places, N ranks, Q distinct requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
-from emu.study.training.composed.asked import Asked
-from emu.study.training.composed.sent import Piecemeal, Sending
-from emu.study.training.composed.shared import Bodies
+from emu.study.training.composed.bodies import Bodies
+from emu.study.training.composed.place_requests import PlaceRequests
+from emu.study.training.composed.request_messages import LoweredPart, RequestMessages
 from emu.trace.device.device import Device
 from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
@@ -28,10 +28,10 @@ from emu.trace.trace import Trace
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Composed:
+class ComposedGraph:
     """A step as a graph, with the tasks of each event."""
 
-    asked: Asked
+    asked: PlaceRequests
     graph: Graph
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
@@ -42,11 +42,11 @@ class Composed:
 
     @property
     def each(self) -> Bool:
-        """Return [X] whether an event has one task a rank."""
+        """Array [X] of whether an event has one task a rank."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
-        """Return [M] when the first rank entered each meeting, and when the last rank left it."""
+        """Return [M] the tick at which the first rank entered each meeting, and [M] the tick at which the last rank left it."""
         n_meetings = len(self.instance)
         began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
         width = np.diff(self.start)[self.asked.event]
@@ -57,17 +57,23 @@ class Composed:
         return began, ended
 
     def began(self, timeline: Timeline) -> I64:
-        """Return [X] when the first rank began each event; -1: the event is set-up."""
+        """Return [X] the tick at which the first rank began each event; -1: the event is set-up."""
         began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
         return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
 
     def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
-        """Return the step by one rank of each place: the one that ends last, where each rank has its own tasks."""
+        """Return the step by one rank of each place; where ranks have tasks of their own, the rank that ends last.
+
+        Args:
+            timeline: The times of all tasks.
+            services: The algorithm of each request.
+            told: The assumptions to report.
+        """
         rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
         return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
-        """Return the step by one of the tasks [X] of each event."""
+        """Return the step by one task of each event; `at` [X] names the tasks."""
         trace, asked = self.asked.trace, self.asked
         number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
@@ -80,7 +86,7 @@ class Composed:
         return event_name(self.asked.trace, self._at(self.start[:-1]), task)
 
     def _last(self, timeline: Timeline) -> I64:
-        """Return [P] which rank of the place ends last; 0 where no rank has tasks of its own."""
+        """Return [P] which rank of each place ends last; 0 where no rank has tasks of its own."""
         width, first_event = np.diff(self.start), _first_events(self.asked.trace)
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
@@ -92,18 +98,21 @@ class Composed:
 
 
 def _first_events(trace: Trace) -> I64:
+    """Return [P + 1] the first event of each place among the X, and X."""
     return np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
 
 
-def compose(asked: Asked, bodies: Bodies, device: Device, each: Bool | None = None, sending: Sending | None = None) -> Composed:
+def compose(
+    asked: PlaceRequests, bodies: Bodies, device: Device, each: Bool | None = None, sending: RequestMessages | None = None
+) -> ComposedGraph:
     """Return the graph of a step.
 
     Args:
-        asked: What the ranks that stand for their places ask for.
-        bodies: [Q] the task of each different request.
-        device: What computations take.
-        each: [X] whether each rank of the place has the event for itself, all of a meeting alike; None: none has.
-        sending: What requests of such events send.
+        asked: The requests of the representatives.
+        bodies: [Q] the task of each distinct request.
+        device: The device that computes.
+        each: [X] whether each rank of the place has its own task of the event, equal for all ends of a meeting; None: no event.
+        sending: The messages of requests; they are needed where `each` is true.
     """
     trace, first_event = asked.trace, _first_events(asked.trace)
     each = np.zeros(first_event[-1], np.bool_) if each is None else each
@@ -119,11 +128,11 @@ def compose(asked: Asked, bodies: Bodies, device: Device, each: Bool | None = No
         at = _ramps(start[low + timed], times)
         tasks = np.repeat(device.ticks(events, asked.of.dtype)[timed], times)
         begins[at] = ends[at] = builder.tasks(column(tasks, np.int64), number, np.repeat(timed, times))
-    laid = _Laid(builder, asked, bodies, each, start, begins, ends)
+    laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
     instance, instances = laid.meet(sending, len(real))
     waits = _wait(builder, asked, laid, np.where(_rooted(trace) & ~each, 0, 1))
     entries = Entries.of(asked.event[~each[asked.event]], *waits)
-    return Composed(asked, builder.graph(), start, begins, ends, instance, instances, entries)
+    return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, instances, entries)
 
 
 def _rooted(trace: Trace) -> Bool:
@@ -131,23 +140,23 @@ def _rooted(trace: Trace) -> Bool:
     return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
 
 
-class _Laid(NamedTuple):
-    """A graph under construction; columns as of a `Composed`."""
+class _GraphInProgress(NamedTuple):
+    """A graph under construction; columns as in `ComposedGraph`."""
 
     builder: Builder
-    asked: Asked
+    asked: PlaceRequests
     bodies: Bodies
     each: Bool
     start: I64
     begins: I64
     ends: I64
 
-    def meet(self, sending: Sending | None, n_links: int) -> tuple[I64, tuple[ReplayInstance, ...]]:
+    def meet(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, tuple[ReplayInstance, ...]]:
         """Add all meetings; return [M] the number of each among the instances, and the instances.
 
         Args:
-            sending: What those send that ranks have for themselves.
-            n_links: Of the topology, before those of the bodies.
+            sending: The messages of requests in which each rank has its own task.
+            n_links: The number of links of the topology, which come before those of the bodies.
         """
         asked, of_bodies = self.asked, np.ones(int(self.asked.meeting.max(initial=-1)) + 1, np.bool_)
         of_bodies[asked.meeting[self.each[asked.event]]] = False
@@ -158,9 +167,9 @@ class _Laid(NamedTuple):
         firsts += self._own(sending, own) if sending is not None and len(own) else []
         return instance, tuple(ReplayInstance(None, first) for first in firsts)
 
-    def _own(self, sending: Sending, own: I64) -> list[int]:
-        """Return the first task of each of the meetings `own` [..], which ranks have for themselves."""
-        asked, pieces = self.asked, _Pieces(self, sending)
+    def _own(self, sending: RequestMessages, own: I64) -> list[int]:
+        """Add the meetings `own` with all their messages; return the first task of each."""
+        asked, pieces = self.asked, _LaidRequests(self, sending)
         rows = np.flatnonzero(self.each[asked.event])
         rows = rows[np.argsort(asked.meeting[rows], kind="stable")]
         first = np.empty(len(asked.different), np.int64)
@@ -192,10 +201,10 @@ class _Laid(NamedTuple):
         return tasks[first[:-1]]
 
 
-class _Pieces:
-    """Laid requests, which are added to a graph with all their messages."""
+class _LaidRequests:
+    """Requests that are added to a graph with all their messages."""
 
-    def __init__(self, laid: _Laid, sending: Sending) -> None:
+    def __init__(self, laid: _GraphInProgress, sending: RequestMessages) -> None:
         self.laid, self.sending = laid, sending
         asked = laid.asked
         self.place = np.repeat(np.arange(len(asked.trace.events)), np.diff(_first_events(asked.trace)))
@@ -206,10 +215,10 @@ class _Pieces:
         self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
 
     def alike(self, rows: I64) -> Iterator[I64]:
-        """Yield the requests [k, ends] of k meetings of one different request that the same places ask for.
+        """Yield rows [k, ends] of `rows`: k meetings of one distinct request that the same places make.
 
         Args:
-            rows: Requests, those of a meeting one after another.
+            rows: Rows of requests; those of one meeting follow one another.
         """
         asked = self.laid.asked
         first = np.flatnonzero(np.append(True, np.diff(asked.meeting[rows]) != 0))
@@ -224,17 +233,17 @@ class _Pieces:
             yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
     def add(self, rows: I64) -> I64:
-        """Add k meetings that are alike; return the first task [k] of each.
+        """Add k equal meetings; return the first task [k] of each.
 
         Args:
-            rows: [k, ends] the requests that each meeting is of.
+            rows: [k, ends] the rows of the requests of each meeting.
         """
         asked = self.laid.asked
         request = int(asked.different[asked.meeting[rows[0, 0]]])
         firsts = [self._add(part, request, rows) for part in self.sending.of(request)]
         return firsts[0]
 
-    def _add(self, part: Piecemeal, request: int, rows: I64) -> I64:
+    def _add(self, part: LoweredPart, request: int, rows: I64) -> I64:
         """Add the groups of k meetings that one algorithm serves; return the first task [k] of each."""
         laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
         owner = np.full((len(rows), part.piece.alike.size), -1)
@@ -250,14 +259,14 @@ class _Pieces:
         return first
 
 
-def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64, I64]:
-    """Let events wait for those before them; return [any] the events that wait, and the task that each waits for.
+def _wait(builder: Builder, asked: PlaceRequests, laid: _GraphInProgress, leaves: I64) -> tuple[I64, I64]:
+    """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
 
     Args:
-        builder: Of the graph.
-        asked: What is asked for.
-        laid: What is there.
-        leaves: [X] 0: the next of its queue begins when that of the event has begun to leave; 1: when it has been left.
+        builder: The builder of the graph.
+        asked: The requests of the representatives.
+        laid: The graph so far.
+        leaves: [X] 0: the next event of a queue begins when the ranks begin to leave this one; 1: when all have left it.
     """
     found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
     until = np.where(np.repeat(leaves, np.diff(laid.start)) > 0, laid.ends, laid.begins)
@@ -270,7 +279,10 @@ def _wait(builder: Builder, asked: Asked, laid: _Laid, leaves: I64) -> tuple[I64
 
 
 def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
-    """Return which of the W tasks waits for which, where one event waits for another: rank for rank, or one for all."""
+    """Return which of the W tasks waits for which, and the index of the waiting event, for pairs of events.
+
+    Two events with one task a rank are paired rank for rank. If only one of them has, its tasks are all paired with the other.
+    """
     width = np.diff(start)
     own, other = width[event], width[waited]
     count = np.maximum(own, other)
@@ -281,5 +293,5 @@ def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
 
 
 def _ramps(start: I64, width: I64) -> I64:
-    """Return `width` numbers up from each start."""
+    """Return `width` consecutive numbers from each start."""
     return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())

@@ -12,10 +12,10 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.asked import Axis, Standing, by_plan
-from emu.study.training.composed.composed import composition, standing
+from emu.study.training.composed.composed import composition, representative_tapes
+from emu.study.training.composed.place_requests import Axis, Representatives, representatives_of_plan
 from emu.study.training.step.step import time_trace
-from emu.study.training.traced import time_step
+from emu.study.training.traced_step import time_step
 from emu.topology.catalogue import build_topology
 from emu.trace.trace import Group
 from launch.data.devices import find_device
@@ -32,7 +32,11 @@ def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
     plan = parse_plan(f"dp={dp},sharding=zero1", global_batch=12, seq=8)
     roles, choice = roles_by_place(model, plan, stack), choice_on(topology, ("auto",), "float32")
     whole = time_trace(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32").step()
-    few = composition(by_plan(standing(roles), plan), choice, topology, SLOW.request_overhead_fs).timed(SLOW).step()
+    few = (
+        composition(representatives_of_plan(representative_tapes(roles), plan), choice, topology, SLOW.request_overhead_fs)
+        .timed(SLOW)
+        .step()
+    )
     least, *_, most = sorted(role.tape.own_bytes() for (own,) in [roles] for role in own)
     assert least < most / 2
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
@@ -58,6 +62,6 @@ def test_the_rank_that_is_waited_for_is_of_the_group_that_waits():
 def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     """Rank 0 has a group with rank 1 alone, and this one with rank 2."""
     axes = Axis("tp", np.array([[0, 1]])), Axis("dp", np.array([[1, 2]])), Axis("ep", np.array([[3, 4]]))
-    standing_ = Standing(((),) * 4, ((),) * 4, axes, np.array([0, 1, 2, 3, 2]))
+    standing_ = Representatives(((),) * 4, ((),) * 4, axes, np.array([0, 1, 2, 3, 2]))
     assert [standing_.beside(0, place) for place in (1, 2, 3)] == [1, 2, 3]
     assert standing_.beside(1, 2, ("dp",)) == 2

@@ -1,4 +1,4 @@
-"""Which axis of a plan has neighbouring places of a topology: ranks in another order than their own."""
+"""The placement of ranks by axes: which axis of a plan has neighbouring NPUs of a topology."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +15,10 @@ from emu.topology.topology import Topology
 
 
 def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
-    """The axes of a plan that have more than one rank, in the order that is asked for, or in that of its ranks' numbers.
+    """Return the axes of a plan that have more than one rank, in the given order, or in that of the ranks' numbers.
 
     Raises:
-        InputError: not each of them once.
+        InputError: The given axes do not name each of them once.
     """
     sizes = plan.sizes
     own = tuple(axis for axis in AXES if sizes[axis] > 1)
@@ -32,10 +32,10 @@ def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
-    """A topology whose own order of NPUs is such that the first of the axes has neighbouring ones, and the last far ones.
+    """Return a topology whose order of NPUs gives neighbouring NPUs to the first of the axes, and distant ones to the last.
 
     Raises:
-        InputError: as `axes_of`, or more ranks than NPUs.
+        InputError: As `axes_of`, or the plan has more ranks than there are NPUs.
     """
     wanted = axes_of(plan, axes)
     if wanted == axes_of(plan):
@@ -50,12 +50,12 @@ def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
 
 
 def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
-    """[ranks] the NPU of each; arguments and errors as of `with_axes`."""
+    """Return [ranks] the NPU of each rank; arguments and errors as in `with_axes`."""
     return column(place(topology, plan.world)[_slots(plan, axes_of(plan, axes))], np.int64)
 
 
 def _slots(plan: Plan, axes: tuple[str, ...]) -> I64:
-    """[ranks] the place of each in the order in which the first axis counts fastest."""
+    """Return [ranks] the position of each rank in the order in which the first axis counts fastest."""
     sizes = [plan.sizes[axis] for axis in axes]
     stride = dict(zip(axes, [prod(sizes[:i]) for i in range(len(sizes))], strict=True))
     ranks, slots, below = np.arange(plan.world), np.zeros(plan.world, np.int64), 1

@@ -1,8 +1,9 @@
 """The requests of one rank of each place, and which of them are equal.
 
 A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
-same work.
-A axes, N ranks, P places, C requests of the ranks that stand for places, M meetings of them, Q different requests.
+same work. That one rank is the representative of the place.
+A axes, N ranks, P places, C requests of the representatives, M meetings of them, Q distinct requests. A meeting is one call
+as the representatives see it: a collective, or a send and its receive.
 """
 
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Different:
-    """A request, and all groups of its axis that ask for it at one time."""
+class DistinctRequest:
+    """A request, and all groups of its axis that make it at one time."""
 
     axis: int
     axis_name: str
@@ -42,16 +43,16 @@ class Different:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
-    """The requests of the ranks that stand for their places."""
+class PlaceRequests:
+    """The requests of the representatives of all places."""
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
     meeting: I64  # [C] in which it meets the others of its group
     different: I64  # [M] which of the different requests each meeting is for
-    requests: tuple[Different, ...]  # [Q]
-    of: "Standing"
+    requests: tuple[DistinctRequest, ...]  # [Q]
+    of: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
 
 
@@ -64,8 +65,8 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Standing:
-    """One rank of each place, which stands for all ranks of the place."""
+class Representatives:
+    """One rank of each place, with its events; it stands for all ranks of the place."""
 
     events: tuple[Events, ...]  # [P]
     axes_of: tuple[tuple[int, ...], ...]  # [P] the axis of each group, as the rank numbers it
@@ -79,8 +80,13 @@ class Standing:
     def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
         """Return the rank of a place that a rank waits for.
 
-        It is the lowest rank of the place in a group of the waiting rank; groups of the axes `waited` come first. A place may
-        have no rank in these groups. Then the groups of the other members are searched, the nearest first.
+        Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
+        rank. If these groups have no rank of the place, the groups of their members are searched, and so on.
+
+        Args:
+            rank: The rank that waits.
+            place: The place of the rank that it waits for.
+            waited: Names of axes, the longest wait first.
         """
         axes = sorted(self.axes, key=lambda axis: waited.index(axis.name) if axis.name in waited else len(waited))
         reached = np.array([rank])
@@ -113,16 +119,16 @@ class _Columns(NamedTuple):
     splits: I64  # into those that occur
 
 
-def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Standing:
+def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
     """Return one rank of each stage of a plan.
 
     Args:
-        tapes: [P] of the first rank of each place, or one that does as much.
-        plan: How ranks are grouped.
-        meta: Of the trace.
+        tapes: [P] the tape of one rank of each place.
+        plan: The plan, which gives the groups of ranks.
+        meta: The meta data of the trace.
     """
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    return Standing(
+    return Representatives(
         tuple(tape.events() for tape in tapes),
         tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
         tuple(Axis(axis, members(plan, axis)) for axis in axes),
@@ -133,11 +139,11 @@ def by_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=1)  # of one plan several placements are asked for one after another
-def asked_by(standing: Standing) -> Asked:
-    """Return the requests of the ranks that stand for their places.
+def place_requests(standing: Representatives) -> PlaceRequests:
+    """Return the requests of the representatives of all places.
 
     Raises:
-        InputError: places that do not meet, or messages between ranks of one place, which the one that stands for them has not.
+        InputError: Some place lacks a request that its group makes, or a message goes between two ranks of one place.
     """
     places = [standing.place_of_rank[axis.ranks] for axis in standing.axes]
     meets = [_together(of_axis, len(standing.events)) for of_axis in places]
@@ -153,11 +159,11 @@ def asked_by(standing: Standing) -> Asked:
     request, one, _ = _equal(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
     trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
-    return Asked(trace, columns.event, columns.sends, meeting, request, different, standing, axis_of_group)
+    return PlaceRequests(trace, columns.event, columns.sends, meeting, request, different, standing, axis_of_group)
 
 
 def _together(places: I64, n_places: int) -> I64:
-    """Return [P] the first of the places that meet on an axis, given the places [groups, members] of its groups."""
+    """Return [P] the first of the places that share groups on an axis, given the places [groups, members] of its groups."""
     first = np.arange(n_places)
     for group in np.unique(np.sort(places, axis=1), axis=0):
         of = first[np.unique(group)]
@@ -165,8 +171,8 @@ def _together(places: I64, n_places: int) -> I64:
     return first
 
 
-def _trace(standing: Standing, meets: Sequence[I64]) -> Trace:
-    """Return the trace of the ranks that stand for their places; a group has several of them if it reaches over places."""
+def _trace(standing: Representatives, meets: Sequence[I64]) -> Trace:
+    """Return the trace of the representatives; a group holds several of them if it reaches over places."""
     groups: list[Group] = []
     number: dict[tuple[int, int], int] = {}
     for i, (axis, first) in enumerate(zip(standing.axes, meets, strict=True)):
@@ -184,7 +190,8 @@ def _trace(standing: Standing, meets: Sequence[I64]) -> Trace:
     )
 
 
-def _columns(standing: Standing, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]) -> _Columns:
+def _columns(standing: Representatives, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]) -> _Columns:
+    """Return the columns of the requests of all places, place after place."""
     first = np.cumsum([0, *map(len, standing.events)])
     parts = []
     for place, (events, axes) in enumerate(zip(standing.events, standing.axes_of, strict=True)):
@@ -197,7 +204,7 @@ def _columns(standing: Standing, places: Sequence[I64], meets: Sequence[I64], wo
     return _Columns(*(np.concatenate(c) for c in zip(*parts, strict=True)))
 
 
-def _with_rings(own: _Columns, root: I64, standing: Standing) -> _Columns:
+def _with_rings(own: _Columns, root: I64, standing: Representatives) -> _Columns:
     """Return the same columns, where a message within a place says how many members further each member sends."""
     members = np.array([axis.ranks.shape[1] for axis in standing.axes], dtype=np.int64)[own.axis]
     far = np.where(own.sends, root, -root) % members
@@ -207,6 +214,17 @@ def _with_rings(own: _Columns, root: I64, standing: Standing) -> _Columns:
 def _of_place(
     events: Events, at: I64, axis: I64, place: int, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]
 ) -> _Columns:
+    """Return the columns of the requests of one place.
+
+    Args:
+        events: The events of its representative.
+        at: [C] the rows of the requests among the events.
+        axis: [C] the axis of each request.
+        place: The number of the place.
+        places: For each axis, [groups, members] the place of each member.
+        meets: For each axis, [P] the first of the places that share groups.
+        words: The numbers given to names so far; new names are added.
+    """
     kind, root, tag, instance, elements = (
         c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.count)
     )
@@ -230,6 +248,7 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
 
 
 def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
+    """Return [C] the number of each word; a new word gets the next number."""
     return np.array([words.setdefault(each, len(words)) for each in found], dtype=np.int64)
 
 
@@ -244,7 +263,7 @@ def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
 
 
 def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
-    """Refuse a message without both ends, and a request without all the places that it reaches over."""
+    """Refuse a message without both ends, and a request that some of its places do not make."""
     together = np.array([len(each) for each in places_of], dtype=np.int64)
     needed = np.concatenate([columns.axis[:0], *places_of])[(np.cumsum(together) - together)[columns.axis] + columns.together]
     needed = np.where(columns.src >= 0, 2, needed)
@@ -256,8 +275,9 @@ def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
 
 
 def _different(
-    columns: _Columns, row: int, words: list[object], standing: Standing, places: Sequence[I64], meets: Sequence[I64]
-) -> Different:
+    columns: _Columns, row: int, words: list[object], standing: Representatives, places: Sequence[I64], meets: Sequence[I64]
+) -> DistinctRequest:
+    """Return the distinct request that a row of the columns is an example of, with all groups that make it."""
     axis, together, src, dst = (int(c[row]) for c in (columns.axis, columns.together, columns.src, columns.dst))
     ranks, of = standing.axes[axis].ranks, places[axis]
     every = ranks
@@ -274,9 +294,14 @@ def _different(
     said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
     amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
     given = splits if isinstance(splits, tuple) else ()
-    return Different(axis, standing.axes[axis].name, *said, *amounts, given, ranks, choosing(ranks, every), kind)
+    return DistinctRequest(axis, standing.axes[axis].name, *said, *amounts, given, ranks, choosing(ranks, every), kind)
 
 
 def choosing(ranks: I64, every: I64) -> I64:
-    """Return those of the groups [groups, members] that choose an algorithm, given every group of the axis."""
+    """Return the groups [.., members] that choose an algorithm: every group of a small axis, else the first group.
+
+    Args:
+        ranks: [groups, members] the groups that make a request.
+        every: [groups, members] all groups of the axis.
+    """
     return ranks if len(every) <= CHOOSING else every[:1]

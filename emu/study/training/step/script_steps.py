@@ -1,4 +1,4 @@
-"""What a script left behind: its training steps, or all of it as one where it has none."""
+"""The training steps in a script's trace; a trace without steps is taken as one step."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ _WHOLE = ("timed", "the whole script")  # in a trace's meta
 
 
 def with_steps(trace: Trace) -> Trace:
-    """The trace; if no step of it has ended, then with all that ran as the only step, set-up too, and noted so."""
+    """Return the trace; if it has no finished step, with all that ran, set-up too, as its only step and a note of this."""
     if has_steps(trace):
         return trace
     events = tuple(replace(e, step=np.ones_like(e.step)) for e in trace.events)
@@ -19,10 +19,10 @@ def with_steps(trace: Trace) -> Trace:
 
 
 def has_steps(trace: Trace) -> bool:
-    """Whether there is anything to time."""
+    """Return whether the trace has a step that can be timed."""
     return count_steps(trace) > 0
 
 
 def is_whole(trace: Trace) -> bool:
-    """Whether its only step is the whole script."""
+    """Return whether the only step of the trace is the whole script."""
     return _WHOLE in trace.meta

@@ -2,7 +2,7 @@
 
 The body has the bytes of one flow over the busiest link, and takes as long as that link is busy; a delay for the rest of the
 time follows. The weight of a body on a link is the number of such flows. Alone a body takes the time of its request.
-Q different requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
+Q distinct requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.study.training.composed.once import Once
+from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.units import TICKS_PER_S, seconds
 
 _PARTS = 64  # of a flow that a weight counts, so that it can be whole
@@ -31,7 +31,7 @@ class Bodies(NamedTuple):
 
     @property
     def has_tail(self) -> Bool:
-        """Return [Q] whether a part follows once the sender has left."""
+        """Array [Q] of whether a part follows once the sender has left."""
         half = len(self.alpha_fs) // 2
         return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
 
@@ -43,8 +43,8 @@ class Bodies(NamedTuple):
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 
-def busy_s(once: Sequence[Once], times: I64, n_links: int) -> F64:
-    """Return [n_links] the seconds that each link needs at full rate for all requests, each asked `times` times."""
+def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
+    """Return [n_links] the seconds that each link needs at full rate for all requests, if each is made `times` times."""
     total = np.zeros(n_links)
     for n, each in zip(times.tolist(), once, strict=True):
         total[each.link] += n * each.busy_s
@@ -60,16 +60,16 @@ class Sharing(IntEnum):
 
 
 def bodies_of(
-    once: Sequence[Once], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
+    once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
 ) -> Bodies:
     """Return the message that stands for each request.
 
     Args:
-        once: [Q] what each takes alone.
-        kinds: [Q] of one kind are requests that come one after another: they share nothing.
-        times: [Q] how often each is asked.
-        capacity_Bps: [L].
-        sharing: What they ask of links.
+        once: [Q] the time of each request alone.
+        kinds: [Q] the kind of each; requests of one kind come one after another and share nothing.
+        times: [Q] how often each request is made.
+        capacity_Bps: [L] the bandwidth of each link.
+        sharing: The share of links that requests need.
     """
     stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
     if sharing == Sharing.NOTHING:
@@ -98,6 +98,8 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
+    """The columns of one body."""
+
     size_bytes: int
     alpha_fs: int
     rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
@@ -107,11 +109,17 @@ class _Body(NamedTuple):
     late_fs: int  # and what comes after these
 
 
-def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
-    """Return the message of one request, which keeps the links that stand for others busy for so long [S].
+def _body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """Return the message of one request.
 
     A request that shares no link is a delay. If ranks leave it before its end it has a link to itself, so that a report can
     tell it from a join.
+
+    Args:
+        once: The time of the request alone.
+        busy: [S] the seconds that the request keeps each standing link busy.
+        capacity_Bps: [L] the bandwidth of each link.
+        stand: [S] the links that stand for others.
     """
     link, until = np.flatnonzero(busy), once.ticks - once.tail
     if not len(link) and not once.tail:
@@ -127,8 +135,8 @@ def _body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - after)
 
 
-def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
-    """Return the message of a request that needs each link that it crosses all the time."""
+def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """Return the message of a request that needs each link that it crosses all the time; arguments as in `_body`."""
     link, ticks = np.flatnonzero(busy), once.ticks
     if not len(link) or ticks <= 0:
         return _body(once, busy, capacity_Bps, stand)
@@ -138,7 +146,7 @@ def _whole_body(once: Once, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
     return _Body(size, 0, size / seconds(ticks), link, weight, 0, 0)
 
 
-def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
+def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
     """Return [Q, S] the seconds that each request keeps each of some links busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
@@ -149,7 +157,7 @@ def _on(links: I64, once: Sequence[Once], n_links: int) -> F64:
     return found
 
 
-def _standing(once: Sequence[Once], kinds: Sequence[Hashable], total_s: F64) -> I64:
+def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
     """Return [S] one link for each set of links that the same two or more kinds cross: the link that carries most.
 
     A link is left out if another stands for it. A request that continues once ranks have left it meets the next of its kind.

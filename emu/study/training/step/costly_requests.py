@@ -1,4 +1,4 @@
-"""Which lines of the user's program the communication of a step comes from, what each costs, and what it might cost."""
+"""The lines of the user's program that the communication of a step comes from, the time of each, and possible gains."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from emu.study.choice.site import Site
 from emu.study.measure.compare import compare
 from emu.study.measure.request import Asked, BenchRequest
 from emu.study.measure.row import BenchRow
-from emu.study.training.step.step import Costly, Step, TimedTrace
+from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as, timed_bytes
 from emu.trace.matching.role_requests import MESSAGE
@@ -29,6 +29,8 @@ _EXPOSED, _SHARE = 0.9, 0.1  # of communication that no computation hides, and o
 
 
 class _Key(NamedTuple):
+    """The facts by which requests of one line are equal."""
+
     line: str
     name: str
     group: int
@@ -39,13 +41,13 @@ class _Key(NamedTuple):
 
 
 def with_costliest(step: Step, timed: TimedTrace) -> Step:
-    """The step, with its costliest requests and hints; as it is where no request's line is known."""
+    """Return the step with its costliest requests and hints; without a known line of any request, the step as it is."""
     found = costliest(timed)
     return replace(step, costliest=found, hints=hints(step, found)) if found else step
 
 
-def costliest(timed: TimedTrace, most: int = MOST) -> tuple[Costly, ...]:
-    """The requests of the rank that ended last, those that took longest in all first."""
+def costliest(timed: TimedTrace, most: int = MOST) -> tuple[CostlyRequest, ...]:
+    """Return the requests of the rank that ended last, those with the longest total time first."""
     spent = _spent(timed)
     longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:most]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
@@ -53,7 +55,7 @@ def costliest(timed: TimedTrace, most: int = MOST) -> tuple[Costly, ...]:
 
 
 def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
-    """Ticks that each request took, by what it is."""
+    """Return the ticks that each request took, by its key."""
     trace, replayed, line, place = timed.trace, timed.replayed, timed.timeline, timed.report.rank
     events, lines = trace.events_of(place), lines_of(trace)[int(trace.role_of_rank[place])]
     sizes, first = timed_bytes(events, timed.dtype), int(replayed.first_event[place])
@@ -67,14 +69,15 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
     return found
 
 
-def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> Costly:
+def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]) -> CostlyRequest:
+    """Return the figures of one line's requests."""
     group = timed.members(key.group)
     asks = Request(key.name, group, key.root, key.elements, key.dtype, axis=timed.trace.groups[key.group].axis)
     served = None if key.name == MESSAGE else timed.choice.served(asks)
     rows = [] if served is None else _rows(timed, key, group, known)
     own = next((row for row in rows if served is not None and row.algorithm == served.algorithm), None)
     other = min((row for row in rows if row is not own), key=lambda row: (row.time_s, row.built), default=None)
-    return Costly(
+    return CostlyRequest(
         line=key.line,
         operation=key.name,
         axis=timed.trace.groups[key.group].axis,
@@ -94,7 +97,7 @@ def _told(timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[
 def _rows(
     timed: TimedTrace, key: _Key, group: tuple[int, ...], known: dict[tuple[object, ...], list[BenchRow]]
 ) -> list[BenchRow]:
-    """Every algorithm for a request of a group that is not too large, as `emu bench` has it."""
+    """Return a bench row for every algorithm of a request; none for a large group or a size that cannot be measured."""
     dtype = timed_as(key.dtype, timed.dtype)
     if not 1 < len(group) <= LARGEST or dtype not in FLOAT_BYTES or not key.size_bytes:
         return []
@@ -111,8 +114,8 @@ def _rows(
     return known[asked]
 
 
-def hints(step: Step, found: Sequence[Costly]) -> tuple[str, ...]:
-    """Where the program itself costs time, a sentence each."""
+def hints(step: Step, found: Sequence[CostlyRequest]) -> tuple[str, ...]:
+    """Return a sentence for each place where the program itself costs time."""
     told = [
         f"{each.line}: {each.times} {each.operation} of {format_size(each.size_bytes)} each in a step, and each waits for the "
         f"latency of its links: ask for all at once (a larger bucket, or one call outside of the loop)"

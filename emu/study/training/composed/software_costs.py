@@ -7,7 +7,7 @@ import numpy as np
 from emu.arrays import column
 from emu.model.stack.stack import UNFUSED, Stack
 from emu.topology.topology import Links, Topology
-from emu.topology.topology_cache import cached_by_topology as kept
+from emu.topology.topology_cache import cached_by_topology
 from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 
@@ -15,7 +15,7 @@ from emu.units import format_time, ticks
 def topology_under(stack: Stack, topology: Topology) -> Topology:
     """Return the topology with the share of bandwidth that data reach, and with the time that each message takes.
 
-    A library asks switches that can add to do so.
+    A library makes switches that can add do so.
     """
     changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _asked(topology, stack)
     return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
@@ -26,8 +26,9 @@ def _asked(topology: Topology, stack: Stack) -> bool:
     return bool(stack.library) and topology.adders is not None and not topology.adds
 
 
-@kept(4)
+@cached_by_topology(4)
 def _under(topology: Topology, stack: Stack) -> Topology:
+    """Return the topology with all changes of the software, and a sentence for each."""
     topology, asked = replace(topology, adds=topology.adds or _asked(topology, stack)), _asked(topology, stack)
     told = (
         f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
@@ -48,6 +49,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
 
 
 def _reached(stack: Stack, links: Links) -> Links:
+    """Return the links with the bandwidth that data reach."""
     if not stack.bandwidth:
         return links
     shares = np.array(stack.bandwidth)[np.minimum(links.dimension, len(stack.bandwidth) - 1)]
@@ -68,7 +70,7 @@ def _shares_told(stack: Stack, topology: Topology) -> str:
 
 
 def device_under(stack: Stack, device: Device) -> Device:
-    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention.
+    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention kernel.
 
     A collective that adds takes the cores that the stack gives it from products beside it.
     """

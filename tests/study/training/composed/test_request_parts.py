@@ -11,7 +11,7 @@ from emu.trace.report.report import told_apart
 from emu.trace.report.requests import Coming, requests_of
 from emu.trace.report.spans import Spans, covered
 from emu.units import TICKS_PER_S
-from tests.study.training.composed.ways import both_ways
+from tests.study.training.composed.composed_and_whole import both_ways
 
 ORDERS_OF = {stack: ORDERS[stack.removeprefix("software=").partition(",")[0]] for stack in PLAIN_STACKS}
 PIPELINES = [

@@ -1,6 +1,6 @@
-"""The time of each different request with the fabric to itself, where all groups of its axis in one place ask at once.
+"""The time of each distinct request with the fabric to itself, where all groups of its axis in one place make it at once.
 
-Q different requests, L links that a request crosses.
+Q distinct requests, L links that a request crosses.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -15,18 +15,16 @@ from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
-from emu.fabric.link_clusters import link_clusters_of as clusters_of
-from emu.fabric.lower import LoweredSchedule as Piece
-from emu.fabric.lower import delay_entries as launched
-from emu.fabric.lower import lower_placed as lowered
+from emu.fabric.link_clusters import link_clusters_of
+from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.domain import Domain
-from emu.fabric.lowering.placed_schedule import PlacedSchedule as Laid
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
-from emu.study.training.composed.asked import Different
-from emu.study.training.composed.parts import Part
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.request_parts import RequestPart
 from emu.topology.topology import Topology
-from emu.topology.topology_cache import cached_by_topology as kept
+from emu.topology.topology_cache import cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
@@ -37,7 +35,7 @@ ROUNDS = 512  # at most, which do
 WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is taken
 
 
-class Once(NamedTuple):
+class IsolatedRequest(NamedTuple):
     """The time of a request that has the fabric to itself, and the load that it puts on links."""
 
     ticks: int  # until the last rank has left it
@@ -52,16 +50,16 @@ class Once(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether its busiest link is still busy when a sender, or the average rank of a rooted operation, has left."""
+        """True if its busiest link is still busy when a sender, or the average rank of a rooted operation, has left."""
         return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
 
     @property
-    def left_on_average(self) -> "Once":
-        """Return the same request with the time at which ranks leave on average."""
+    def left_on_average(self) -> "IsolatedRequest":
+        """The request with the time at which ranks leave on average, instead of the time at which the last rank leaves."""
         ticks = self.ticks - self.apart_mean
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
-    def between(self, other: "Once", part: float) -> "Once":
+    def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
         """Return a request between this one and another of the same links, `part` of the way."""
         ticks = round(self.ticks + part * (other.ticks - self.ticks))
         busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
@@ -69,45 +67,49 @@ class Once(NamedTuple):
         flows = self.flows + part * (other.flows - self.flows)
         apart = round(self.apart + part * (other.apart - self.apart))
         mean = round(self.apart_mean + part * (other.apart_mean - self.apart_mean))
-        return Once(ticks, tail, self.link, busy_s, flows, self.tasks, apart, mean, self.messages)
+        return IsolatedRequest(ticks, tail, self.link, busy_s, flows, self.tasks, apart, mean, self.messages)
 
 
-def time_each(
-    requests: Sequence[Different], parts: Sequence[list[Part]], topology: Topology, placement: I64, launch_fs: int = 0
-) -> list[Once]:
+def time_requests(
+    requests: Sequence[DistinctRequest],
+    parts: Sequence[list[RequestPart]],
+    topology: Topology,
+    placement: I64,
+    launch_fs: int = 0,
+) -> list[IsolatedRequest]:
     """Return [Q] the time of each request.
 
     Of large requests that differ in their size alone, the smallest and the largest are timed. Between them the time is assumed
     to grow evenly, as latency plus bytes over a bandwidth does. If a rooted request has many tasks, one root is timed for all.
 
     Args:
-        requests: [Q].
-        parts: [Q] the same as a replay has them.
-        topology: Where they run.
-        placement: The NPU of each rank.
-        launch_fs: As of `time_once`.
+        requests: [Q] the requests.
+        parts: [Q] the parts of each, by algorithm.
+        topology: The topology on which they run.
+        placement: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter a request.
 
     Raises:
-        InputError: as `time_once`.
+        InputError: A request cannot be laid on the topology, or cannot be lowered.
     """
-    found: dict[int, Once] = {}
-    known: Known = {}
+    found: dict[int, IsolatedRequest] = {}
+    known: ClusterTimes = {}
     for alike in _but_for_size(requests, parts):
-        by_size: dict[int, Once] = {}
+        by_size: dict[int, IsolatedRequest] = {}
         sizes = sorted({requests[i].size_bytes for i in alike})
         for size in (sizes[0], sizes[-1], *sizes[1:-1]):
             own = [i for i in alike if requests[i].size_bytes == size]
             of_root = {requests[i].root: i for i in reversed(own)}
             first = of_root.pop(requests[own[0]].root)
-            once = by_size[size] = _between(by_size, size) or _asked(parts[first], topology, placement, launch_fs, known)
+            once = by_size[size] = _between(by_size, size) or _time_cached(parts[first], topology, placement, launch_fs, known)
             few = once.tasks * len(of_root) <= LIGHT
-            others = {root: _asked(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
+            others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
             found |= {i: others.get(requests[i].root, once) for i in own}
     return [found[i] for i in range(len(requests))]
 
 
-def _between(known: Mapping[int, Once], size: int) -> Once | None:
-    """Return the time of a size between the smallest and the largest, if both are known and large."""
+def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:
+    """Return the time of a size between the smallest and the largest; None: one of these is missing, small, or on other links."""
     if len(known) < 2:
         return None
     low, high = min(known), max(known)
@@ -117,8 +119,8 @@ def _between(known: Mapping[int, Once], size: int) -> Once | None:
     return least.between(most, (size - low) / (high - low))
 
 
-def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) -> Iterator[list[int]]:
-    """Yield requests that differ in size and root alone; one whose members give blocks of their own comes by itself."""
+def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[RequestPart]]) -> Iterator[list[int]]:
+    """Yield lists of requests that differ in size and root alone; a request with blocks of its own comes by itself."""
 
     def alike(i: int) -> str:
         by, own = [part.what.served for part in parts[i]], i if requests[i].splits else -1
@@ -128,8 +130,8 @@ def _but_for_size(requests: Sequence[Different], parts: Sequence[list[Part]]) ->
         yield list(several)
 
 
-class _Ran(NamedTuple):
-    """The time of groups that share links with one another and with no other; K links, those of a `Cluster`."""
+class _ClusterTime(NamedTuple):
+    """The time of groups that share links with one another and with no other; K links, those of a `LinkCluster`."""
 
     ticks: int
     left: float  # when those that need not wait for the end have left
@@ -141,49 +143,62 @@ class _Ran(NamedTuple):
     mean: float  # when ranks have on average
 
 
-Known = dict[Hashable, _Ran]  # by what is sent and over which ways
+ClusterTimes = dict[Hashable, _ClusterTime]  # by what is sent and over which ways
 
 
-def _asked(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
-    """Return what `time_once` does, from memory if a step on the topology asked for it of the same NPUs before."""
+def _time_cached(
+    parts: Sequence[RequestPart], topology: Topology, placement: I64, launch_fs: int, known: ClusterTimes
+) -> IsolatedRequest:
+    """Return the result of `time_isolated`, from the cache if the same NPUs made the request before."""
     what = ((part.what, digest([placement[part.ranks]])) for part in parts)
-    return _remembered(topology, tuple(what), launch_fs, _Untold(parts, placement, known))
+    return _remembered(topology, tuple(what), launch_fs, _UnkeyedArguments(parts, placement, known))
 
 
 @dataclass(frozen=True, slots=True)
-class _Untold:
-    """The arguments of `time_once` that are no part of a key, as the key implies them."""
+class _UnkeyedArguments:
+    """The arguments of `time_isolated` that are no part of a cache key, because the key implies them."""
 
-    parts: Sequence[Part] = field(compare=False)
+    parts: Sequence[RequestPart] = field(compare=False)
     placement: I64 = field(compare=False)
-    known: Known = field(compare=False)
+    known: ClusterTimes = field(compare=False)
 
 
-@kept(2**11)
-def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _Untold) -> Once:
-    return time_once(of.parts, topology, of.placement, launch_fs, of.known)
+@cached_by_topology(2**11)
+def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _UnkeyedArguments) -> IsolatedRequest:
+    """Return the time of a request under its cache key."""
+    return time_isolated(of.parts, topology, of.placement, launch_fs, of.known)
 
 
-def time_once(parts: Sequence[Part], topology: Topology, placement: I64, launch_fs: int, known: Known) -> Once:
-    """Time a request of all its groups at once; the topology's symmetry, or one of several equal clusters, stands for all.
+def time_isolated(
+    parts: Sequence[RequestPart], topology: Topology, placement: I64, launch_fs: int, known: ClusterTimes
+) -> IsolatedRequest:
+    """Return the time of a request that all its groups make at once.
+
+    One orbit of the topology's symmetry, or one of several equal clusters of links, is timed for all.
 
     Args:
-        parts: Those that are served alike.
-        topology: Where it runs.
-        placement: The NPU of each rank.
-        launch_fs: Ticks that each rank takes to enter it.
-        known: What has been timed on this topology with this launch; what is timed now is added.
+        parts: The parts of the request, by algorithm.
+        topology: The topology on which it runs.
+        placement: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter the request.
+        known: Clusters that were timed before on this topology with this launch time; new ones are added.
 
     Raises:
-        InputError: as `lay_request` and `lowered`.
+        InputError: As `lay_request` and `lower_placed`.
     """
     laid = [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
     return _time_laid(parts, laid, topology, placement, launch_fs, known)._replace(messages=message_count(laid))
 
 
 def _time_laid(
-    parts: Sequence[Part], laid: Sequence[Laid], topology: Topology, placement: I64, launch_fs: int, known: Known
-) -> Once:
+    parts: Sequence[RequestPart],
+    laid: Sequence[PlacedSchedule],
+    topology: Topology,
+    placement: I64,
+    launch_fs: int,
+    known: ClusterTimes,
+) -> IsolatedRequest:
+    """Return the time of placed schedules that run at once; arguments as in `time_isolated`."""
     what = parts[0].what
     domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is not None or topology.circuits:
@@ -192,7 +207,7 @@ def _time_laid(
         return _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
     if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
         return bounded
-    cluster, found = clusters_of(laid)
+    cluster, found = link_clusters_of(laid)
     sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
     keys = [(each.kind, sent) for each in found]
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
@@ -207,8 +222,11 @@ def _time_laid(
     return _once([known[key] for key in keys], [each.link for each in found], what)
 
 
-def _bounded(laid: Sequence[Laid], what: BatchKey, launch_fs: int, light: int, rounds: int) -> Once | None:
-    """Return the time of more messages than `light` in at most so many rounds by two bounds; None: they are too far apart."""
+def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
+    """Return the time between two bounds, of a request with many messages in few rounds.
+
+    None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
+    """
     messages = message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
         return None
@@ -216,29 +234,29 @@ def _bounded(laid: Sequence[Laid], what: BatchKey, launch_fs: int, light: int, r
     if known is None or known.apart > WITHIN:
         return None
     link = np.flatnonzero(known.busy_s)
-    return Once(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
+    return IsolatedRequest(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
 
 
-def _only(laid: Sequence[Laid], wanted: Bool) -> list[Laid]:
-    """Return some of the groups, schedule after schedule."""
+def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
+    """Return the wanted groups, schedule after schedule."""
     own = np.split(wanted, np.cumsum([len(each.nodes) for each in laid])[:-1])
     return [replace(each, nodes=each.nodes[which]) for each, which in zip(laid, own, strict=True) if which.any()]
 
 
 def _timed(
-    laid: Sequence[Laid], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
-) -> list[_Ran]:
-    """Time clusters of groups at once.
+    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
+) -> list[_ClusterTime]:
+    """Return the time of each cluster of groups; all clusters are timed in one graph.
 
     Args:
-        laid: All that is sent.
-        cluster: [G] of each group.
-        links: Of each cluster; those of the topology, or orbits of them.
-        what: What is asked.
-        domain: Of the topology, as of `lowered`.
-        launch_fs: As of `time_once`.
+        laid: The placed schedules.
+        cluster: [G] the cluster of each group.
+        links: For each cluster, its links, or orbits of links.
+        what: The request.
+        domain: The symmetry of the topology; None: none is used.
+        launch_fs: Ticks that each rank takes to enter the request.
     """
-    graph, group, exits = _side_by_side([launched(lowered(each, domain), launch_fs) for each in laid])
+    graph, group, exits = _side_by_side([delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
     timeline, hops = run(graph), np.diff(graph.hop_start)
     sent = np.flatnonzero(hops)
     of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
@@ -257,12 +275,12 @@ def _timed(
     crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
     flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
     counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), links, tasks.tolist(), strict=True)
-    ran = (_Ran(last, leave, size, busy_s[link], flows[link], n, 0, 0.0) for last, leave, size, link, n in counts)
+    ran = (_ClusterTime(last, leave, size, busy_s[link], flows[link], n, 0, 0.0) for last, leave, size, link, n in counts)
     return [each._replace(first=f, mean=m) for each, f, m in zip(ran, first.tolist(), mean.tolist(), strict=True)]
 
 
-def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
-    """Return one graph of several pieces, the group of each participant, and the join with which it leaves."""
+def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
+    """Return one graph of several lowered schedules, the group of each participant, and the join with which it leaves."""
     shapes = [piece.laid.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     if len(pieces) == 1:
@@ -274,7 +292,7 @@ def _side_by_side(pieces: Sequence[Piece]) -> tuple[Graph, I64, I64]:
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_Ran], links: Sequence[I64], what: BatchKey) -> Once:
+def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
     """Return the time of all clusters together, which run at the same time, each on its own links."""
     link = np.concatenate(links)
     busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))
@@ -283,9 +301,9 @@ def _once(ran: Sequence[_Ran], links: Sequence[I64], what: BatchKey) -> Once:
     link, busy_s, flows = link[by], busy_s[by], flows[by]
     ticks, tasks, left = max(each.ticks for each in ran), sum(each.tasks for each in ran), max(each.left for each in ran)
     if not len(link):
-        return Once(ticks, 0, link, busy_s, 1.0, tasks)
+        return IsolatedRequest(ticks, 0, link, busy_s, 1.0, tasks)
     if what.name in ROOTED:
         left = sum(each.left * each.groups for each in ran) / sum(each.groups for each in ran)
     mean = sum(each.mean * each.groups for each in ran) / sum(each.groups for each in ran)
     apart = ticks - min(each.first for each in ran), ticks - round(mean)
-    return Once(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, *apart)
+    return IsolatedRequest(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, *apart)

@@ -8,9 +8,9 @@ import pytest
 from emu.collective.algorithm import AlgorithmOnDims, Request
 from emu.fabric.lower import delay_entries, lower_placed
 from emu.fabric.run import run
-from emu.study.training.composed import once
-from emu.study.training.composed.once import time_once
-from emu.study.training.composed.parts import Part
+from emu.study.training.composed import isolated_request
+from emu.study.training.composed.isolated_request import time_isolated
+from emu.study.training.composed.request_parts import RequestPart
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
@@ -34,12 +34,12 @@ ASKS = [
 def part(name, served, ranks, communicator=0):
     n = ranks.shape[1]
     what = BatchKey(communicator, served, name, n, 0, 4 * 840 * n, 840 * n, b"")
-    return Part(what, ranks, Request(name, tuple(ranks[0].tolist())))
+    return RequestPart(what, ranks, Request(name, tuple(ranks[0].tolist())))
 
 
 def timed(line, parts, known=None):
     topology = build_topology(line)
-    return time_once(parts, topology, np.arange(topology.n_npus), LAUNCH_FS, {} if known is None else known)
+    return time_isolated(parts, topology, np.arange(topology.n_npus), LAUNCH_FS, {} if known is None else known)
 
 
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), ASKS)
@@ -71,7 +71,7 @@ def test_groups_that_are_served_otherwise_may_share_links_with_them(line, name, 
 
 def test_of_groups_that_are_alike_one_is_timed_and_what_is_known_is_not_timed_again(monkeypatch):
     sizes, spread = [], "rail-optimised:radix=4,gpus=8"  # whose spines a hash chooses among, so that it declares no symmetry
-    monkeypatch.setattr(once, "run", lambda graph: sizes.append(np.count_nonzero(graph.size_bytes)) or run(graph))
+    monkeypatch.setattr(isolated_request, "run", lambda graph: sizes.append(np.count_nonzero(graph.size_bytes)) or run(graph))
     known, eights = {}, np.arange(32).reshape(4, 8)
     assert timed(spread, [part("all_gather", AlgorithmOnDims("direct"), eights[:3])], known).tasks == 3 * 56
     timed(spread, [part("all_gather", AlgorithmOnDims("direct"), eights[3:], communicator=1)], known)
@@ -85,7 +85,7 @@ def test_ways_of_other_rates_are_not_alike():
     slow = np.where(ring.links.src + ring.links.dst == 1, 25e9, ring.links.bandwidth_Bps)  # between NPUs 0 and 1
     uneven = replace(ring, links=replace(ring.links, bandwidth_Bps=slow), symmetry=None)
     both, one = (part("all_gather", AlgorithmOnDims("direct"), np.array(ranks)) for ranks in ([[2, 3], [0, 1]], [[2, 3]]))
-    assert time_once([both], uneven, np.arange(4), 0, {}).ticks > time_once([one], uneven, np.arange(4), 0, {}).ticks
+    assert time_isolated([both], uneven, np.arange(4), 0, {}).ticks > time_isolated([one], uneven, np.arange(4), 0, {}).ticks
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ def test_many_messages_in_few_rounds_are_timed_by_bounds_that_are_close(line, na
     of = small.what
     asked = small._replace(what=of._replace(size_bytes=1000 * of.size_bytes, elements=1000 * of.elements))
     slow = timed(line, [asked])
-    monkeypatch.setattr(once, "LIGHT", 1)
-    monkeypatch.setattr(once, "HEAVY", 1)
-    monkeypatch.setattr(once, "run", None)  # nothing is left to it
+    monkeypatch.setattr(isolated_request, "LIGHT", 1)
+    monkeypatch.setattr(isolated_request, "HEAVY", 1)
+    monkeypatch.setattr(isolated_request, "run", None)  # nothing is left to it
     quick = timed(line, [asked])
-    assert quick.ticks == pytest.approx(slow.ticks, rel=once.WITHIN)
+    assert quick.ticks == pytest.approx(slow.ticks, rel=isolated_request.WITHIN)
     assert (quick.tail, quick.tasks) == (slow.tail, slow.tasks)
     assert quick.link.tolist() == slow.link.tolist()
     np.testing.assert_allclose(quick.busy_s, slow.busy_s, rtol=1e-12)
-    assert quick.flows == pytest.approx(slow.flows, rel=2 * once.WITHIN)
+    assert quick.flows == pytest.approx(slow.flows, rel=2 * isolated_request.WITHIN)
 
 
 def test_many_messages_whose_bounds_are_apart_are_left_to_the_solver(monkeypatch):
     asked = part("all_gather", AlgorithmOnDims("hyperx-direct", (4, 4)), np.arange(128).reshape(16, 8).T)
     slow = timed("fat-tree:radix=16", [asked])
-    monkeypatch.setattr(once, "LIGHT", 1)
-    monkeypatch.setattr(once, "HEAVY", 1)
+    monkeypatch.setattr(isolated_request, "LIGHT", 1)
+    monkeypatch.setattr(isolated_request, "HEAVY", 1)
     assert timed("fat-tree:radix=16", [asked]).ticks == slow.ticks

@@ -1,11 +1,11 @@
-"""How the choice for a whole step differs from what is the fastest for each request alone."""
+"""The difference between algorithms chosen for a whole step and the fastest algorithm of each request alone."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """Requests that are served otherwise than each of them would be alone."""
+class AlgorithmChange:
+    """Requests that have another algorithm in the step than each of them would have alone."""
 
     axis: str
     operation: str
@@ -16,8 +16,8 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenForStep:
-    """What choosing for the whole step has changed."""
+class StepChoice:
+    """The result of choosing algorithms for a whole step."""
 
     alone_step_time_s: float  # of the step where each request is served by what is the fastest for it alone
-    changed: tuple[Changed, ...]
+    changed: tuple[AlgorithmChange, ...]

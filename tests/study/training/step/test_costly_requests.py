@@ -14,9 +14,9 @@ from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
-from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import time_trace
-from emu.study.training.traced import time_step
+from emu.study.training.traced_step import time_step
 from emu.topology.catalogue import build_topology
 from emu.trace.trace_file import load, save
 from launch.data.devices import find_device
