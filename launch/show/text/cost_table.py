@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emu.study.cost.cost import Cost
-from emu.study.cost.owned import Owned
+from emu.study.cost.ownership import OwnershipCost
 from launch.show.text.table import table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class NetworkCost:
 
     cost: Cost
     energy_dollars: float | None  # None: energy was not asked for
-    owned: Owned | None = None  # None: a step was not asked for
+    owned: OwnershipCost | None = None  # None: a step was not asked for
     step: "StepEstimate | None" = None
 
     @property

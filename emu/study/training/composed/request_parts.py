@@ -65,7 +65,7 @@ def goes_round(splits: Sequence[int]) -> bool:
 
 
 def _blocks(asked: DistinctRequest) -> bytes:
-    """Return the packed blocks of all members, given those of the first; in a ring each member gives to one as far from itself."""
+    """Return the packed blocks of all members, given the first's; in a ring each member gives to one as far from itself."""
     if not asked.splits:
         return b""
     n, ring = asked.ranks.shape[1], goes_round(asked.splits)

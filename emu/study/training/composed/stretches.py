@@ -74,7 +74,7 @@ class Stretches:
         return TimeSpans(*(np.concatenate([began[:0], *of]) for of in zip(*runs, strict=True))).joined() if runs else _NONE
 
     def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> TimeSpans:
-        """Return the spans of the bodies that ranks leave at the most different times; the others cost at most `but_fs` in total."""
+        """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
         apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]

@@ -113,10 +113,11 @@ def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict
 
 
 def gradient_error(reference: RankOutcome, outcomes: Sequence[RankOutcome], step: int) -> float:
-    """Return the largest max |g - g_ref| / max |g_ref| over the parameters; each rank's part is held against that part of the whole.
+    """Return the largest max |g - g_ref| / max |g_ref| over the parameters.
 
-    A gradient that is 0 but for rounding is divided by the largest gradient of any parameter, because rounding alone differs
-    from run to run. The gradients of queries and keys are such where a sequence is one token.
+    Each rank's part is compared with that part of the whole. A gradient that is 0 but for rounding is divided by the largest
+    gradient of any parameter, because rounding alone differs from run to run. The gradients of queries and keys are such where
+    a sequence is one token.
 
     Raises:
         RunError: A rank has the gradients of other parameters than it holds, no rank has the gradient of one, or a part has

@@ -11,9 +11,9 @@ from emu.collective.algorithm import Request
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.choice.site import Site
+from emu.study.measure.bench_row import BenchRow
 from emu.study.measure.compare import compare
-from emu.study.measure.request import Asked, BenchRequest
-from emu.study.measure.row import BenchRow
+from emu.study.measure.request import BenchRequest, PlacedBench
 from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as, timed_bytes
@@ -107,7 +107,7 @@ def _rows(
         request = BenchRequest(key.name, "auto", (key.size_bytes,), dtype, root=key.root, ranks=len(group))
         op = operation(key.name, len(group), key.root)
         try:
-            rows = compare(Asked(request, op, Site.of(timed.topology, npus), FLOAT_BYTES[dtype]))
+            rows = compare(PlacedBench(request, op, Site.of(timed.topology, npus), FLOAT_BYTES[dtype]))
             known[asked] = [row for row in rows if isinstance(row, BenchRow)]
         except InputError:  # a size that no bench takes, such as blocks of unlike sizes
             known[asked] = []

@@ -1,4 +1,4 @@
-"""Training that keeps what it learns in a folder, and goes on from there: after a loss, or as a run of its own."""
+"""Training that saves checkpoints in a folder, and goes on from there after a loss, or in a later run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from emu.files import check_folder, make_folder
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.live.disturbed import Disturbed
-from emu.study.live.elastic import run_elastic, timed_elastic, traces
-from emu.study.live.times import of_trace
+from emu.study.live.elastic_job import run_elastic, time_elastic, traces_by_plan
+from emu.study.live.faulty_job import FaultyJob
+from emu.study.live.step_times import times_of_trace
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import RunOn, on_threads
@@ -24,11 +24,11 @@ from emu.trace.device.device import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """Where a job keeps what it trains.
+class CheckpointPolicy:
+    """The folder of a job's checkpoints, and the steps between them.
 
     Raises:
-        InputError: a folder that cannot be made or written, or no steps between checkpoints.
+        InputError: The folder cannot be made or written, or there are no steps between checkpoints.
     """
 
     folder: Path
@@ -42,29 +42,29 @@ class Keeping:
             raise must_be("--checkpoint-every", "steps", "1 or more", self.every)
 
 
-def train_kept(
+def train_with_checkpoints(
     request: TrainRequest,
-    keeping: Keeping,
+    keeping: CheckpointPolicy,
     topology: Topology,
     device: Device,
     faults: Sequence[str],
     stack: Stack,
     run_on: RunOn = on_threads,
-) -> Disturbed:
-    """Train through faults, and tell each step.
+) -> FaultyJob:
+    """Train through faults, and return the figures of each step.
 
     Args:
-        request: What to train.
-        keeping: Where it is kept.
+        request: The training run.
+        keeping: The folder of checkpoints, and how often they are saved.
         topology: The whole machine.
-        device: What times computation.
-        faults: As `read_faults` has them.
-        stack: What the software takes for messages and requests.
-        run_on: Where the ranks really run.
+        device: The device that times computation.
+        faults: Faults as `read_faults` returns them.
+        stack: The software, with its time for messages and requests.
+        run_on: The cluster on which the ranks really run.
 
     Raises:
-        InputError: as `train`, `faults_of`, or `run_elastic`.
-        RunError: as `run_elastic`.
+        InputError: As `train`, `faults_of`, or `run_elastic`.
+        RunError: As `run_elastic`.
     """
     known = faults_of(faults, topology, request.plan.world, request.steps)
     program, choice = program_of(request, [topology], device)
@@ -77,15 +77,17 @@ def train_kept(
         done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
     asked = device_under(stack, device)
     times = {
-        plan: of_trace(trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack)
-        for plan, trace in traces(done, choice, run_on).items()
+        plan: times_of_trace(
+            trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack
+        )
+        for plan, trace in traces_by_plan(done, choice, run_on).items()
     }
-    return timed_elastic(done, topology, known, times, device.name)
+    return time_elastic(done, topology, known, times, device.name)
 
 
 @contextmanager
 def _telling_what_is_kept(kept: CheckpointFolder) -> Iterator[None]:
-    """Have an error that ends a job say how far it had come."""
+    """Add to an error that ends a job the last step whose checkpoint exists."""
     try:
         yield
     except RunError as error:

@@ -11,9 +11,9 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import CapacityEvent, run
 from emu.model.stack.stack import Stack
-from emu.study.live.clocked import Ran, clocked
-from emu.study.live.disturbed import Disturbed
-from emu.study.live.times import of_trace
+from emu.study.live.faulty_job import FaultyJob
+from emu.study.live.step_times import times_of_trace
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.topology.fault_injection.fault_check import check_before_end
@@ -48,19 +48,19 @@ def trace() -> Trace:
     return LocalCluster().record(8, CHOICE, program)[1]
 
 
-def job(trace: Trace, topology: Topology, *texts: str) -> Disturbed:
+def job(trace: Trace, topology: Topology, *texts: str) -> FaultyJob:
     faults = faults_of(texts, topology, 8, STEPS, clock=True)
-    return clocked(Ran(trace, CHOICE, DEVICE, "bfloat16", Stack()), topology, faults)
+    return run_through_timed_faults(RecordedSteps(trace, CHOICE, DEVICE, "bfloat16", Stack()), topology, faults)
 
 
-def times(found: Disturbed) -> list[float]:
+def times(found: FaultyJob) -> list[float]:
     return [step.time_s for step in found.steps]
 
 
 def on(trace: Trace, topology: Topology, *texts: str) -> list[float]:
     """Of every step on the fabric that the faults leave."""
     found = machine_state(topology, [parse_fault(text) for text in texts], 8)
-    return list(of_trace(trace, lambda _: CHOICE, DEVICE, "bfloat16", Stack())(found))
+    return list(times_of_trace(trace, lambda _: CHOICE, DEVICE, "bfloat16", Stack())(found))
 
 
 def test_without_a_fault_in_time_the_steps_are_those_of_the_whole_fabric(trace: Trace) -> None:
@@ -79,7 +79,7 @@ def test_a_fault_from_the_first_tick_on_is_a_fabric_built_so(trace: Trace, what:
 
 
 def test_a_link_halved_in_the_middle_is_what_the_engine_has_for_such_a_change(trace: Trace) -> None:
-    ran = Ran(trace, CHOICE, DEVICE, "bfloat16", Stack())
+    ran = RecordedSteps(trace, CHOICE, DEVICE, "bfloat16", Stack())
     whole = MachineHistory(TORUS, (), 8).whole
     replayed, at_fs = ran.laid(whole.found, whole.speed), 10**10
     links = TORUS.links

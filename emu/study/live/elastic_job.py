@@ -1,6 +1,6 @@
-"""A job that goes on: where an NPU or a rank is lost, from its last checkpoint, on a spare NPU or on those that remain.
+"""An elastic job: after the loss of an NPU or a rank it goes on from its last checkpoint, on a spare NPU or on fewer ranks.
 
-A leg is what a job does from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
+A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,14 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import spell
 from emu.model.read import find_model
-from emu.study.live.disturbed import Disturbed, LiveStep, Recovery, StepTimes, of_steps
-from emu.study.live.lost import ends, room
+from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, job_of_steps
+from emu.study.live.job_losses import check_room_for_job, job_ends
 from emu.study.training.learn.checkpoints import CheckpointFolder, last
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import machine_state as fabric
-from emu.topology.fault_injection.repair_action import RankLoss as Loss
-from emu.topology.fault_injection.repair_action import events_of, states_of
-from emu.topology.fault_injection.repair_action import repair_action as mending
+from emu.topology.fault_injection.machine_state import machine_state
+from emu.topology.fault_injection.repair_action import RankLoss, events_of, repair_action, states_of
 from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import seconds
@@ -35,13 +33,13 @@ class Leg:
     plan: Plan
     first: int  # steps that were done before
     since: int  # the step as which began what was lost, whose faults hold; of the first leg the steps that were done before
-    lost: Loss | None = None  # at its end; None: what no fault says, or it came to the end of the job
+    lost: RankLoss | None = None  # at its end; None: what no fault says, or it came to the end of the job
     why: str = ""  # it ended before that of the job
 
 
 @dataclass(frozen=True, slots=True)
-class Elastic:
-    """What a job did, leg after leg."""
+class ElasticJob:
+    """The work of a job, leg after leg."""
 
     legs: tuple[Leg, ...]
     learned: LearningResult  # with the trace of the last leg
@@ -50,21 +48,21 @@ class Elastic:
 
 def run_elastic(
     program: Program, choice: Choice, run_on: RunOn, topology: Topology, faults: Sequence[Fault], *, goes_on: bool
-) -> Elastic:
-    """Run a job to its end through its faults.
+) -> ElasticJob:
+    """Run a job to its end through its faults, and return all its legs.
 
     Args:
-        program: The whole job, with the folder in which it keeps what it trains.
-        choice: What serves its requests, in every leg: so the same plan gives the same bits.
-        run_on: Where ranks run.
+        program: The whole job, with the folder of its checkpoints.
+        choice: The algorithms of its requests in every leg, so that the same plan gives the same bits.
+        run_on: The cluster on which ranks run.
         topology: The whole machine.
-        faults: That `check_faults` has let pass.
-        goes_on: Whether the job goes on where it loses a rank.
+        faults: Faults that `check_faults` has accepted.
+        goes_on: Whether the job goes on after it loses a rank.
 
     Raises:
-        InputError: a checkpoint that is cut off or of another plan, or of a job that is done.
-        LostError: a rank is lost, and the job does not go on.
-        RunError: no plan with less dp fits what remains; as `learn`.
+        InputError: The checkpoint is cut off or of another plan, or the job is done already.
+        LostError: A rank is lost, and the job does not go on.
+        RunError: No plan with less dp fits what remains; or as `learn`.
     """
     kept = program.kept
     assert kept is not None
@@ -76,7 +74,7 @@ def run_elastic(
     if goes_on:  # what failed before the checkpoint may have left less room
         program = replace(program, plan=_remaining(program, topology, faults, since))
     while True:
-        ahead = ends(topology, faults, program.plan, program.steps, since)[:1]
+        ahead = job_ends(topology, faults, program.plan, program.steps, since)[:1]
         program = replace(program, lost=ahead)
         try:
             learned = learn(program, choice, run_on, reference)
@@ -87,14 +85,14 @@ def run_elastic(
                 raise
             loss, why = (ahead[0], ahead[0].why) if ahead else (None, str(error).partition(";")[0])
         else:
-            return Elastic((*legs, Leg(program.plan, program.first, since)), learned, program)
+            return ElasticJob((*legs, Leg(program.plan, program.first, since)), learned, program)
         legs.append(Leg(program.plan, program.first, since, loss, why))
         since = loss.step if loss else since
         program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
 
 
 def _resumed(program: Program, kept: CheckpointFolder) -> Program:
-    """From the last checkpoint there is, or from the beginning."""
+    """Return the program from the last checkpoint on, or from the beginning."""
     found = last(Path(kept.folder), kept.job)
     if found is None:
         return replace(program, first=0, kept=replace(kept, before=()))
@@ -102,14 +100,14 @@ def _resumed(program: Program, kept: CheckpointFolder) -> Program:
 
 
 def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
-    """The plan itself where a spare takes the place of what was lost, else the one with most dp that finds room."""
+    """Return the plan itself if a spare replaces the lost part, else the plan with the most dp that has room."""
     now, plan, model = _holding(faults, step), program.plan, find_model(program.model)
     told = ""
     for dp in range(plan.dp, 0, -1):
         try:
             smaller = replace(plan, dp=dp)
             check_fits(smaller, model)
-            room(topology, now, smaller)
+            check_room_for_job(topology, now, smaller)
         except InputError as error:
             told = told or str(error)
             continue
@@ -122,20 +120,20 @@ def _holding(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
     return tuple(fault for fault in faults if fault.holds(step))
 
 
-def timed_elastic(
-    done: Elastic, topology: Topology, faults: Sequence[Fault], times: Mapping[Plan, StepTimes], device: str
-) -> Disturbed:
-    """The steps of an elastic job, with those that were lost and done again.
+def time_elastic(
+    done: ElasticJob, topology: Topology, faults: Sequence[Fault], times: Mapping[Plan, StepTimes], device: str
+) -> FaultyJob:
+    """Return the steps of an elastic job, with those that were lost and done again.
 
     Args:
         done: The job.
         topology: The whole machine.
-        faults: Of the job.
-        times: What the steps of each plan take.
-        device: That computes.
+        faults: The faults of the job.
+        times: For each plan, a function that gives the times of its steps on a machine.
+        device: The name of the device.
     """
     steps, recoveries = list[LiveStep](), list[Recovery]()
-    timed = _Timed(topology, times)
+    timed = _StepTimesByPlan(topology, times)
     _, whole = timed.on(done.legs[0].plan, ())
     for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
         end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
@@ -145,7 +143,7 @@ def timed_elastic(
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
     ranks, count = done.legs[0].plan.world, done.final.steps - done.legs[0].first
-    came = of_steps(topology, device, ranks, faults, steps, whole * count, None, ASSUMED)
+    came = job_of_steps(topology, device, ranks, faults, steps, whole * count, None, ASSUMED)
     learned = done.learned
     return replace(came, loss=learned.loss, reference_loss=learned.reference_loss, recoveries=tuple(recoveries))
 
@@ -157,8 +155,8 @@ ASSUMED = (
 )
 
 
-class _Timed:
-    """What a step takes on the machine around faults, worked out once for each plan and what has failed."""
+class _StepTimesByPlan:
+    """The times of steps on the machine around faults, computed once for each plan and set of faults."""
 
     def __init__(self, topology: Topology, times: Mapping[Plan, StepTimes]) -> None:
         self.topology = topology
@@ -166,24 +164,24 @@ class _Timed:
         self._known: dict[tuple[Plan, tuple[Fault, ...]], tuple[str, float]] = {}
 
     def on(self, plan: Plan, now: Sequence[Fault]) -> tuple[str, float]:
-        """The name of that machine, and the seconds of a step: of several that of the middle."""
+        """Return the name of that machine, and the seconds of a step; of several steps, the middle one."""
         key = plan, tuple(fault for fault in now if fault.part != "rank")
         if key not in self._known:
-            found = fabric(self.topology, now, plan.world)
+            found = machine_state(self.topology, now, plan.world)
             times = sorted(self._times[plan](found))
             self._known[key] = found.topology.name, times[(len(times) - 1) // 2]
         return self._known[key]
 
 
-def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _Timed) -> list[LiveStep]:
-    """The steps from a checkpoint on."""
+def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _StepTimesByPlan) -> list[LiveStep]:
+    """Return the steps of a leg."""
     found = list[LiveStep]()
     before = _holding(faults, leg.since - 1 if leg.since > leg.first else leg.first)
     for step in range(leg.first + 1, end + 1):
         now = _holding(faults, max(step, leg.since))
         if step > leg.since:  # a smaller world may not have the rank
             now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
-        change, (name, time_s) = mending(timed.topology, before, now, leg.plan.world), timed.on(leg.plan, now)
+        change, (name, time_s) = repair_action(timed.topology, before, now, leg.plan.world), timed.on(leg.plan, now)
         mended_s = seconds(change.took_fs)
         found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
         before = now
@@ -191,9 +189,10 @@ def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _Timed) -> list[
 
 
 def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
+    """Return the recovery between two legs."""
     at = leg.lost.step if leg.lost else following.first + 1
     now, before = _holding(faults, at), _holding(faults, at - 1)
-    mended_s = seconds(mending(topology, before, now, following.plan.world).took_fs)
+    mended_s = seconds(repair_action(topology, before, now, following.plan.world).took_fs)
     again = sum(step.time_s - step.mending_s for step in lost)
     return Recovery(
         step=at,
@@ -206,11 +205,11 @@ def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topo
     )
 
 
-def traces(done: Elastic, choice: Choice, run_on: RunOn = on_threads) -> dict[Plan, Trace]:
-    """A trace of each plan: of the last leg its own, of another plan that of two steps, which are run for it.
+def traces_by_plan(done: ElasticJob, choice: Choice, run_on: RunOn = on_threads) -> dict[Plan, Trace]:
+    """Return a trace of each plan: the last leg's own, and for another plan two steps that are run for it.
 
     Raises:
-        RunError: as `learn`.
+        RunError: As `learn`.
     """
     found = {done.final.plan: done.learned.trace}
     for leg in done.legs:

@@ -10,7 +10,7 @@ import pytest
 from emu.errors import InputError, LostError, RunError
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.live.train import Keeping, train_kept
+from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.learn.checkpoints import last
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
@@ -26,7 +26,9 @@ ZERO1 = {"tp": 2, "dp": 2, "sharding": "zero1"}
 
 
 def trained(folder: Path, line: str, *faults: str, request: TrainRequest = REQUEST, goes_on: bool = True, every: int = 1):
-    return train_kept(request, Keeping(folder, every, goes_on), build_topology(line), DEVICE, faults, Stack())
+    return train_with_checkpoints(
+        request, CheckpointPolicy(folder, every, goes_on), build_topology(line), DEVICE, faults, Stack()
+    )
 
 
 @pytest.fixture(scope="module")

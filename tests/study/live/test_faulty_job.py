@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from emu.model.plan.plan import Plan
-from emu.study.live.disturbed import disturbed
-from emu.study.live.estimated import of_estimate
+from emu.study.live.faulty_job import time_faulty_job
+from emu.study.live.step_times import times_of_estimate
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
@@ -32,7 +32,7 @@ def request(ranks: int) -> EstimateRequest:
 def job(line: str, ranks: int, texts: list[str], steps: int = 5):
     topology, faults = build_topology(line), [parse_fault(text) for text in texts]
     check_faults(faults, topology, ranks, steps)
-    return disturbed(topology, faults, ranks, steps, of_estimate(request(ranks), DEVICE), DEVICE.name)
+    return time_faulty_job(topology, faults, ranks, steps, times_of_estimate(request(ranks), DEVICE), DEVICE.name)
 
 
 def on(topology: Topology, npus: list[int] | None = None, ranks: int = 8) -> float:

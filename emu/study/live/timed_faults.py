@@ -1,4 +1,4 @@
-"""What do faults at times do to the steps that ran? They meet whatever is under way, in the solver's own time.
+"""Faults at given times, and their effect on recorded steps: they come while messages are under way, in the solver's own time.
 
 V tasks, L links, N ranks.
 """
@@ -15,12 +15,11 @@ from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
 from emu.model.stack.stack import Stack
-from emu.study.live.disturbed import Disturbed, LiveStep, of_steps, why_killed
+from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.history import MachineHistory as Course
-from emu.topology.fault_injection.history import MachineMoment as Moment
-from emu.topology.fault_injection.machine_state import MachineState as Fabric
+from emu.topology.fault_injection.history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import MachineState
 from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -38,15 +37,15 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ran:
-    """Steps that ran, and how they are timed.
+class RecordedSteps:
+    """Recorded steps, and the settings by which they are timed.
 
     Args:
-        trace: Of them.
-        choice: What serves their collectives.
-        device: What their computations take.
-        dtype: What float32 is timed as.
-        stack: What the software takes for messages.
+        trace: The trace of the steps.
+        choice: The algorithms of its collectives.
+        device: The device that computes.
+        dtype: The dtype that float32 is timed as.
+        stack: The software, with its time for messages.
     """
 
     trace: Trace
@@ -55,8 +54,8 @@ class Ran:
     dtype: str
     stack: Stack
 
-    def laid(self, found: Fabric, speed: F64) -> ReplayGraph:
-        """On a fabric, every rank by itself, at these shares [N] of the device's speed."""
+    def laid(self, found: MachineState, speed: F64) -> ReplayGraph:
+        """Return the graph of the steps on a machine with every rank by itself, at shares [N] of the device's speed."""
         topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
         laying = TraceLayout.of(
             self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
@@ -64,27 +63,27 @@ class Ran:
         return laying.build_graph(None)
 
     def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
-        """When each step has ended on all ranks; the last tick: it has not."""
+        """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""
         return np.maximum.accumulate(step_ends(self.trace, replayed, end_fs).max(axis=0))
 
 
-class Clocked:
+class RunningSteps:
     """Steps under way on a machine, from moment to moment.
 
     Args:
-        ran: What they do.
+        ran: The steps.
         topology: The whole machine.
-        faults: All at times.
+        faults: The faults, all with times.
 
     Raises:
-        InputError: optical switches that turn while messages are under way.
+        InputError: Optical switches turn while messages are under way.
     """
 
-    def __init__(self, ran: Ran, topology: Topology, faults: Sequence[Fault]) -> None:
+    def __init__(self, ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> None:
         if topology.circuits is not None:
             mend = "its switches turn for each message; take steps, such as `at step 1`"
             raise must_be("fault", "the topology of faults at times", "one with lasting links", topology.name, mend)
-        self._ran, self.course = ran, Course(topology, faults, ran.trace.n_ranks)
+        self._ran, self.course = ran, MachineHistory(topology, faults, ran.trace.n_ranks)
         self.now = self.course.whole
         self.moments = [self.now]
         self.replayed = ran.laid(self.now.found, self.now.speed)
@@ -93,7 +92,7 @@ class Clocked:
         self._from_step: int | None = None  # that is lost, and begins anew once the system has mended itself
 
     def go(self) -> str | None:
-        """Let all of it happen; why the job ended before its last step, if it did."""
+        """Run to the end of the job; return why it ended before its last step, or None."""
         while (time_fs := self.course.next_fs) < MAX_TICKS:
             self.state.advance(time_fs)
             if (self.state.end_fs <= time_fs).all():
@@ -110,10 +109,11 @@ class Clocked:
         return None
 
     def ends_fs(self) -> I64:
-        """When each step has ended."""
+        """Return the tick at which each step has ended."""
         return self._ran.ends_fs(self.replayed, self.state.end_fs)
 
-    def _meet(self, moment: Moment) -> None:
+    def _meet(self, moment: MachineMoment) -> None:
+        """Let the machine change to a new moment: other routes, speeds and shares of links."""
         if moment.taken and self._from_step is None:
             self._from_step = 1 + int((self.ends_fs() <= moment.time_fs).sum())
         before, self.now = self.now, moment
@@ -129,7 +129,7 @@ class Clocked:
             self.state.set_capacity(link, moment.time_fs, float(capacity_Bps))
 
     def _lost(self) -> Bool | None:
-        """[V] the tasks of the step that is lost, and of those after it."""
+        """Return [V] whether each task is of the step that is lost, or of a later one; None: no step is lost."""
         if self._from_step is None:
             return None
         lost, self._from_step = steps_of_tasks(self._ran.trace, self.replayed) >= self._from_step, None
@@ -137,7 +137,7 @@ class Clocked:
 
 
 def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
-    """[V] the step of each task; of a request the last of its members'."""
+    """Return [V] the step of each task; of a request, the last step among its members."""
     steps = np.concatenate([trace.events_of(rank).step for rank in range(trace.n_ranks)]).astype(np.int64)
     timed = replayed.begins >= 0
     of_instance, of_task = np.zeros(len(replayed.instances), np.int64), np.zeros(replayed.graph.n_tasks, np.int64)
@@ -150,18 +150,18 @@ def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
     return of_task
 
 
-def clocked(ran: Ran, topology: Topology, faults: Sequence[Fault]) -> Disturbed:
-    """The steps of a trace, while faults come and go at times since the first of them began.
+def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> FaultyJob:
+    """Return the steps of a trace on a machine whose faults come and go at times counted from the first step's begin.
 
     Args:
-        ran: The steps.
+        ran: The recorded steps.
         topology: The whole machine.
-        faults: That `check_faults` has let pass.
+        faults: Faults that `check_faults` has accepted.
 
     Raises:
-        InputError: optical switches that turn, or a trace that cannot be timed.
+        InputError: Optical switches turn, or the trace cannot be timed.
     """
-    job = Clocked(ran, topology, faults)
+    job = RunningSteps(ran, topology, faults)
     whole = ran.ends_fs(job.replayed, run(job.replayed.graph).end_fs)
     stopped = job.go()
     ends = job.ends_fs()
@@ -170,19 +170,19 @@ def clocked(ran: Ran, topology: Topology, faults: Sequence[Fault]) -> Disturbed:
     wanted_s = seconds(int(whole[len(steps) - 1])) if steps else 0.0
     if stopped is not None:
         stopped = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}: {stopped}"
-    return of_steps(topology, ran.device.name, ran.trace.n_ranks, faults, steps, wanted_s, stopped, ASSUMED)
+    return job_of_steps(topology, ran.device.name, ran.trace.n_ranks, faults, steps, wanted_s, stopped, ASSUMED)
 
 
-def _why(moment: Moment) -> str | None:
-    """Why the job ends at a moment; None: it goes on."""
+def _why(moment: MachineMoment) -> str | None:
+    """Return why the job ends at a moment; None: it goes on."""
     killed = [each.fault for each in moment.taken if each.fault.part == "rank"]
     if killed:
-        return why_killed(killed[0])
+        return kill_reason(killed[0])
     return why_stopped(moment.states, moment.stops) if moment.stops else None
 
 
-def _step(moments: Sequence[Moment], number: int, low: int, high: int) -> LiveStep:
-    """A step from a tick to another, with what happened meanwhile."""
+def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) -> LiveStep:
+    """Return a step from one tick to another, with the events in between."""
     own = [moment for moment in moments if low <= moment.time_fs < high]
     mending_fs = sum(max(0, min(m.time_fs, high) - max(m.time_fs - m.mended_fs, low)) for m in moments)
     events = tuple(f"{event} at {format_time(seconds(m.time_fs))}" for m in own for event in m.events)

@@ -1,4 +1,4 @@
-"""What a machine costs over its years, with its NPUs, and what performance that buys: TCO, total cost of ownership."""
+"""The total cost of ownership (TCO) of a machine: network, NPUs and energy over years, and the performance for each dollar."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from emu.study.cost.cost import HOURS_PER_YEAR, Cost
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """On what terms a machine is owned."""
+class OwnershipTerms:
+    """The terms of ownership: the price of an NPU, the years, and the price of energy."""
 
     npu: Price  # of an NPU; none is paid for unless it is given
     years: float
@@ -17,8 +17,8 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """A machine: its network and its NPUs."""
+class OwnershipCost:
+    """The cost of a machine: its network and its NPUs."""
 
     capex_dollars: float
     opex_dollars: float  # energy of all parts at full power
@@ -29,15 +29,15 @@ class Owned:
         return self.capex_dollars + self.opex_dollars
 
     def per_second_and_dollar(self, amount_per_s: float, share: float = 1.0) -> float:
-        """Performance over TCO, such as tokens/s for each dollar of a job's share of the machine."""
+        """Return performance over TCO, such as tokens/s for each dollar of a job's share of the machine."""
         return amount_per_s / (self.tco_dollars * share)
 
 
-def owned(cost: Cost, terms: Terms) -> Owned:
-    """The machine of a network.
+def ownership_cost(cost: Cost, terms: OwnershipTerms) -> OwnershipCost:
+    """Return the cost of owning the machine of a network.
 
     Raises:
-        InputError: the book has a price for NPUs, and another is given; or all is free, so that nothing can be bought by it.
+        InputError: The book has a price for NPUs and another is given; or everything is free, so the ratio has no meaning.
     """
     if "NPU" in cost.parts and any(terms.npu):
         raise InputError(f"cost: the book {cost.prices} has a price for an NPU; leave out --npu, or name NPU in `free`")
@@ -45,7 +45,7 @@ def owned(cost: Cost, terms: Terms) -> Owned:
     energy = (
         cost.energy_dollars(terms.years, terms.kwh_dollars) + watts / 1000 * HOURS_PER_YEAR * terms.years * terms.kwh_dollars
     )
-    found = Owned(cost.dollars + terms.npu.dollars * cost.npus, energy)
+    found = OwnershipCost(cost.dollars + terms.npu.dollars * cost.npus, energy)
     if not found.tco_dollars:
         raise InputError(f"cost: nothing of {cost.topology} costs anything; give prices above 0, or --npu")
     return found

@@ -7,7 +7,7 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule, Sends
-from emu.study.prove.proving import proved, subject
+from emu.study.prove.algorithm_proof import prove_algorithm, subject
 from emu.study.prove.verify import ranks_to, shapes_of, verify
 
 
@@ -34,8 +34,8 @@ def test_a_large_schedule_without_a_translation_is_not_run_and_does_not_fail():
 
 @pytest.mark.usefixtures("few_rows")
 def test_bits_that_depend_on_the_order_of_ranks_are_not_claimed_of_a_translation():
-    assert not proved(algorithm("all_reduce", "hyperx-direct"), (4, 4)).uniform
-    assert proved(algorithm("all_reduce", "torus-buckets"), (4, 4)).uniform
+    assert not prove_algorithm(algorithm("all_reduce", "hyperx-direct"), (4, 4)).uniform
+    assert prove_algorithm(algorithm("all_reduce", "torus-buckets"), (4, 4)).uniform
 
 
 @pytest.mark.usefixtures("few_rows")
@@ -44,7 +44,7 @@ def test_a_wrong_schedule_is_refused_from_its_translation_too():
         return Schedule.build(n, n * n, [Sends(0, range(1, n - 1), range(1, n - 1))], translate=(n,), slot_digits=2)
 
     found = Algorithm("all_to_all", "own", build, None, "")
-    done = proved(found, 32)
+    done = prove_algorithm(found, 32)
     assert done.said == "proof: at the end: rank 31, slot 31 holds nothing, it must be the value of rank 0"
     assert (done.how, done.fault) == ("", ScheduleFault(-1, 31, 31))
     assert subject(found, 32).schedule.n_rows == 30
@@ -60,9 +60,9 @@ def test_a_root_is_named_where_it_is_refused():
         return Schedule.build(n, n, [Sends(0, range(1, n), range(1, n))])
 
     found = Algorithm("scatter", "own", build, None, "")
-    assert proved(found, 5).roots == (0, 2, 4)
+    assert prove_algorithm(found, 5).roots == (0, 2, 4)
     worse = Algorithm("gather", "own", build, None, "")
-    assert proved(worse, 5).roots == (0,)
+    assert prove_algorithm(worse, 5).roots == (0,)
 
 
 def test_what_claims_nothing_is_proved_and_not_timed():

@@ -1,4 +1,4 @@
-"""Jobs done by several processes where there are cores for them; what comes of them is that of one."""
+"""Jobs on several processes, if there are cores for them; their results do not depend on the number of processes."""
 
 import multiprocessing
 import signal
@@ -16,19 +16,19 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Waiting(Protocol[R_co]):
-    """What is being done."""
+class PendingResult(Protocol[R_co]):
+    """The result of a job that may still run."""
 
     def ready(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Return whether the job has ended."""
 
     def get(self) -> R_co:
-        """Wait for it."""
+        """Return the result; wait for it if needed."""
 
 
 @dataclass(frozen=True)
-class _Now(Generic[J, R]):
-    """Done in this process, once it is waited for."""
+class _LocalJob(Generic[J, R]):
+    """A job that this process does when its result is wanted."""
 
     work: Callable[[J], R]
     job: J
@@ -53,11 +53,11 @@ def _begin() -> None:
 
 
 @contextmanager
-def forked(work: Callable[[J], R], processes: int) -> Iterator[Callable[[J], Waiting[R]]]:
-    """What takes jobs to be done, by so many processes; what these do is given up when the context ends."""
+def job_pool(work: Callable[[J], R], processes: int) -> Iterator[Callable[[J], PendingResult[R]]]:
+    """Yield a function that starts a job on one of the processes; jobs that still run are dropped when the context ends."""
     served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
     if processes == 1 or served or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda job: _Now(work, job)
+        yield lambda job: _LocalJob(work, job)
         return
     _WORK[:] = [work]
     try:
@@ -67,9 +67,9 @@ def forked(work: Callable[[J], R], processes: int) -> Iterator[Callable[[J], Wai
         _WORK.clear()
 
 
-def ahead(asked: Iterator[tuple[K, Waiting[R]]], most: int) -> Iterator[tuple[K, R]]:
-    """The results in the order in which they were asked for, a few being under way at a time."""
-    under_way: deque[tuple[K, Waiting[R]]] = deque()
+def results_of(asked: Iterator[tuple[K, PendingResult[R]]], most: int) -> Iterator[tuple[K, R]]:
+    """Yield the results in the order of the jobs; at most `most` jobs run at a time."""
+    under_way: deque[tuple[K, PendingResult[R]]] = deque()
     for each in asked:
         under_way.append(each)
         if len(under_way) >= most:

@@ -1,4 +1,4 @@
-"""What was measured of one size of one collective on one topology; the figures are those of nccl-tests."""
+"""The row of a bench: one size of one collective on one topology; the figures are those of nccl-tests."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ _THROUGH_ONE = ("broadcast", "reduce")  # all of it leaves or comes to one rank
 
 
 def busbw_factor(operation: str, n: int) -> float:
-    """What busbw is to algbw, so that busbw can be held against a link's rate whatever n is.
+    """Return busbw / algbw, so that busbw can be compared with a link's rate whatever n is.
 
     Source: nccl-tests doc/PERFORMANCE.md.
     """

@@ -1,7 +1,7 @@
-"""What do faults do to a job while it runs? A step before, during and after: each on the fabric that its system then has.
+"""A job with faults while it runs: each step is timed on the machine that the system has at that step.
 
-A fault counts from the beginning of its step: the system mends itself, then the step runs on what it has made of itself. So a
-step takes what it takes on a fabric built without the part, and the first such step the mending besides.
+A fault counts from the beginning of its step: the system repairs itself, then the step runs on the result. So a step takes
+its time on a fabric built without the part, and the first such step takes the time of the repair too.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,10 +11,8 @@ from emu.cluster.pace.kept import Paced
 from emu.errors import InputError
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.machine_state import MachineState as Fabric
-from emu.topology.fault_injection.machine_state import machine_state as fabric
-from emu.topology.fault_injection.repair_action import events_of, why_stopped
-from emu.topology.fault_injection.repair_action import repair_action as mending
+from emu.topology.fault_injection.machine_state import MachineState, machine_state
+from emu.topology.fault_injection.repair_action import events_of, repair_action, why_stopped
 from emu.topology.topology import Topology
 from emu.units import seconds
 
@@ -23,7 +21,7 @@ ASSUMED = (
     "goes on on another NPU (`emu train --elastic` does both)",
     "algorithms are chosen anew for the fabric that is left",
 )
-StepTimes = Callable[[Fabric], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
+StepTimes = Callable[[MachineState], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class LiveStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How a job went on after a loss."""
+    """The way in which a job went on after a loss."""
 
     step: int  # as which began it was lost
     lost: str
@@ -52,8 +50,8 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disturbed:
-    """A job with faults on one topology; times are virtual."""
+class FaultyJob:
+    """The result of a job with faults on one topology; times are virtual."""
 
     topology: str
     device: str
@@ -72,34 +70,36 @@ class Disturbed:
     paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
 
 
-def disturbed(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str) -> Disturbed:
-    """The steps of a job, one after another, with the faults.
+def time_faulty_job(
+    topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str
+) -> FaultyJob:
+    """Return the steps of a job, one after another, with the faults.
 
     Args:
         topology: The whole machine.
-        faults: That `check_faults` has let pass.
-        ranks: Of the job.
-        steps: Of the job.
-        timed: What its steps take on a fabric.
-        device: That computes.
+        faults: Faults that `check_faults` has accepted.
+        ranks: The ranks of the job.
+        steps: The number of steps.
+        timed: A function that gives the times of the steps on a machine.
+        device: The name of the device.
 
     Raises:
-        InputError: the job cannot be timed without faults.
+        InputError: The job cannot be timed without faults.
     """
-    known: dict[tuple[Fault, ...], tuple[Fabric, Sequence[float]]] = {}
+    known: dict[tuple[Fault, ...], tuple[MachineState, Sequence[float]]] = {}
 
-    def on(now: tuple[Fault, ...]) -> tuple[Fabric, Sequence[float]]:
+    def on(now: tuple[Fault, ...]) -> tuple[MachineState, Sequence[float]]:
         if now not in known:
-            found = fabric(topology, now, ranks)
+            found = machine_state(topology, now, ranks)
             known[now] = found, timed(found)
         return known[now]
 
     _, whole = on(())
     done, stopped = _steps(topology, faults, ranks, steps, on)
-    return of_steps(topology, device, ranks, faults, done, sum(_nth(whole, step.step) for step in done), stopped, ASSUMED)
+    return job_of_steps(topology, device, ranks, faults, done, sum(_nth(whole, step.step) for step in done), stopped, ASSUMED)
 
 
-def of_steps(
+def job_of_steps(
     topology: Topology,
     device: str,
     ranks: int,
@@ -108,10 +108,10 @@ def of_steps(
     undisturbed_s: float,
     stopped: str | None,
     assumptions: Sequence[str],
-) -> Disturbed:
-    """What a job with faults comes to, from its steps; arguments are the fields."""
+) -> FaultyJob:
+    """Return the result of a job with faults from its steps; arguments are fields of `FaultyJob`."""
     took_s = sum(step.time_s for step in steps)
-    return Disturbed(
+    return FaultyJob(
         topology=topology.name,
         device=device,
         ranks=ranks,
@@ -125,11 +125,13 @@ def of_steps(
     )
 
 
-_On = Callable[[tuple[Fault, ...]], tuple[Fabric, Sequence[float]]]  # what is left around faults, and the steps' times there
+_On = Callable[
+    [tuple[Fault, ...]], tuple[MachineState, Sequence[float]]
+]  # what is left around faults, and the steps' times there
 
 
 def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, on: _On) -> tuple[list[LiveStep], str | None]:
-    """The steps that are done, and why the job ended before its last; None: it did not."""
+    """Return the finished steps, and why the job ended before its last; None: it did not."""
     done, before = list[LiveStep](), tuple[Fault, ...]()
     for step in range(1, steps + 1):
         now = tuple(fault for fault in faults if fault.holds(step))
@@ -138,7 +140,7 @@ def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
         if stopped is not None:
             return done, stopped
         found, times = on(now)
-        change = mending(topology, before, now, ranks)
+        change = repair_action(topology, before, now, ranks)
         mending_s = seconds(change.took_fs)
         done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
         before = now
@@ -150,10 +152,10 @@ def _nth(times: Sequence[float], step: int) -> float:
 
 
 def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...]) -> str | None:
-    """Why a job ends at a step; None: it goes on."""
+    """Return why a job ends at a step; None: it goes on."""
     killed = [fault for fault in now if fault.part == "rank"]
     if killed:
-        return f"step {step}: {why_killed(killed[0])}"
+        return f"step {step}: {kill_reason(killed[0])}"
     try:
         on(now)
     except InputError as error:
@@ -161,6 +163,6 @@ def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...])
     return None
 
 
-def why_killed(fault: Fault) -> str:
-    """Why a job ends with a rank."""
+def kill_reason(fault: Fault) -> str:
+    """Return the words that say that a job ends with a killed rank."""
     return f"{fault.state}, and its state with it; `emu train --elastic` goes on from a checkpoint"

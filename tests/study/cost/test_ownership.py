@@ -5,7 +5,7 @@ import pytest
 from emu.errors import InputError
 from emu.study.cost.book import Price, read_book
 from emu.study.cost.cost import cost
-from emu.study.cost.owned import Terms, owned
+from emu.study.cost.ownership import OwnershipTerms, ownership_cost
 from emu.topology.catalogue import build_topology
 
 BOOK = """
@@ -23,7 +23,7 @@ def bought(tmp_path, text=BOOK):
 
 
 def test_a_machine_costs_its_network_its_npus_and_their_energy(tmp_path):
-    found = owned(bought(tmp_path), Terms(Price(300, 100), 2, 0.1))
+    found = ownership_cost(bought(tmp_path), OwnershipTerms(Price(300, 100), 2, 0.1))
     assert found.capex_dollars == 1000 + 8 * 300
     assert found.opex_dollars == pytest.approx((500 + 8 * 100) / 1000 * 8760 * 2 * 0.1)
     assert found.tco_dollars == found.capex_dollars + found.opex_dollars
@@ -36,6 +36,6 @@ def test_lost_npus_are_paid_for_beside_the_network(tmp_path):
 
 def test_npus_are_paid_for_once_and_something_costs_something(tmp_path):
     with pytest.raises(InputError, match="cost: the book mine has a price for an NPU; leave out --npu"):
-        owned(bought(tmp_path, BOOK + '"NPU" = { dollars = 7 }\n'), Terms(Price(300, 0), 0, 0.1))
+        ownership_cost(bought(tmp_path, BOOK + '"NPU" = { dollars = 7 }\n'), OwnershipTerms(Price(300, 0), 0, 0.1))
     with pytest.raises(InputError, match="cost: nothing of big-switch:n=8 costs anything; give prices above 0, or --npu"):
-        owned(bought(tmp_path, BOOK.replace("1000", "0")), Terms(Price(0, 0), 0, 0.1))
+        ownership_cost(bought(tmp_path, BOOK.replace("1000", "0")), OwnershipTerms(Price(0, 0), 0, 0.1))
