@@ -19,7 +19,7 @@ from emu.arrays import F64, I64, Bool, column
 from emu.study.training.step.step import TimedTrace
 from emu.trace.device.device import Device
 from emu.trace.device.kernels import beside
-from emu.trace.report.path import COMPUTATION, critical_path
+from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
 
 _TIMES = 2  # that estimates are made

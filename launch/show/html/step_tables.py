@@ -6,7 +6,7 @@ from emu.study.training.estimate import StepEstimate
 from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
-from emu.trace.report.busy import busiest
+from emu.trace.report.link_use import busiest
 from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.page import Cell, KeyFigure, Table, table_of
 from launch.show.text.estimate_table import exposed_axes

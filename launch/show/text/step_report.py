@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
-from emu.trace.report.path import PathPart
+from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import assumption_lines
 from launch.show.text.pacing_report import pacing_lines, pacing_warning

@@ -14,7 +14,7 @@ from emu.study.prove.verify import ranks_to, shapes_of, verify
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for 100 rows."""
-    for module in ("collective.schedule", "study.prove.proving"):
+    for module in ("collective.schedule", "study.prove.algorithm_proof"):
         monkeypatch.setattr(f"emu.{module}.MAX_ROWS", 100)
 
 

@@ -33,7 +33,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
 from emu.trace.report.report import StepReport, report
-from emu.trace.report.requests import Coming, requests_of
+from emu.trace.report.request_times import Arrivals, requests_of
 from emu.units import format_time
 
 _CLOSER = 2  # times at most that more of a step is looked at closely
@@ -84,7 +84,7 @@ class ComposedStep(TimedTrace):
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
         """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
-        coming = Coming.of(self.replayed, self.timeline)
+        coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
         for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):

@@ -109,7 +109,7 @@ def time_requests(
 
 
 def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:
-    """Return the time of a size between the smallest and the largest; None: one of them is missing or small, or links differ."""
+    """Return the time of a size between the smallest and the largest; None: one of them is missing or small."""
     if len(known) < 2:
         return None
     low, high = min(known), max(known)

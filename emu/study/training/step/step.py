@@ -23,8 +23,8 @@ from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_name
-from emu.trace.report.busy import BusyLink, busiest, busy_shares
-from emu.trace.report.path import PathPart, critical_path
+from emu.trace.report.critical_path import PathPart, critical_path
+from emu.trace.report.link_use import BusyLink, busiest, busy_shares
 from emu.trace.report.report import StepReport, report
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.composed.drawn import ORDERS, PLAIN_STACKS, plain
-from emu.trace.report.report import told_apart
-from emu.trace.report.requests import Coming, requests_of
+from emu.trace.report.report import rank_times
+from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.report.spans import Spans, covered
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import both_ways
@@ -65,7 +65,7 @@ def unsure(whole, stage_of, rank):
     rank stands still. And a composed step has one rank of each stage: what members that leave a request apart wait for each
     other it tells for the request that they come to next; the whole graph tells what the later one does meanwhile.
     """
-    asked = requests_of(whole.trace, whole.replayed, whole.timeline, Coming.of(whole.replayed, whole.timeline), rank)
+    asked = requests_of(whole.trace, whole.replayed, whole.timeline, Arrivals.of(whole.replayed, whole.timeline), rank)
     begun, every = np.maximum(asked.came, asked.since), covered(asked.spoken).ticks
     held = (asked.met > begun) & (stage_of[asked.last] == stage_of[rank])
     waits, found = covered(Spans(begun, asked.met).take(held)).ticks, {}
@@ -82,7 +82,7 @@ def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
     batch = {"global_batch": drawn.batch, "seq": drawn.seq}
     few, whole = both_ways(drawn.topology, drawn.words, drawn.model, drawn.stack, **batch)
     composed, step_s = few.step(briefly=True), whole.report.step_time_s
-    (same,) = told_apart(whole.trace, whole.replayed, whole.timeline, whole.report, [composed.rank])
+    (same,) = rank_times(whole.trace, whole.replayed, whole.timeline, whole.report, [composed.rank])
     waits = {"bubble": same.bubble_fs, "straggling": sum(same.straggling_fs.values())}
     ticks = {"compute": same.compute_fs, **same.exposed_fs, **waits}
     parts, told = {part: each / TICKS_PER_S for part, each in ticks.items()}, parts_of(composed)

@@ -10,26 +10,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from emu.model.generate.item import Ask, Work
-from emu.model.generate.megatron.kernel import Kernel
+from emu.model.generate.megatron.rank_kernel import RankKernel
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
-from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import OVERLAPPED, UNFUSED
+from emu.model.stack.stack_kernels import passes_of
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind
 
 
 @dataclass(frozen=True)
-class Context:
-    """The attention of one part, on the rank of a place in its group of cp."""
+class ContextKernels:
+    """The attention of one part, on the rank at a place in its group of cp."""
 
     part: Part
     at: int
-    kernel: Kernel
+    kernel: RankKernel
 
     def forward(self, tape: Tape) -> None:
-        """One pass."""
+        """Write the forward of one pass on a tape."""
         if self.part.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
             tape.compute(self._whole(FORWARD))
@@ -37,7 +37,7 @@ class Context:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
     def backward(self, tape: Tape) -> None:
-        """One pass."""
+        """Write the backward of one pass on a tape."""
         if self.part.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
             tape.compute(self._whole(INPUT))
@@ -46,7 +46,7 @@ class Context:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 
     def _round(self, tape: Tape, whole: Amount, *, gradients: bool) -> None:
-        """Block after block; gradients of a block's keys follow them, each rank adding its own, until they are home."""
+        """Write block after block; gradients of a block's keys follow them, and each rank adds its own until they are back."""
         follows: list[int] = []
         for step, work in enumerate(self._blocks(whole, INPUT if gradients else FORWARD)):
             here = self._exchange(tape) if step < self.part.plan.cp - 1 else []
@@ -64,20 +64,20 @@ class Context:
         yield from [self._work(half, shape.unmasked(keys=2))] * (self.part.plan.cp - 1)
 
     def _exchange(self, tape: Tape) -> list[int]:
-        """Keys and values, or their gradients, to the next rank and from the one before."""
+        """Send keys and values, or their gradients, to the next rank, and receive from the one before; return both requests."""
         cp, dtype = self.part.plan.cp, self.part.stack.precision.activation
         ends = (Kind.SEND, (self.at + 1) % cp), (Kind.RECV, (self.at - 1) % cp)
         return [tape.message(kind, "cp", peer, self.elements, dtype) for kind, peer in ends]
 
     @property
     def elements(self) -> int:
-        """Of the keys and values that a rank has: what attention moves but for queries and results."""
+        """The elements of the keys and values of a rank: all that attention moves without queries and results."""
         queries = self.part.tokens.n * self.part.model.heads * self.part.model.head_dim // self.part.plan.tp
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
     def _whole(self, what: str) -> Work:
-        """A pass of the queries here over all keys."""
+        """Return a pass of the rank's queries over all keys."""
         plan, name = self.part.plan, self.kernel.operator.name
         tokens = replace(self.part.tokens, context=plan.seq)
         found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)

@@ -1,6 +1,6 @@
-"""The critical path of a step: what each moment of it was spent on by the one task that all after it waited for.
+"""The critical path of a step: at each moment, the one task that all later ones waited for.
 
-It is walked from the end of the step back to its beginning: from a task to the one that released it, and so on. V tasks.
+The path is walked from the end of the step back to its beginning: from a task to the one that released it, and so on. V tasks.
 """
 
 from bisect import bisect_right
@@ -22,8 +22,8 @@ from emu.units import seconds
 COMPUTATION, NOTHING = "computation", "nothing"
 
 
-class What(NamedTuple):
-    """What a part of the path was spent on."""
+class PathKind(NamedTuple):
+    """The kind of a part of the path."""
 
     what: str  # an operation, a message, computation, or nothing: no task was to be waited for
     axis: str | None  # of the group; None: no communication
@@ -33,7 +33,7 @@ class What(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathPart:
-    """What the path was spent on in all its moments of one kind."""
+    """The time of the path in all its moments of one kind."""
 
     what: str
     axis: str | None
@@ -43,16 +43,16 @@ class PathPart:
 
 
 def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
-    """The parts of the critical path of the step told, which add up to its time; the longest first."""
+    """Return the parts of the critical path of the reported step, which add up to its time; the longest comes first."""
     spent = critical_path_fs(trace, replayed, timeline, told)
     longest = sorted(spent.items(), key=lambda part: (-part[1], *map(str, part[0])))
     return tuple(PathPart(*what, seconds(ticks)) for what, ticks in longest)
 
 
-def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[What, int]:
-    """The same in ticks.
+def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[PathKind, int]:
+    """Return the ticks of each kind of part.
 
-    Of several tasks that released one at the same time, the path takes one of the same rank, else the first of the graph.
+    If several tasks released one at the same time, the path takes one of the same rank, else the first of the graph.
     """
     if told.began_fs == told.ended_fs:
         return {}
@@ -66,7 +66,7 @@ def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, to
 
 
 def _ranks(replayed: ReplayGraph) -> I64:
-    """[V] the first rank that a task is of: the one that computes or sends, enters or leaves; -1: none."""
+    """Return [V] the first rank that a task belongs to: the one that computes or sends, enters or leaves; -1: none."""
     rank_of = np.repeat(np.arange(len(replayed.first_event) - 1), np.diff(replayed.first_event))
     ranks = replayed.graph.owner.astype(np.int64)
     for tasks in (replayed.begins, replayed.ends):
@@ -77,17 +77,19 @@ def _ranks(replayed: ReplayGraph) -> I64:
 
 @dataclass(slots=True)
 class _Walk:
+    """The walk from the end of a step to its beginning."""
+
     trace: Trace
     replayed: ReplayGraph
     timeline: Timeline
     began_fs: int
     ranks: I64  # [V]
-    spent: defaultdict[What, int] = field(default_factory=lambda: defaultdict(int))
+    spent: defaultdict[PathKind, int] = field(default_factory=lambda: defaultdict(int))
     firsts: list[int] = field(init=False)
     asked: I64 = field(init=False)  # the first event of each instance
     stages: dict[int, int] = field(init=False)
     columns: tuple[memoryview, ...] = field(init=False)  # of tasks and what they wait for; one at a time, numpy is slow
-    computing: dict[int, What] = field(init=False)  # by rank, made once: most tasks of a long path compute
+    computing: dict[int, PathKind] = field(init=False)  # by rank, made once: most tasks of a long path compute
 
     def __post_init__(self) -> None:
         self.firsts = [instance.first for instance in self.replayed.instances]
@@ -99,14 +101,14 @@ class _Walk:
         self.stages, self.computing = stages_of(self.trace), {}
 
     def back(self, task: int, rank: int, until: int) -> None:
-        """From a task of a rank, which ends then, to the beginning of the step."""
+        """Walk from a task of a rank, which ends at `until`, to the beginning of the step."""
         at: tuple[int, int] | None = (task, rank)
         while at is not None and until > self.began_fs:
             at, until = self._through(*at, until)
-        self.spent[What(NOTHING, None, None, None)] += until - self.began_fs
+        self.spent[PathKind(NOTHING, None, None, None)] += until - self.began_fs
 
     def _through(self, task: int, rank: int, until: int) -> tuple[tuple[int, int] | None, int]:
-        """Through one computation, or the tasks of one collective; the task before with its rank, and when that released it."""
+        """Walk through one computation, or the tasks of one collective; return the task before, its rank, and its end."""
         instance, left_by, ended = self._instance(task), rank, until
         while True:
             until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)
@@ -123,7 +125,7 @@ class _Walk:
         return bisect_right(self.firsts, task) - 1
 
     def _released_by(self, task: int, rank: int) -> int | None:
-        """The task that released one: of its rank if one of these did, and the first of several."""
+        """Return the task that released another: of its rank if possible, else the first of several."""
         start, left, ended, pred_start, pred, pred_left, ranks = self.columns
         found: tuple[bool, int] | None = None
         for at in range(pred_start[task], pred_start[task + 1]):
@@ -133,7 +135,7 @@ class _Walk:
                 found = other if found is None else min(found, other)
         return None if found is None else found[1]
 
-    def _what(self, task: int, instance: int, left_by: int) -> What:
+    def _what(self, task: int, instance: int, left_by: int) -> PathKind:
         if instance < 0:
             return self._computation(self.columns[-1][task])
         event = int(self.asked[instance])
@@ -141,16 +143,16 @@ class _Walk:
         events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
         axis = self.trace.groups[self.trace.group_of[rank][events.group[row]]].axis
         if events.kind[row] != Kind.COLLECTIVE:
-            return What(MESSAGE, axis, self.stages.get(left_by), None)
-        return What(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
+            return PathKind(MESSAGE, axis, self.stages.get(left_by), None)
+        return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
-    def _computation(self, rank: int) -> What:
+    def _computation(self, rank: int) -> PathKind:
         if rank not in self.computing:
-            self.computing[rank] = What(COMPUTATION, None, self.stages.get(rank), None)
+            self.computing[rank] = PathKind(COMPUTATION, None, self.stages.get(rank), None)
         return self.computing[rank]
 
     def _late(self, entry: int, instance: int, left_by: int) -> int | None:
-        """The rank that enters by a join, if it does so after another one."""
+        """Return the rank whose join is the entry, if it entered after the rank by which the path leaves."""
         rank = int(self.ranks[entry])
         if rank in (-1, left_by) or self._entry(rank, instance) != entry:  # the step begins amid the collective
             return None
@@ -158,7 +160,7 @@ class _Walk:
         return rank if entered[self._entry(left_by, instance)] < entered[entry] else None
 
     def _entry(self, rank: int, instance: int) -> int:
-        """The join by which a rank enters a collective; -1: it is not in it."""
+        """Return the join by which a rank enters a collective; -1: it is not in it."""
         first, end = self.replayed.first_event[rank : rank + 2]
         own = np.flatnonzero(self.replayed.instance[first:end] == instance)
         return int(self.replayed.begins[first + own[0]]) if len(own) else -1

@@ -1,4 +1,4 @@
-"""By which kernels a stack runs an operator, and what these keep for the backward."""
+"""The kernels by which a stack runs an operator, and the bytes that they keep for the backward."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from emu.trace.kernel import MOVES, Kernel, Shape
 
 
 def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> Passes:
-    """As PyTorch runs it, in a layer or beside all layers, or as one kernel; attention by that which the stack has."""
+    """Return the passes of an operator with a stack: eager, compiled in a layer, or fused; attention has the stack's kernel."""
     if stack.software == "pytorch":
         eager = operator.narrow if stack.is_narrow and operator.narrow else operator.eager
         return operator.compiled if layer and stack.compile == LAYERS and operator.compiled else eager
@@ -18,14 +18,15 @@ def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> P
 
 
 def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool = False) -> tuple[tuple[Amount, Shape], ...]:
-    """The kernels that run one after another, and the shape of each.
+    """Return the kernels that run one after another, with the amount and the shape of each.
 
     Args:
-        operator: Which.
-        stack: By whose kernels.
-        what: Of the forward, or of the gradients of what came in.
-        drops: Whether scores are dropped out: read and written once more, with a mask of a byte; and what a block gives, by
-            the kernel that adds it, with such a mask. Source: Korthikanti et al. (2022), section 4.1.
+        operator: The operator.
+        stack: The software whose kernels run.
+        what: `FORWARD`, or `INPUT` for the gradients of the input.
+        drops: Whether dropout is on: scores are read and written once more, with a mask of a byte for each; the kernel that
+            adds
+            a block's output has such a mask too. Source: Korthikanti et al. (2022), section 4.1.
     """
     passes = passes_of(operator, stack)
     amount = passes.forward if what == FORWARD else passes.backward_input
@@ -38,9 +39,10 @@ def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool =
 def _unfused(
     attended: tuple[int, int, int, int], amount: Amount, what: str, *, drops: bool
 ) -> tuple[tuple[Amount, Shape], ...]:
-    """Scores, their softmax, and values; backward the gradients of values, softmax, scores, queries and keys.
+    """Return the kernels of unfused attention.
 
-    Each product has an even share of what is moved beside the softmax.
+    Forward they are scores, their softmax, and values; backward the gradients of values, softmax, scores, queries and keys.
+    Each product has an even share of the bytes that are moved beside the softmax.
     """
     heads, queries, keys, width = attended
     scored = Shape(Kernel.PRODUCT, heads, queries, keys, width)
@@ -55,11 +57,11 @@ def _unfused(
     return (*shared[: n // 2], (softmax, MOVES), *([(dropped, MOVES)] if drops else []), *shared[n // 2 :], last)
 
 
-def kept_by(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bool = True) -> Amount:
-    """What one rank keeps from its forward to its backward, of an operator cut as the plan has it.
+def saved_amount(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bool = True) -> Amount:
+    """Return the amount that one rank keeps from the forward of an operator to its backward; the operator is cut by the plan.
 
-    Megatron-LM keeps what products read as sequence parallelism cuts it, and gathers it once more; attention that is worked
-    out again keeps what it reads. Source: Korthikanti et al. (2022), sections 4.2 and 5.
+    Megatron-LM keeps the inputs of products as sequence parallelism cuts them, and gathers them once more; attention that is
+    recomputed keeps its inputs. Source: Korthikanti et al. (2022), sections 4.2 and 5.
     """
     saved = passes_of(operator, stack, layer=layer).saved
     if stack.software == "pytorch":

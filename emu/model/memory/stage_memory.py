@@ -1,8 +1,9 @@
 """The memory of one pass through a stage of a pipeline, operator by operator.
 
-What a forward keeps lives until its backward. Beside it live the gradients of an operator's output, inputs and parameters; that
-of a residual waits until both of its branches are done. What recomputation drops lives again for one layer. Weights that come
-and go, and gradients that are scattered, are counted where they are asked for (`emu.model.generate.sharded`).
+The bytes that a forward keeps live until its backward. Beside them live the gradients of an operator's output, inputs and
+parameters; that of a residual waits until both of its branches are done. Bytes that recomputation drops live again for one
+layer. Weights that come and go, and gradients that are scattered, are counted where they are requested
+(`emu.model.generate.sharded_states`).
 """
 
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import Ledger
 from emu.model.model import HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
@@ -25,7 +26,7 @@ class Pass(NamedTuple):
 
 
 class StageEnds(NamedTuple):
-    """Bytes of what a stage exchanges with the stages before and after it."""
+    """Bytes that a stage exchanges with the stages before and after it."""
 
     gives: int  # of its output, which it keeps, less those of its input, which lie in a buffer
     taken: int  # of the gradient of its input, which stays where backwards are split, less the buffer that it is put into
@@ -34,7 +35,7 @@ class StageEnds(NamedTuple):
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The layers of a stage in one pass, and what happens to the gradients of their parameters."""
+    """The layers of a stage in one pass, and the way of their parameters' gradients."""
 
     layers: tuple[LayerMemory, ...]
     ends: StageEnds
@@ -43,7 +44,7 @@ class StageMemory:
 
     @property
     def key(self) -> Hashable:
-        """Stages of equal keys go through equal passes."""
+        """A key that is equal for stages with equal passes."""
         return self.ends, tuple((layer.name, layer.routed) for layer in self.layers)
 
     def forward(self, place: int, ledger: Ledger) -> Iterator[Moment]:
@@ -58,13 +59,13 @@ class StageMemory:
             yield LEAVE
 
     def end_forward(self, ledger: Ledger) -> None:
-        """Count what the stage gives to the next."""
+        """Count the bytes that the stage gives to the next."""
         ledger.change(activations=self.ends.gives)
 
     def backward_input(self, ledger: Ledger) -> None:
-        """Let a backward go by that leaves the gradients of parameters for later.
+        """Run a backward in the ledger that leaves the gradients of parameters for later.
 
-        What the forward kept stays, and beside it the output's gradient of each operator with parameters.
+        The bytes that the forward kept stay, and so does the output's gradient of each operator with parameters.
         """
         for layer in reversed(self.layers):
             ledger.change(activations=layer.again)
@@ -76,7 +77,7 @@ class StageMemory:
         ledger.change(activations=self.ends.taken - self.ends.buffered - self._scored)
 
     def backward_weight(self, ledger: Ledger, of: Pass) -> None:
-        """Let the gradients of parameters be made that a split backward has left; then free all that the pass has kept."""
+        """Run the gradients of parameters that a split backward has left; then free all that the pass has kept."""
         kept = sum(layer.kept + sum(map(layer.given, layer.operators)) for layer in self.layers)
         after = ledger.now.activations + self.ends.buffered + self._scored - self.ends.gives - kept
         for layer in self.layers:
@@ -115,7 +116,7 @@ class StageMemory:
 
 @dataclass
 class BackwardMemory:
-    """A backward pass through a stage while it goes by."""
+    """The state of a backward pass through a stage."""
 
     stage: StageMemory
     ledger: Ledger
@@ -138,7 +139,7 @@ class BackwardMemory:
         self.late += late
 
     def end(self) -> None:
-        """Free what the backward has left."""
+        """Free the bytes that the backward has left."""
         kept = (layer.kept + layer.again - sum(layer.saved) for layer in self.stage.layers)
         self.ledger.change(activations=-self.late - sum(kept) - self.stage.ends.gives)
 

@@ -1,7 +1,7 @@
-"""What a rank does at every moment; and while it waits for another one, what that does.
+"""The activity of a rank at every moment; and while it waits for another rank, the activity of that one.
 
-If it waits for a rank of another stage of its pipeline, that is bubble. If it waits for one of its own stage, then what that
-does meanwhile holds both: if it computes, it straggles; if it communicates, both stand still for that; if it waits itself, the
+If it waits for a rank of another stage of its pipeline, that is bubble. If it waits for a rank of its own stage, the other's
+activity counts: if the other computes, it straggles; if it communicates, both stand still for that; if it waits itself, the
 one that it waits for counts.
 """
 
@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.trace.report.requests import Requests
+from emu.trace.report.request_times import RequestTimes
 from emu.trace.report.spans import Spans, covered, joined
 
 _MOST = 64  # ranks, each of which waits for the next, that are looked through
 
 
-class Doing(NamedTuple):
-    """What one rank does. Of what it does at one time the first counts: it computes, communicates, waits."""
+class Activity(NamedTuple):
+    """The activity of one rank. At each moment the first of these counts: it computes, communicates, waits."""
 
     busy: Spans  # it computes, one span after another
     talks: Spans  # it stands still for requests to which all members have come, one span after another
@@ -29,16 +29,16 @@ class Doing(NamedTuple):
     ranks: I64  # the member that comes last
 
     @staticmethod
-    def of(busy: Spans, asked: Requests) -> "Doing":
-        """Return it, each moment given to the request for which the rank stands still first, then to which one came first."""
+    def of(busy: Spans, asked: RequestTimes) -> "Activity":
+        """Return the activity of a rank; of several requests, the one for which it stands still first counts."""
         talks = Spans(np.maximum(asked.met, asked.since), asked.left)
         waits = Spans(np.maximum(asked.came, asked.since), asked.met)
         (talks, of_talk), (waits, of_wait) = _in_turn(talks, asked.met), _in_turn(waits, asked.came)
-        return Doing(busy, talks, asked.axes[of_talk], waits, asked.last[of_wait])
+        return Activity(busy, talks, asked.axes[of_talk], waits, asked.last[of_wait])
 
 
 def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
-    """Return spans without what they share with those before them, and which they are; those that are left, by start."""
+    """Return spans without their overlap with earlier ones, and their numbers; the spans that are left come by start."""
     order = np.lexsort((came, spans.start))
     start, end = spans.take(order)
     until = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
@@ -48,8 +48,8 @@ def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What a rank's time went into, in ticks."""
+class TimeDivision:
+    """The division of a rank's time, in ticks."""
 
     compute_fs: int
     exposed_fs: Counter[str]  # by axis
@@ -57,13 +57,13 @@ class Spent:
     straggling_fs: Counter[int]  # by the rank that is waited for
 
 
-def spent(doing_of: Callable[[int], Doing], stages: Mapping[int, int], rank: int, window: Spans) -> Spent:
-    """Return what a rank's time within a window goes into.
+def time_division(doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans) -> TimeDivision:
+    """Return the division of a rank's time within a window.
 
     Args:
-        doing_of: What any rank does.
-        stages: Of the ranks of a pipeline.
-        rank: Whose time.
+        doing_of: A function that returns the activity of any rank.
+        stages: The stage of each rank of a pipeline.
+        rank: The rank.
         window: One span.
     """
     cut = _cut(doing_of(rank), window)
@@ -83,11 +83,11 @@ def spent(doing_of: Callable[[int], Doing], stages: Mapping[int, int], rank: int
             other: covered(*(of[other] for of in found if other in of)) for other in sorted({o for of in found for o in of})
         }
     straggling.update({other: spans.ticks for other, spans in held.items()})
-    return Spent(compute, exposed, bubble, +straggling)
+    return TimeDivision(compute, exposed, bubble, +straggling)
 
 
 class _Cut(NamedTuple):
-    """Spans cut where a rank begins to do something else."""
+    """Spans cut at the moments when a rank begins another activity."""
 
     pieces: Spans
     busy: Bool
@@ -95,11 +95,11 @@ class _Cut(NamedTuple):
     wait: I64  # the same of one to which a member has not come
 
     def of(self, which: np.ndarray) -> Spans:
-        """Return some of them."""
+        """Return some of the pieces."""
         return self.pieces.take(which)
 
 
-def _cut(doing: Doing, spans: Spans) -> _Cut:
+def _cut(doing: Activity, spans: Spans) -> _Cut:
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
     inside = _holding(spans, start) >= 0
@@ -110,20 +110,20 @@ def _cut(doing: Doing, spans: Spans) -> _Cut:
 
 
 def _holding(spans: Spans, moments: I64) -> I64:
-    """Return which of the spans, one after another, each moment is in; -1: none."""
+    """Return the number of the span, one after another, that each moment lies in; -1: it lies in none."""
     at = np.searchsorted(spans.start, moments, side="right") - 1
     return np.where((at >= 0) & (np.append(spans.end, 0)[at] > moments), at, -1)
 
 
 def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
-    """Return the ticks of each name; `which` one each piece is of, -1: none."""
+    """Return the ticks of each name; `which` is the number of each piece's name, -1: it has none."""
     known = np.flatnonzero(which >= 0)
     own, ticks = names[which[known]], (cut.pieces.end - cut.pieces.start)[known]
     return Counter({str(name): int(ticks[own == name].sum()) for name in np.unique(own)})
 
 
-def _waiting(doing: Doing, cut: _Cut) -> dict[int, Spans]:
-    """Return when the rank waits for each other one."""
+def _waiting(doing: Activity, cut: _Cut) -> dict[int, Spans]:
+    """Return, by rank, the spans in which the rank waits for it."""
     known = np.flatnonzero(cut.wait >= 0)
     ranks = doing.ranks[cut.wait[known]]
     return {rank: cut.of(known[ranks == rank]) for rank in np.unique(ranks).tolist()}

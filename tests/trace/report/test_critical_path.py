@@ -4,7 +4,7 @@ import pytest
 
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from emu.trace.report.path import What, critical_path, critical_path_fs
+from emu.trace.report.critical_path import PathKind, critical_path, critical_path_fs
 from emu.trace.report.report import report
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, replayed, trace_of
@@ -25,11 +25,11 @@ def in_ms(found):
 
 
 def computation(stage=None):
-    return What("computation", None, stage, None)
+    return PathKind("computation", None, stage, None)
 
 
 def sums(axis="world", stage=None, waits_for=None):
-    return What("all_reduce", axis, stage, waits_for)
+    return PathKind("all_reduce", axis, stage, waits_for)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -91,7 +91,7 @@ def test_stages_of_a_pipeline_are_told_apart(words):
     first = words.events(words.compute(4), words.send(2 * MS_OF_FLOATS, peer=1), words.mark([1]))
     second = words.events(words.recv(2 * MS_OF_FLOATS, peer=0), words.compute(5, waits=[0]), words.mark())
     found, _ = path_of(trace_of(first, second, role_of_rank=(0, 1), groups=(pipeline,)))
-    assert in_ms(found) == {computation(0): 4, What("message", "pp", 1, None): 2, computation(1): 5}
+    assert in_ms(found) == {computation(0): 4, PathKind("message", "pp", 1, None): 2, computation(1): 5}
 
 
 def test_the_path_ends_where_the_step_began(words):
@@ -116,7 +116,7 @@ def test_ranks_that_enter_together_wait_for_nobody(words):
     """The path goes from rank 0 to rank 1, which sends, and stays there."""
     rows = words.compute(3), words.collective(4 * MS_OF_FLOATS, name="broadcast", root=1), words.mark([1])
     found, _ = path_of(trace_of(words.events(*rows)))
-    assert in_ms(found) == {computation(): 3, What("broadcast", "world", None, None): 4}
+    assert in_ms(found) == {computation(): 3, PathKind("broadcast", "world", None, None): 4}
 
 
 def test_of_those_that_release_a_task_together_the_path_takes_the_one_of_its_rank(words):
@@ -125,7 +125,7 @@ def test_of_those_that_release_a_task_together_the_path_takes_the_one_of_its_ran
     first = words.events(words.compute(4), word, words.compute(1, waits=[1]), words.mark())
     second = words.events(words.compute(4), word)
     found, _ = path_of(trace_of(first, second, role_of_rank=(0, 1), groups=(Group("pp", (0, 1)),)))
-    assert in_ms(found) == {computation(1): 4, What("broadcast", "pp", 0, None): 2, computation(0): 1}
+    assert in_ms(found) == {computation(1): 4, PathKind("broadcast", "pp", 0, None): 2, computation(0): 1}
 
 
 def test_collectives_are_of_the_stage_of_their_ranks(words):
@@ -160,4 +160,4 @@ def test_a_step_that_begins_amid_a_collective_does_not_say_what_it_waits_for(wor
     trace = trace_of(*roles, role_of_rank=range(3), groups=(both,), group_of=((0,), (0,), ()))
     found, (*_, told) = path_of(trace, MESH)
     assert told.step_times_fs == (5 * MS, 5 * MS)
-    assert (told.step, in_ms(found)) == (2, {What("broadcast", "tp", None, None): 5})
+    assert (told.step, in_ms(found)) == (2, {PathKind("broadcast", "tp", None, None): 5})

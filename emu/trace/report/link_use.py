@@ -1,4 +1,4 @@
-"""How busy the links are in a step.
+"""The share of a step in which links are busy.
 
 L links of the topology, V tasks.
 """
@@ -28,14 +28,14 @@ class BusyLink:
 
 
 def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, ...]:
-    """The links of the largest shares [L], of equal ones the first; none that carries nothing."""
+    """Return the links of the largest shares [L], of equal ones the first; links that carry nothing are left out."""
     order = np.lexsort((np.arange(len(shares)), -shares.round(9)))[:most]  # a share is a sum: its last digits are chance
     ends = [(topology.call(int(topology.links.src[i])), topology.call(int(topology.links.dst[i]))) for i in order]
     return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 
 def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_fs: int) -> F64:
-    """[L] the share of a time that each link would need, at full rate, for what it carries in it.
+    """Return [L] the share of a time window that each link would need, at full rate, for the bytes that it carries in it.
 
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.
     """
@@ -54,20 +54,20 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
 
 
 def _carried(graph: Graph, part: F64) -> F64:
-    """[links of the graph] bytes, where so much of each task's body [V] counts."""
+    """Return [links of the graph] the bytes, where a part of each task's body [V] counts."""
     task = np.repeat(np.arange(graph.n_tasks), np.diff(graph.hop_start))
     crossing = (graph.size_bytes * part)[task] * graph.hop_weight
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
 
 def _parts(start: I64, left: I64, low: int, high: int) -> F64:
-    """[V] how much of each body's own time lies between two ticks."""
+    """Return [V] the part of each body's own time that lies between two ticks."""
     inside = np.clip(left, low, high) - np.clip(start, low, high)
     return np.asarray(inside / np.maximum(left - start, 1))
 
 
 def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
-    """[V] the same of the tasks that a delay stands for, all times [times, O] that it began together."""
+    """Return [V] the part of each task of a delay between two ticks, over all the times [times, O] that the delay began."""
     ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
     whole = (began >= low) & (ended <= high)
     some = (began < high) & (ended > low) & ~whole

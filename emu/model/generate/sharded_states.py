@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.generate.gradients import Whole, cast, moved, run
-from emu.model.generate.item import Ask, Doing, Gradient, Work
+from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
+from emu.model.generate.item import Action, Ask, Gradient, Work
 from emu.model.generate.part import Part
-from emu.model.generate.states import Over, padded, shared_over
+from emu.model.generate.states import SharingGroup, padded_elements, sharing_group
 from emu.model.generate.tape import Tape, shifted
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import GATHERS, REDUCES
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
@@ -28,7 +28,7 @@ _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, be
 
 
 class _Group(NamedTuple):
-    """What is gathered at once: a layer, its experts whose tokens travel, or the root."""
+    """The weights that are gathered at once: a layer, its experts that tokens travel to, or the root."""
 
     place: int  # of the layer; the root has none, and comes first
     experts: bool = False
@@ -38,18 +38,18 @@ _ROOT = _Group(-1)
 
 
 class _Sizes(NamedTuple):
-    """Of the weights of a group, on a rank before they are sharded."""
+    """The size of a group's weights on a rank before they are sharded."""
 
     elements: int
     padded: int  # and what fills up the parts of the ranks that have less than the first
 
 
 @dataclass
-class Sharded(Whole):
+class ShardedStates(WholeGradients):
     """The weights and gradients that one rank has of a stage.
 
-    Of a stage of a pipeline a layer stays whole from its backward to its next forward, and gradients are scattered when the
-    stage has had its last.
+    In a stage of a pipeline a layer stays whole from its backward to its next forward, and gradients are scattered after the
+    last backward of the stage.
     """
 
     tape: Tape
@@ -63,70 +63,70 @@ class Sharded(Whole):
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
     copied: int = 0  # bytes of the copy that these were scattered from
     reduced: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, when those last worked on there are done
-    partial: dict[_Group, list[tuple[Doing, ...]]] = field(
+    partial: dict[_Group, list[tuple[Action, ...]]] = field(
         default_factory=dict
     )  # by group, what is done before they are scattered
     current: list[_Group] = field(default_factory=lambda: [_ROOT])  # the groups whose backward goes on, the innermost last
 
     def state(self, at: int) -> Hashable:
-        """What is known between passes, events counted from this one."""
+        """Return the state between passes, with events counted from `at`."""
         named = (tuple((name, shifted(events, -at)) for name, events in of.items()) for of in (self.coming, self.reduced))
         after = shifted(self.before, -at), shifted(self.scattered, -at)
         return frozenset(self.whole), *named, *after, self.buffered, self.copied
 
     def restore(self, state: Any, at: int) -> None:
-        """Know that, there."""
+        """Set the state from one with events counted from `at`."""
         whole, coming, reduced, before, scattered, self.buffered, self.copied = state
         self.whole = set(whole)
         self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
         self.before, self.scattered = shifted(before, at), shifted(scattered, at)
 
     def gather(self) -> None:
-        """All weights are asked for, on the default stream."""
+        """Request all weights, on the default stream."""
         for group in self._groups:
             self._open_buffer(group)
             self._copy_in(group)
             self.coming[group] = self._ask(group)
 
     def arrive(self) -> None:
-        """Those are waited for."""
+        """Wait for the requested weights."""
         for group in tuple(self.coming):
             self._arrive_early(group)
 
     def drop(self) -> None:
-        """They are dropped."""
+        """Free all whole weights."""
         for group in sorted(self.whole):
             self._drop(group)
 
     def begin(self) -> None:
-        """A forward begins: nothing is gathered before the optimizer has ended."""
+        """Begin a forward: nothing is gathered before the optimizer has ended."""
         self._hold_back(self.tape.now())
         self._forward(_ROOT)
 
     def enter(self, place: int) -> None:
-        """A part's forward begins."""
+        """Begin the forward of a part."""
         if self._group(place) != _ROOT:
             self._forward(self._group(place))
 
     def leave(self, place: int) -> None:
-        """A part's forward has ended."""
+        """End the forward of a part."""
         if self._group(place) != _ROOT:
             self._drop(self._group(place))
         if place == len(self.parts) - 1:
             self._free()
 
     def enter_backward(self, place: int) -> None:
-        """A part's backward begins."""
+        """Begin the backward of a part."""
         self.current = [self._group(place)]
         self._backward(self._group(place))
 
     def leave_backward(self, place: int, pass_: int) -> None:
-        """A part's backward has ended."""
+        """End the backward of a part."""
         if self._group(place) != _ROOT:
             self._leave(self._group(place), pass_)
 
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
-        """Experts of a layer are a group of their own; what gathers them once more in a backward keeps them until then."""
+        """Begin or end the experts of a layer, which are a group of their own; or note the gradient of the loss."""
         group = _Group(place, experts=True)
         if moment == LOSS_GRADIENT:
             self._next(_ROOT)
@@ -148,19 +148,19 @@ class Sharded(Whole):
             self._leave(group, pass_)
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """The gradient of a parameter is there: over the passes it is added up as it is, and made the rank's own once."""
+        """Add a gradient, as it is, to those of the passes before; after the last pass it is cut to the rank's own part."""
         super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """A backward has ended."""
+        """End a backward; without a pipeline, scatter the root's gradients and wait for all."""
         if self.plan.pp == 1:
             self._leave(_ROOT, pass_)
             self._settle()
 
     def reduce(self) -> None:
-        """The stage has had its last backward."""
+        """Scatter all gradients after the last backward of a pipeline's stage."""
         if self.plan.pp > 1:
             for group in self._groups:
                 self._scatter(group)
@@ -174,7 +174,7 @@ class Sharded(Whole):
             self._scatter(group)
 
     def _settle(self) -> None:
-        """All gradients are waited for."""
+        """Wait for all gradients."""
         self.tape.memory.change(activations=-self.copied)
         self.copied = 0
         for events in self.reduced.values():
@@ -191,7 +191,7 @@ class Sharded(Whole):
 
     @cached_property
     def _ended(self) -> list[_Group]:
-        """The same in the order in which their forwards end."""
+        """The groups in the order in which their forwards end."""
         return sorted(self._sizes, key=lambda each: (each == _ROOT, each.place, not each.experts))
 
     @cached_property
@@ -206,18 +206,18 @@ class Sharded(Whole):
 
     @cached_property
     def _sizes(self) -> dict[_Group, _Sizes]:
-        """Of each group that there is."""
+        """The size of each group that the stage has."""
         sizes: dict[_Group, _Sizes] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
                 group = _Group(place, experts=True) if part.travels(operator) else self._group(place)
                 elements, filled = sizes.get(group, (0, 0))
-                more = padded(part, operator, self._over(group).ranks) if operator.parameters else 0
+                more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
                 sizes[group] = _Sizes(elements + operator.parameters, filled + more)
         return sizes
 
     def least(self) -> Iterator[Ask]:
-        """What is asked for at least once in a step."""
+        """Yield the requests that a step makes at least once."""
         precision, gathered = self.parts[0].stack.precision, self.parts[0].stack.gathered
         for group in self._groups:
             over, size = self._over(group), self._sizes[group].padded
@@ -227,8 +227,8 @@ class Sharded(Whole):
             if self.plan.sharded < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
 
-    def _over(self, group: _Group) -> Over:
-        return shared_over(self.plan, travels=group.experts)
+    def _over(self, group: _Group) -> SharingGroup:
+        return sharing_group(self.plan, travels=group.experts)
 
     def _group(self, place: int) -> _Group:
         return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
@@ -251,24 +251,24 @@ class Sharded(Whole):
             self._next(group)
 
     def _free(self) -> None:
-        """What was gathered before is in its place, and its buffer may be used again."""
+        """Release the buffer of the weights gathered before, once they are in their place."""
         self._close_buffer()
         self._hold_back(self.before)
         self.before = ()
 
     def _hold_back(self, events: tuple[int, ...]) -> None:
-        """What is gathered next waits for these."""
+        """Let the next gather wait for some events."""
         for stream in (_COPY_IN, _GATHER):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: _Group) -> None:
-        """Ask for the weights of the group whose forward ended before: that of experts before that of their layer."""
+        """Request the weights of the group whose forward ended before this one; experts come before their layer."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
 
     def _gather(self, group: _Group) -> None:
-        """Unless its weights are there, or come."""
+        """Request the weights of a group, unless they are there or under way."""
         if group in self.whole or group in self.coming:
             return
         self._open_buffer(group)
@@ -286,7 +286,7 @@ class Sharded(Whole):
         if over.ranks > 1:
             own, part = self._sizes[group].padded // over.ranks, self.parts[0]
             read, written = part.stack.precision.weight, part.weight
-            self.tape.compute(cast("copied in", own, read, written, self.tape.dtype), stream)
+            self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
         over, weight = self._over(group), self.parts[0].weight
@@ -301,7 +301,7 @@ class Sharded(Whole):
         self.whole.add(group)
 
     def _arrive_early(self, group: _Group) -> None:
-        """In a backward, or ahead of a turn: the buffer is free at once."""
+        """Wait for weights in a backward, or ahead of a turn: the buffer is free at once."""
         self._arrive(group)
         self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
         self._hold_back(self.tape.now())
@@ -343,7 +343,7 @@ class Sharded(Whole):
             run(tape, doing)
         tape.join(*self.scattered)
         part = self.parts[0]
-        tape.compute(cast("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
+        tape.compute(cast_work("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
         tape.join(*tape.now(), stream=scatters)
         if over.ranks > 1:
             self._request("reduce_scatter", over.axis, sizes.padded, scatters)
@@ -356,7 +356,7 @@ class Sharded(Whole):
             self._reduce(sizes.padded // over.ranks)
 
     def _copy_gradients(self, group: _Group) -> None:
-        """Let the gradients of a group be copied, to be scattered from there; the copy lives until that of the next group."""
+        """Copy the gradients of a group, to be scattered from the copy, which lives until that of the next group."""
         made, memory = sum(layer.gradient(o) for layer, o in self._operators[group]), self.tape.memory
         lived = sum(layer.waits(operator) for layer, operator in self._operators[group])
         memory.change(activations=-self.copied)
@@ -371,7 +371,7 @@ class Sharded(Whole):
         self.copied = made
 
     def _divide(self, group: _Group, stream: int) -> None:
-        """What one rank has is copied; gradients of experts are added up, and then divided."""
+        """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
         own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
         if group.experts and (alone or self.plan.dp * self.plan.cp > 1):
             self.tape.compute(self._moved(2 * own), stream)
@@ -379,7 +379,7 @@ class Sharded(Whole):
             self.tape.compute(self._moved(2 * own), stream)
 
     def _reduce(self, elements: int) -> None:
-        """Over copies of the states."""
+        """Add up scattered gradients over copies of the states."""
         reduces = self._number(_REDUCE)
         self.tape.join(*self.tape.now(self._number(_SCATTER)), stream=reduces)
         self._request("all_reduce", REPLICATE, elements, reduces)
@@ -390,4 +390,4 @@ class Sharded(Whole):
         self.tape.join(self.tape.ask(ask, stream), stream=stream)
 
     def _moved(self, elements: int) -> Work:
-        return moved(self.parts[0].stack.precision, elements)
+        return gradient_work(self.parts[0].stack.precision, elements)

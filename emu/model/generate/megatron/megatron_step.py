@@ -1,18 +1,18 @@
 """The step of one rank of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
 
-What each piece asks for, and where that is written, the modules beside this one say. Left out: what is asked for to log (the
-loss, counts of zeros), to check for numbers that are none, and at the beginning of a run.
+The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
+counts of zeros), checks for NaN, and requests at the beginning of a run.
 """
 
 from collections.abc import Mapping
 
 from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of
 from emu.model.generate.megatron.finish import finish
-from emu.model.generate.pipeline import Ends, ends_of
-from emu.model.generate.tape import Known, SilentTape, Tape
-from emu.model.memory.layer import LayerMemory
-from emu.model.memory.rank import PeakBytes, RankMemory
-from emu.model.memory.stage import StageMemory
+from emu.model.generate.pipeline import StageMessages, messages_of_stage
+from emu.model.generate.tape import KnownStretches, SilentTape, Tape
+from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.stage_memory import StageMemory
+from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.pipeline.turns import all_turns, message_for
@@ -22,27 +22,27 @@ from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
 
 
 def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[tuple[Tape, PeakBytes]]:
-    """Return what the ranks at one place of their pipelines do in a step, and what they hold at its peak.
+    """Return the steps of ranks at one place of their pipelines, and their bytes at the peak.
 
-    All ranks do the same, but those at other places of a ring of context parallelism: one for each of these.
+    All ranks do the same, except at other places of a ring of context parallelism: there is one step for each of these.
 
     Raises:
-        InputError: a plan or a stack that Megatron-LM has not, or that cannot be generated yet.
+        InputError: Megatron-LM has no such plan or stack, or it cannot be generated yet.
     """
     check_megatron(plan, model, stack)
     memory = _memory(model, plan, stack, place)
     return [(tape, memory.peak(tape.memory)) for tape in (_tape(model, memory, place, at) for at in range(plan.ring))]
 
 
-def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: Known) -> PeakBytes:
-    """Return what a rank at a place of its pipeline holds at the peak of a step.
+def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: KnownStretches) -> PeakBytes:
+    """Return the bytes of a rank at the peak of a step.
 
     Args:
-        model: What is trained.
-        plan: How it is laid over ranks.
-        stack: In which precision.
-        place: In the pipeline.
-        known: Stretches that its silent tape has in common with those of other places.
+        model: The model that is trained.
+        plan: The plan.
+        stack: The software, with its precision.
+        place: The place in the pipeline.
+        known: Stretches that its silent tape shares with those of other places.
     """
     memory = _memory(model, plan, stack, place)
     tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
@@ -51,7 +51,7 @@ def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: Known) ->
 
 
 def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
-    """Return what a rank stores during the whole step; rows of tokens are spread evenly over experts."""
+    """Return the bytes that a rank stores during the whole step; token rows are spread evenly over experts."""
     made: dict[str, LayerMemory] = {}
     stages = {
         number: tuple(made.setdefault(name, LayerMemory(model, plan, stack, name)) for name in part_names(plan, model, number))
@@ -74,7 +74,7 @@ def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:
 
 
 def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int, chunks: Mapping[int, Chunk]) -> None:
-    """Let the forwards and backwards of a step go by."""
+    """Write the forwards and backwards of a step on a tape."""
     for chunk in chunks.values():
         chunk.begin()
     if plan.pp == 1:
@@ -82,21 +82,21 @@ def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int,
             chunks[0].forward(number)
             chunks[0].backward(number)
     else:
-        ends = {number: ends_of(tape, model, plan, stack, number) for number in chunks}
+        ends = {number: messages_of_stage(tape, model, plan, stack, number) for number in chunks}
         _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
     for chunk in chunks.values():
         chunk.drain()
 
 
 def overlaps_messages(plan: Plan, stack: Stack) -> bool:
-    """Whether what a stage sends goes out beside what it computes next."""
+    """Return whether the messages of a stage are sent beside its next computation."""
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 
 def _pipelined(
-    tape: Tape, chunks: Mapping[int, Chunk], ends: Mapping[int, Ends], plan: Plan, place: int, *, waits: bool
+    tape: Tape, chunks: Mapping[int, Chunk], ends: Mapping[int, StageMessages], plan: Plan, place: int, *, waits: bool
 ) -> None:
-    """1F1B or its interleaved form; what is sent is waited for at once, or at the end of the step.
+    """Write 1F1B or its interleaved form; sends are awaited at once, or at the end of the step.
 
     Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
     """

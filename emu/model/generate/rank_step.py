@@ -9,28 +9,28 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import Averaged, Buckets, Whole
+from emu.model.generate.gradients import AveragedGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
-from emu.model.generate.passes import Parts, Passes, memory_of
-from emu.model.generate.pipeline import Ends, by_turns, ends_of, gpipe, one_forward_one_backward
-from emu.model.generate.sharded import Sharded
-from emu.model.generate.states import Held, held_by, of_one_size
-from emu.model.generate.tape import Known, Tape
-from emu.model.memory.rank import PeakBytes, RankMemory
-from emu.model.memory.stage import StageMemory
+from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
+from emu.model.generate.sharded_states import ShardedStates
+from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
+from emu.model.generate.states import StateShare, group_equal_sizes, ranks_by_share
+from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.memory.stage_memory import StageMemory
+from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import DATA
 from emu.trace.trace import UPDATE, Kind
 
 
-class Alike(NamedTuple):
-    """Ranks that do the same."""
+class EqualRanks(NamedTuple):
+    """Ranks with the same step."""
 
     ranks: I64  # numbers in their stage
-    held: Held
+    held: StateShare
     tape: Tape
     peak: PeakBytes
 
@@ -39,12 +39,12 @@ class Alike(NamedTuple):
 class RankParts:
     """The parts of a model that a rank has, by stage and pass."""
 
-    parts: Parts
+    parts: ModelParts
     place: int  # in the pipeline
     stages: Mapping[int, tuple[tuple[Part, ...], ...]]
 
     @staticmethod
-    def at(parts: Parts, place: int) -> "RankParts":
+    def at(parts: ModelParts, place: int) -> "RankParts":
         """Return the parts of the ranks at a place of their pipelines."""
         return RankParts(parts, place, {n: parts.of_stage(n) for n in parts.plan.stages_of(place * parts.plan.stage_ranks)})
 
@@ -59,36 +59,36 @@ class RankParts:
         return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
 
 
-class Walked(NamedTuple):
-    """The passes of a rank that have gone by."""
+class RankWalk(NamedTuple):
+    """The passes of a rank, written on a tape."""
 
     tape: Tape
-    stages: Mapping[int, Passes]
+    stages: Mapping[int, StagePasses]
 
 
-def tapes_of(parts: Parts, place: int, ranks: I64) -> Iterator[Alike]:
-    """Yield what ranks at one place of their pipelines do in a step, those together that do the same.
+def tapes_of(parts: ModelParts, place: int, ranks: I64) -> Iterator[EqualRanks]:
+    """Yield the steps of ranks at one place of their pipelines; ranks with the same step come together.
 
     Args:
-        parts: What the ranks have of the model; the same rows of tokens travel for all of them.
-        place: In the pipeline.
-        ranks: Numbers in their stage.
+        parts: The parts of the model on the ranks; the same token rows travel for all of them.
+        place: The place in the pipeline.
+        ranks: The ranks, as numbers in their stage.
     """
     rank = RankParts.at(parts, place)
     tape, stages = walk(rank, Tape)
     for each in stages.values():
         each.experts.settle()
-    for together in of_one_size(rank.first, parts.plan, held_by(parts.plan, ranks)):
+    for together in group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks)):
         yield from _finished(tape.copy(), rank, together)
 
 
-def walk(rank: RankParts, kind: type[Tape], known: Known | None = None) -> Walked:
-    """Let the passes of a rank go by.
+def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None) -> RankWalk:
+    """Write the passes of a rank on a tape.
 
     Args:
-        rank: What the rank has of the model.
+        rank: The parts of the model on the rank.
         kind: A tape of events and memory, or a silent one of memory alone.
-        known: Stretches that a silent tape has in common with those of other ranks.
+        known: Stretches that a silent tape shares with those of other ranks.
     """
     plan, stack = rank.parts.plan, rank.parts.stack
     tape = kind(stack.precision.activation, memory=rank.memory.opened(), known={} if known is None else known)
@@ -98,16 +98,16 @@ def walk(rank: RankParts, kind: type[Tape], known: Known | None = None) -> Walke
             stages[0].forward(number)
             stages[0].backward(number)
     else:
-        ends = {number: ends_of(tape, rank.parts.model, plan, stack, number) for number in stages}
+        ends = {number: messages_of_stage(tape, rank.parts.model, plan, stack, number) for number in stages}
         _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
-    return Walked(tape, stages)
+    return RankWalk(tape, stages)
 
 
-def reduced_by(parts: Parts, stage: int) -> list[Ask]:
-    """Return the requests of a rank in a step for the gradients of a stage, and for weights that are sharded, at least."""
+def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
+    """Return the requests that a rank makes at least in a step for a stage's gradients, and for its sharded weights."""
     tape, rank = Tape(parts.stack.precision.activation), RankParts(parts, 0, {stage: parts.of_stage(stage)})
     passes = _passes(tape, rank, stage)
-    if isinstance(passes.gradients, Sharded):
+    if isinstance(passes.gradients, ShardedStates):
         return [*passes.gradients.least()]
     passes.once_backward(passes.last)
     passes.gradients.reduce()
@@ -118,38 +118,38 @@ def reduced_by(parts: Parts, stage: int) -> list[Ask]:
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
-def _finished(tape: Tape, rank: RankParts, together: list[tuple[Held, I64]]) -> Iterator[Alike]:
-    """Yield the end of a step, on ranks whose parts of the gradients are of one size."""
+def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[EqualRanks]:
+    """Yield the end of a step, on ranks whose shares of the gradients have one size."""
     held, parts, plan = together[0][0], rank.first, rank.parts.plan
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
     tape.mark(UPDATE)
     if plan.sharding == "zero1":
         for each, own in together:
-            yield Alike(own, each, optimize_share(tape.copy(), parts, plan, each), rank.memory.peak(tape.memory, each))
+            yield EqualRanks(own, each, optimize_share(tape.copy(), parts, plan, each), rank.memory.peak(tape.memory, each))
     else:
         ranks = np.concatenate([own for _, own in together])
-        yield Alike(ranks, held, optimize(tape, parts, held), rank.memory.peak(tape.memory, held))
+        yield EqualRanks(ranks, held, optimize(tape, parts, held), rank.memory.peak(tape.memory, held))
 
 
-def _passes(tape: Tape, rank: RankParts, stage: int) -> Passes:
+def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
     parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.memory.scatters
     memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
-    return Passes(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
+    return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 
 
-def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> Whole:
+def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
     axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
-        return Averaged(tape, axis, plan.dp * plan.cp, parts)
+        return AveragedGradients(tape, axis, plan.dp * plan.cp, parts)
     if plan.sharding == "fsdp":
-        return Sharded(tape, plan, parts, stage)
+        return ShardedStates(tape, plan, parts, stage)
     if plan.dp * plan.cp == 1:
-        return Whole()
-    return Buckets(axis, parts)
+        return WholeGradients()
+    return GradientBuckets(axis, parts)
 
 
-def _pipelined(stages: Mapping[int, tuple[Passes, Ends]], plan: Plan, place: int) -> None:
+def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Plan, place: int) -> None:
     if plan.pipeline == "gpipe":
         gpipe(*stages[place], plan.passes)
     elif plan.pipeline == "1f1b":

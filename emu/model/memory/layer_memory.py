@@ -1,6 +1,6 @@
-"""The memory of an embedding, a layer or a head on one rank: what its forward keeps, and what lives as its backward runs.
+"""The memory of an embedding, a layer or a head on one rank: bytes that its forward keeps, and that live as its backward runs.
 
-The numbers of elements were counted as `emu.model.stack.passes` was, from what real ranks hold.
+The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were.
 """
 
 from collections.abc import Hashable
@@ -14,8 +14,8 @@ from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
 from emu.model.plan.vocabulary import padded_model
 from emu.model.recompute import OPS, outputs_kept
-from emu.model.stack.kernels import kept_by, passes_of
 from emu.model.stack.stack import FUSED, LAYERS
+from emu.model.stack.stack_kernels import passes_of, saved_amount
 
 _INDEX = 8  # bytes of the index of one row
 _SINGLE = item_bytes("float32")
@@ -63,7 +63,9 @@ class LayerMemory(LayerOnRank):
     @cached_property
     def saved(self) -> tuple[int, ...]:
         """Bytes that the forward of each operator keeps for the backward, without tokens and targets, which live anyway."""
-        kept = (kept_by(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators)
+        kept = (
+            saved_amount(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators
+        )
         anyway = {LOSS: self.scored, LOOKUP: 0}
         found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
         if self.routed is not None:  # in which order rows lie by expert, and by where they come from
@@ -89,7 +91,7 @@ class LayerMemory(LayerOnRank):
 
     @property
     def _never_read(self) -> int:
-        """Bytes that are kept though only the sum that ends the layer reads them; a compiler sees that, and keeps them not."""
+        """Bytes that are kept though only the sum that ends the layer reads them; a compiler sees that and drops them."""
         return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
 
     @property
@@ -197,7 +199,7 @@ class LayerMemory(LayerOnRank):
         they are packed, as they arrive and as they are waited for.
         Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.
         """
-        saved = kept_by(operator, self.stack, self.plan)
+        saved = saved_amount(operator, self.stack, self.plan)
         own = max(given, saved.whole + saved.cut - given)  # of queries, keys and values
         if self.plan.ring == 1 or self.stack.software != "pytorch":
             return own

@@ -1,6 +1,6 @@
-"""The kernels that Megatron-LM runs a part of a model by: what reads one input is one product, and element-wise work is fused.
+"""The kernels of Megatron-LM for a part of a model: products that read one input are one, and element-wise work is fused.
 
-Each knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
+Each kernel knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
 megatron/core/tensor_parallel/layers.py; Narayanan et al. (SC21), section 2.3; Korthikanti et al. (2022), section 4.2.
 """
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from emu.model.operator import PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
-from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import Stack
+from emu.model.stack.stack_kernels import passes_of
 
 
-class Kernel(NamedTuple):
+class RankKernel(NamedTuple):
     """One computation of a rank."""
 
     operator: ModelOperator
@@ -24,14 +24,14 @@ class Kernel(NamedTuple):
     returns: bool = False  # gives what goes back from them
 
 
-def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[Kernel, ...]:
-    """Of a part, in the order of the forward.
+def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[RankKernel, ...]:
+    """Return the kernels of a part, in the order of the forward.
 
     Args:
-        operators: Of the part.
-        stack: By whose kernels.
-        alike: Whether the ranks of tensor parallelism have the same tokens, so that a block of experts, too, is a region
-            that it cuts.
+        operators: The operators of the part.
+        stack: The software whose kernels run.
+        alike: Whether the ranks of tensor parallelism have the same tokens, so that a block of experts is also a region that
+            tensor parallelism cuts.
     """
     found, inside, fused = [], False, tuple(_fused(operators))
     experts = [operator for operator in fused if operator.experts]
@@ -43,12 +43,12 @@ def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = F
         inside = (inside or enters) and not leaves
         enters, leaves = enters or operator in routed[:1], leaves or operator in combined
         ends = (operator is experts[0], operator is experts[-1]) if operator.experts else ()
-        found.append(Kernel(operator, passes_of(operator, stack), enters, leaves, *ends))
+        found.append(RankKernel(operator, passes_of(operator, stack), enters, leaves, *ends))
     return tuple(found)
 
 
 def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
-    """Products that read the same input as one, where the first of them is."""
+    """Yield the operators, with products that read the same input as one, at the position of the first."""
     every = list(operators)
     for operator in every:
         together = [o for o in every if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
@@ -57,7 +57,7 @@ def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
 
 
 def _product(of: Sequence[ModelOperator]) -> ModelOperator:
-    """One product of several: what comes in is read once, and its gradient written once."""
+    """Return one product instead of several: its input is read once, and the input's gradient written once."""
     m, _, k = of[0].shape or (0, 0, 0)
     read = Amount(whole=-m * k).times(len(of) - 1)
 

@@ -1,4 +1,4 @@
-"""The passes of one stage on one rank: forward and backward of a microbatch, and where its gradients go."""
+"""The passes of one stage on one rank: forward and backward of a microbatch, and the way of its gradients."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import Whole, run
-from emu.model.generate.item import ENTERS, Alone, Ask, Gradient, Item, OfWeight, Work
+from emu.model.generate.gradients import WholeGradients, run
+from emu.model.generate.item import ENTERS, Ask, Gradient, Item, RepeatedWork, WeightGradientWork, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.memory.layer import LayerMemory
-from emu.model.memory.stage import Pass, StageMemory
+from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.stage_memory import Pass, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
 from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT
@@ -24,7 +24,7 @@ from emu.model.stack.stack import Stack
 
 
 @dataclass(frozen=True)
-class Parts:
+class ModelParts:
     """The embedding, layers and head of a model on the ranks of one plan. Equal ones are made once."""
 
     model: Model
@@ -59,14 +59,14 @@ def memory_of(parts: Iterable[Part]) -> tuple[LayerMemory, ...]:
     return tuple(part.memory for part in parts)
 
 
-class Passes(NamedTuple):
-    """The forwards and backwards of a stage on one rank, written down on its tape."""
+class StagePasses(NamedTuple):
+    """The forwards and backwards of a stage on one rank, written on its tape."""
 
     tape: Tape
     stage: int
     parts: tuple[tuple[Part, ...], ...]  # by pass
     memory: tuple[StageMemory, ...]  # by pass
-    gradients: Whole
+    gradients: WholeGradients
     experts: ExpertGradients
 
     def forward(self, pass_: int) -> None:
@@ -81,7 +81,7 @@ class Passes(NamedTuple):
             self.once_backward(pass_)
 
     def backward_input(self, pass_: int) -> None:
-        """Make the gradients of what came in, of one microbatch. The first stage makes none: tokens have no gradients."""
+        """Make the input gradients of one microbatch. The first stage makes none: tokens have no gradients."""
         if self.stage:
             self.tape.again(self._key(INPUT, pass_), partial(self._backward_input, pass_), self.gradients)
 
@@ -100,7 +100,7 @@ class Passes(NamedTuple):
         return len(self.parts) - 1
 
     def _key(self, what: str, pass_: int) -> Hashable:
-        """Passes of equal keys do the same, where they begin alike; events name their stage, memory does not."""
+        """Return a key, equal for passes that do the same from equal states; events name their stage, memory does not."""
         of = self._pass(pass_) if what in (BACKWARD, WEIGHT) else None
         if self.tape.silent:
             return what, of, self.memory[pass_].key
@@ -111,7 +111,7 @@ class Passes(NamedTuple):
 
     def _backward_input(self, pass_: int) -> None:
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
-            left = OfWeight | Alone | Gradient
+            left = WeightGradientWork | RepeatedWork | Gradient
             self._run((item for item in self._events(part, BACKWARD) if not isinstance(item, left)), place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
@@ -125,7 +125,7 @@ class Passes(NamedTuple):
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
-        """Write down one thing that a part does after another."""
+        """Write the items of a part one after another."""
         for item in items:
             if isinstance(item, Moment):
                 self.gradients.reach(item, place, pass_)
@@ -143,13 +143,13 @@ class Passes(NamedTuple):
             self.gradients.there(self.tape, gradient, part, pass_)
 
     def _events(self, part: Part, what: str) -> Sequence[Item]:
-        """Return what a part does forward or backward; on a silent tape nobody asks."""
+        """Return the items of a part's forward or backward; none on a silent tape."""
         if self.tape.silent:
             return ()
         return part.forward if what == FORWARD else part.backward
 
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
-        """Let a part go by in its memory and its events together: at each moment both have come as far."""
+        """Run a part in its memory and its events together: at each moment both have come equally far."""
         left = iter(items)
         for moment in moments:
             self._run(takewhile(partial(ne, moment), left), place, pass_)
@@ -174,7 +174,7 @@ class Passes(NamedTuple):
             self.gradients.enter_backward(place)
             items = self._events(part, BACKWARD)
             late += [(place, item) for item in items if _is_late(item)]
-            now = (item for item in items if not isinstance(item, Alone) and not _is_late(item))
+            now = (item for item in items if not isinstance(item, RepeatedWork) and not _is_late(item))
             self._walk(memory.layer(place), now, place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
@@ -184,7 +184,7 @@ class Passes(NamedTuple):
 
 
 def _ends_held(items: Sequence[Item]) -> Sequence[Item]:
-    """Return what a part does, but that the request with which it ends is waited for where the next part reads it."""
+    """Return the items, with the last request awaited only where the next part reads its result."""
     if items and isinstance(items[-1], Ask):
         return *items[:-1], items[-1]._replace(held=ENTERS)
     return items
@@ -196,11 +196,11 @@ def _is_late(item: Item) -> TypeGuard[Gradient]:
 
 
 def _by_weight(part: Part) -> list[list[Work | Gradient]]:
-    """Of a backward, what belongs to each weight, and to the bias that comes with it."""
+    """Return the items of a backward that belong to each weight, together with the bias that comes with it."""
     found: dict[str, list[Work | Gradient]] = {}
     works: list[Work] = []
     for item in part.backward:
-        if isinstance(item, OfWeight | Alone):
+        if isinstance(item, WeightGradientWork | RepeatedWork):
             works.append(item)
         elif isinstance(item, Gradient):
             found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])

@@ -1,4 +1,4 @@
-"""The memory of one rank that lives during the whole step: weights, the optimizer's state, and buffers."""
+"""The bytes of one rank that live during the whole step: weights, the optimizer's state, and buffers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from heapq import heapreplace
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import Ledger, LiveBytes, Pools
-from emu.model.memory.stage import StageEnds
+from emu.model.memory.stage_memory import StageEnds
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 
@@ -28,14 +28,14 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class RankMemory:
-    """The layers that a rank has, by stage of the pipeline, and what it stores of them during the whole step."""
+    """The layers of a rank, by stage of the pipeline, and the bytes of them that live during the whole step."""
 
     plan: Plan
     stack: Stack
     stages: Mapping[int, tuple[LayerMemory, ...]]  # in the first pass of the step
 
     def opened(self) -> Ledger:
-        """Return a ledger in which all lives that lives during the whole step, but for the optimizer's state."""
+        """Return a ledger with all bytes that live during the whole step, without the optimizer's state."""
         always = LiveBytes(self._weights, 0 if self.pytorch else self._gradients, self._buffers)
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
@@ -55,7 +55,7 @@ class RankMemory:
         return sum(ledger.reserved) + self._optimizer_state((0, 0))
 
     def ends(self, stage: int) -> StageEnds:
-        """Return what a stage exchanges with others: its output lives with what it keeps, its input in a buffer of its own."""
+        """Return the bytes that a stage exchanges: its output lives with what it keeps, its input in a buffer of its own."""
         layers, last = self.stages[stage], stage == self.plan.stages - 1
         gives, takes = not last and stage + 1 not in self.stages, stage > 0
         between = layers[0].between if self.pytorch else 0  # Megatron-LM frees it as soon as it is sent
@@ -133,7 +133,7 @@ class RankMemory:
 
 
 def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:
-    """Return the parameters of which each rank has the optimizer's state: the largest first, each to the rank with the least.
+    """Return the parameters whose optimizer state each rank has: the largest first, each to the rank with the least.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py.
     """

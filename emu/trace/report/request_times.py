@@ -2,7 +2,7 @@
 
 X events of all ranks, M meetings; C requests of a rank, E its events. A member comes to a request when its program, its stream
 and the requests before it in its queue let it enter. The members of a collective, or both ends of a message, have met when the
-last of them has come: what a rank waits until then it waits for a rank, and only what comes after is communication.
+last of them has come: until then a rank waits for a rank, and only the time after that is communication.
 """
 
 from typing import NamedTuple
@@ -19,24 +19,24 @@ from emu.trace.report.spans import Spans
 from emu.trace.trace import Events, Kind, Trace
 
 
-class Coming(NamedTuple):
-    """When members come to all requests of a trace; times in ticks."""
+class Arrivals(NamedTuple):
+    """The moments at which members come to all requests of a trace, in ticks."""
 
     came: I64  # [X] each request's rank could enter it
     met: I64  # [M] the last member had come
     last: I64  # [M] the request of the member that came last; of several that of the lowest rank
 
     @staticmethod
-    def of(replayed: ReplayGraph, timeline: Timeline) -> "Coming":
-        """Return it of a trace on a fabric."""
+    def of(replayed: ReplayGraph, timeline: Timeline) -> "Arrivals":
+        """Return these moments for a trace on a fabric."""
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.meeting >= 0)
-        return Coming(came, *_last(replayed.meeting[asked], came, asked))
+        return Arrivals(came, *_last(replayed.meeting[asked], came, asked))
 
 
-class Requests(NamedTuple):
-    """The requests of a rank but those of set-up, in the order of issue; times in ticks."""
+class RequestTimes(NamedTuple):
+    """The requests of a rank without those of set-up, in the order of issue; times in ticks."""
 
     came: I64  # [C] the rank could enter
     met: I64  # [C] the last member had come
@@ -47,14 +47,15 @@ class Requests(NamedTuple):
 
     @property
     def spoken(self) -> Spans:
-        """Return from when all members had come to when the rank may leave."""
+        """The spans from when all members had come to when the rank may leave."""
         return Spans(self.met, self.left)
 
 
-def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Coming, rank: int) -> Requests:
+def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, rank: int) -> RequestTimes:
     """Return the requests of a rank.
 
-    A rank may leave a rooted operation before all members have come to it: then those count that came before it left.
+    A rank may leave a rooted operation before all members have come to it: then only the members count that came before it
+    left.
     """
     first, end = replayed.first_event[rank : rank + 2].tolist()
     rows = np.flatnonzero(replayed.meeting[first:end] >= 0)
@@ -63,17 +64,17 @@ def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming:
     since = _since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
     of_rank = np.searchsorted(replayed.first_event, last, side="right") - 1
     axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
-    return Requests(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
+    return RequestTimes(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
 
 
-def talking(replayed: ReplayGraph, timeline: Timeline, coming: Coming, events: I64) -> Spans:
-    """Return from when all members had come to each of some requests of one rank to when that may leave it."""
+def talking(replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, events: I64) -> Spans:
+    """Return the spans, for requests of one rank, from when all members had come to when the rank may leave."""
     left = timeline.end_fs[replayed.ends[events]]
     return Spans(_met(replayed, coming, events, left)[0], left)
 
 
-def _met(replayed: ReplayGraph, coming: Coming, events: I64, left: I64) -> tuple[I64, I64]:
-    """Return [C] when the last member had come to each request of a rank, and the request of that one."""
+def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tuple[I64, I64]:
+    """Return [C] when the last member had come to each request of a rank, and [C] the request of that member."""
     meeting = replayed.meeting[events]
     met, last = coming.met[meeting], coming.last[meeting]
     early = np.flatnonzero(met > left)
@@ -88,7 +89,7 @@ def _met(replayed: ReplayGraph, coming: Coming, events: I64, left: I64) -> tuple
 
 
 def _last(meeting: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
-    """Return when the last of some requests came to each of the meetings that they are of, and the first request that did."""
+    """Return when the last of some requests came to each of their meetings, and the first request that did."""
     met = np.full(int(meeting.max(initial=-1)) + 1, -1)
     np.maximum.at(met, meeting, came[asked])
     of_last = np.flatnonzero(came[asked] == met[meeting])[::-1]
@@ -122,7 +123,7 @@ def _last_of_step(events: Events, ended: I64) -> I64:
 
 @compiled
 def _pass_on(event: I64, waited: I64, asks: Bool, since: I64_OUT) -> None:
-    """Let requests that are waited for have the least of what those have that wait; the latest of these come first."""
+    """Give each awaited request the least value of the requests that wait for it; the latest of these come first."""
     for i in range(len(event)):
         if asks[waited[i]] and since[event[i]] < since[waited[i]]:
             since[waited[i]] = since[event[i]]
