@@ -96,7 +96,7 @@ class StepReport:
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
-        """Seconds of exposed communication by the axis of the group; of several requests, the one that all came to first counts."""
+        """Seconds of exposed communication by the axis of the group; of several, the one that all came to first counts."""
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
