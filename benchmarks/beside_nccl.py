@@ -18,7 +18,7 @@ from launch.show.text.changed import changes_told
 from benchmarks.command import EMU, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
-from emu.study.training.step.changed import Changed, ChosenForStep
+from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 from launch.papers.measured.constants import TRAINING
@@ -77,9 +77,9 @@ def on_fabrics(model: str) -> Iterator[Beside]:
 
 def _beside(step: str, by_auto: tuple[str, ...], by_name: tuple[str, ...]) -> Beside:
     auto, named = (json.loads(ran(EMU, *words, quiet=True).said) for words in (by_auto, by_name))
-    chosen = ChosenForStep(
+    chosen = StepChoice(
         alone_step_time_s=auto["auto"]["alone_step_time_s"],
-        changed=tuple(Changed(**each) for each in auto["auto"]["changed"]),
+        changed=tuple(AlgorithmChange(**each) for each in auto["auto"]["changed"]),
     )
     return Beside(step, auto["step_time_s"], chosen.alone_step_time_s, named["step_time_s"], changes_told(chosen))
 

@@ -13,9 +13,9 @@ from statistics import quantiles
 
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import model_of
-from emu.study.training.generated import GeneratedStep
+from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.options import bounds_of, by_name, once_of, with_option
 from emu.study.training.served.served import StepToServe

@@ -14,10 +14,10 @@ from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
-from emu.model.parts.expert_routing import ExpertRouting
 from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
 from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
 from emu.model.parts.norms import rms_norm
+from emu.model.parts.token_routing import ExpertRouting
 
 
 @dataclass(frozen=True, slots=True)

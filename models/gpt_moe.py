@@ -14,10 +14,10 @@ from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attent
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
-from emu.model.parts.expert_routing import ExpertRouting
 from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
 from emu.model.parts.learned_positions import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.norms import layer_norm
+from emu.model.parts.token_routing import ExpertRouting
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from benchmarks.composed.drawn import Drawn, several
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.asked import asked_by
+from emu.study.training.axis_placement import npus_of, with_axes
 from emu.study.training.composed.composed import ComposedStep, composition
-from emu.study.training.composed.parts import parts_of
+from emu.study.training.composed.place_requests import place_requests
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS
 from emu.study.training.estimate import model_of
-from emu.study.training.generated import roles_of, standing_of
-from emu.study.training.placed import npus_of, with_axes
+from emu.study.training.generated_step import roles_of, standing_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -90,8 +90,8 @@ def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int)
     """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
     request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
     of, began = standing_of(model_of(request), request.plan, request.stack), time.process_time()
-    parts_of(asked_by(of).requests, choice, topology)
-    asked_by.cache_clear()
+    parts_by_algorithm(place_requests(of).requests, choice, topology)
+    place_requests.cache_clear()
     chosen = time.process_time()
     found = composition(of, choice, topology, device.request_overhead_fs, npus, most_tasks).timed(device)
     return found, time.process_time() - chosen, chosen - began

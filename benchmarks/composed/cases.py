@@ -15,8 +15,8 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.asked import by_plan
-from emu.study.training.composed.composed import composition, standing
+from emu.study.training.composed.composed import composition, representative_tapes
+from emu.study.training.composed.place_requests import representatives_of_plan
 from emu.study.training.step.step import Step, time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -107,7 +107,7 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     began = time.process_time()
-    asks = by_plan(standing(roles), plan, meta_of(found, plan, stack))
+    asks = representatives_of_plan(representative_tapes(roles), plan, meta_of(found, plan, stack))
     known = composition(asks, choice, topology, device.request_overhead_fs)
     composed = known.timed(device)
     between = time.process_time()

@@ -9,8 +9,8 @@ from emu.model.operator import SUM, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.vocabulary import padded_model
 from emu.model.routed import Routed
-from emu.model.stack.kernels import passes_of
 from emu.model.stack.stack import Stack
+from emu.model.stack.stack_kernels import passes_of
 
 
 @dataclass(frozen=True)

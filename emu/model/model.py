@@ -1,7 +1,7 @@
-"""What is trained, as plain data: its operators, part by part, read by parameters, FLOPs and memory alike; and the registry.
+"""A model as plain data: its operators, part by part, give parameters, FLOPs and memory; and the registry of models.
 
 A model is an embedding, layers of one or more kinds, and a head (final norm, output product, loss). A part's operators stand
-in the order in which they run. What is summed here is of the whole model and one sequence; `tp` cuts what is sharded.
+in the order in which they run. Sums here are over the whole model and one sequence; `tp` cuts what is sharded.
 """
 
 from collections import Counter
@@ -43,48 +43,49 @@ class Model:
 
     @property
     def layers(self) -> int:
-        """How many."""
+        """The number of layers."""
         return len(self.kinds)
 
     def digest(self) -> str:
-        """Return what differs where anything differs that it says; of functions its configuration and their code say it."""
+        """Return a digest of all that the model says; its functions count by its configuration and its operators."""
         said = (getattr(self, each.name) for each in fields(self) if each.name not in ("part", "build", "describe"))
         return digest((*said, *(part for _, _, part in self.parts(Tokens(1)))))
 
     def parts(self, tokens: Tokens) -> Iterator[tuple[int, str, tuple[ModelOperator, ...]]]:
-        """How often the model has each part, which, and its operators, in the order in which they first run."""
+        """Yield each part with its number in the model and its operators, in the order in which they first run."""
         yield 1, EMBEDDING, self.part(EMBEDDING, tokens)
         for kind, times in Counter(self.kinds).items():
             yield times, kind, self.part(kind, tokens)
         yield 1, HEAD, self.part(HEAD, tokens)
 
     def operators(self, tokens: Tokens, cut: Cut | None = None) -> Iterator[tuple[int, ModelOperator]]:
-        """Each operator with how often the model has it; with `cut`, what one rank has of it."""
+        """Yield each operator with its number in the model; with `cut`, the share of one rank."""
         for times, _, part in self.parts(tokens):
             for operator in part:
                 yield times, operator.on(cut) if cut else operator
 
     def parameters(self, tp: int = 1, ep: int = 1, etp: int = 0) -> int:
-        """Of the model, or of what one rank of these groups has."""
+        """Return the number of parameters of the model, or of one rank in groups of these sizes."""
         return sum(n * o.parameters for n, o in self.operators(Tokens(1), Cut(tp, ep, etp)))
 
     def part_parameters(self, part: str, cut: Cut | None = None) -> int:
-        """Of the embedding, the head, or one layer of a kind; with `cut`, of what one rank has."""
+        """Return the number of parameters of the embedding, the head, or one layer of a kind; with `cut`, of one rank."""
         return sum((o.on(cut) if cut else o).parameters for o in self.part(part, Tokens(1)))
 
     def active_parameters(self) -> int:
-        """That one token sees: of the experts those that it is routed to, of the rest all."""
+        """Return the number of parameters that one token uses: of the experts those that it is routed to, of the rest all."""
         return sum(n * o.active_parameters for n, o in self.operators(Tokens(1)))
 
     def flops(self, seq: int, tp: int = 1) -> tuple[int, int]:
-        """FLOPs of products and attention, forward and backward, that one rank executes for one sequence."""
+        """Return the FLOPs of products and attention, forward and backward, of one rank for one sequence."""
         passes = [(n, o.eager) for n, o in self.operators(Tokens(seq), Cut(tp))]
         return sum(n * p.forward.flops for n, p in passes), sum(n * p.backward.flops for n, p in passes)
 
     def flops_per_token(self, seq: int) -> int:
-        """Model FLOPs a token: 6 * active parameters without the input embedding + 12 * L * h * s, attention not halved.
+        """Return the model FLOPs of a token: 6 * active parameters without the input embedding + 12 * L * h * s.
 
-        Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim, where values have another size their mean.
+        Attention is not halved. Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim, or the mean if values
+        have another size.
         """
         return 3 * sum(n * _forward_flops(o) for n, o in self.operators(Tokens(1, context=seq)))
 
@@ -103,7 +104,7 @@ class Model:
         return again
 
     def saved(self, tokens: Tokens, cut: Cut, passes: Callable[[ModelOperator], Passes] = lambda o: o.eager) -> Amount:
-        """What one rank keeps for the backward of one pass: activations, indices and statistics."""
+        """Return the amount that one rank keeps for the backward of one pass: activations, indices and statistics."""
         return sum((passes(o).saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
@@ -116,7 +117,7 @@ def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]
 
 
 def _forward_flops(o: ModelOperator) -> int:
-    """Of one token, as MFU counts them; a tied output product multiplies parameters that the embedding has."""
+    """Return the forward FLOPs of one token, as MFU counts them; a tied head multiplies the embedding's parameters."""
     if o.kind == LOOKUP:
         return 0
     forward = o.fused.forward
@@ -126,7 +127,7 @@ def _forward_flops(o: ModelOperator) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What models of other sizes have in common."""
+    """The common form of models of different sizes."""
 
     name: str
     configs: Mapping[str, Any]  # sizes by the model's name: frozen dataclasses of one type

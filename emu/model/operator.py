@@ -1,7 +1,7 @@
-"""What one operator of a model takes: parameters, FLOPs, elements moved and saved; and what of it one rank has.
+"""The operators of a model: parameters, FLOPs, elements moved and saved; and the share of each that one rank has.
 
-All figures are for the tokens that it was asked for, before any cut by tensor or expert parallelism (`ModelOperator.on`
-cuts). A multiply-add is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
+All figures are for the given tokens, before any cut by tensor or expert parallelism (`ModelOperator.on` cuts). A multiply-add
+is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -17,7 +17,7 @@ FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one rank in one pass: so many sequences, of each so many queries, which see so many keys."""
+    """The tokens of one rank in one pass: a number of sequences, each with a number of queries and of keys that these see."""
 
     length: int  # of a sequence, on this rank
     context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
@@ -26,18 +26,18 @@ class Tokens:
 
     @property
     def n(self) -> int:
-        """Tokens of all its sequences."""
+        """The tokens of all its sequences."""
         return self.sequences * self.length
 
     @property
     def keys(self) -> int:
-        """Of one sequence."""
+        """The keys of one sequence."""
         return self.context or self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How many ranks share what: tensor parallelism of dense layers and of experts, experts, and whether sequences are cut."""
+    """The numbers of ranks that share dense layers, experts and one expert, and whether sequences are cut."""
 
     tp: int = 1
     ep: int = 1
@@ -46,18 +46,18 @@ class Cut:
 
     @property
     def expert_tp(self) -> int:
-        """Ranks that share one expert."""
+        """The ranks that share one expert."""
         return self.etp or self.tp
 
     @property
     def exchanges(self) -> bool:
-        """Whether tokens travel to their experts, as `Plan.exchanges`."""
+        """True if tokens travel to their experts, as `Plan.exchanges`."""
         return self.ep > 1 or self.expert_tp != self.tp
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """FLOPs, and elements that are read, written or kept."""
+    """Numbers of FLOPs, and of elements that are read, written or kept."""
 
     flops: int = 0
     whole: int = 0  # elements of activations that tensor parallelism leaves whole
@@ -75,22 +75,22 @@ class Amount:
         )
 
     def times(self, n: int) -> "Amount":
-        """Of n such operators."""
+        """Return the amount of n such operators."""
         return Amount(n * self.flops, n * self.whole, n * self.cut, n * self.parameters, n * self.fixed_bytes)
 
     @property
     def elements(self) -> int:
-        """Activations and parameters."""
+        """The elements of activations and parameters."""
         return self.whole + self.cut + self.parameters
 
     def bytes(self, activation: int = 4, parameter: int = 4) -> int:
-        """Bytes, an element of activations and of parameters taking so many."""
+        """Return the bytes, given those of an element of activations and of parameters."""
         return activation * (self.whole + self.cut) + parameter * self.parameters + self.fixed_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """What the passes through one operator take, and what is kept between them."""
+    """The amounts of the passes through one operator, and the amount kept between them."""
 
     forward: Amount = Amount()
     backward_input: Amount = Amount()  # the gradients of what came in
@@ -99,7 +99,7 @@ class Passes:
 
     @property
     def backward(self) -> Amount:
-        """Both gradients."""
+        """The sum of both gradients."""
         return self.backward_input + self.backward_weight
 
 
@@ -133,16 +133,16 @@ class ModelOperator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Elements of each of its tensors."""
+        """The elements of each of its tensors."""
         return (self.parameters // self.tensors,) * self.tensors if self.parameters else ()
 
     @property
     def active_parameters(self) -> int:
-        """That one token sees."""
+        """The number of parameters that one token uses."""
         return self.parameters * self.active // self.experts if self.experts else self.parameters
 
     def shape_of(self, what: str) -> Shape:
-        """Of its product, or attention, in a pass; experts' products are as many of even rows."""
+        """Return the shape of its product, or attention, in a pass; products of experts have rows of equal number."""
         if self.attended is not None:
             own = Shape(Kernel.CAUSAL, *self.attended)
             return own if what == FORWARD else own.backward()
@@ -155,15 +155,16 @@ class ModelOperator:
         return Shape(Kernel.PRODUCT, batch, *sizes[what])
 
     def on(self, cut: Cut, share: tuple[int, int] | None = None) -> "ModelOperator":
-        """What one rank has of it.
+        """Return the share of the operator that one rank has.
 
         A rank of an expert sees the tokens of the `etp` ranks that share it, each of which brings 1 / tp of the tokens.
         Source: Megatron-LM, tensor parallelism (columns, then rows), sequence parallelism and expert tensor parallelism.
 
         Args:
-            cut: How many ranks share what.
-            share: Of an operator of a block of experts, a numerator and a denominator: which share of the operator's tokens,
-                or of their rows at experts, the rank has; None: an even one.
+            cut: The numbers of ranks that share the model.
+            share: For an operator of a block of experts, a numerator and a denominator: the rank's share of the operator's
+                tokens,
+                or of their rows at experts; None: an even share.
         """
         if self.experts:
             return _shared(self, cut.expert_tp if self.cut else 1, tokens=share or (cut.expert_tp, cut.tp), holders=cut.ep)
@@ -174,18 +175,18 @@ class ModelOperator:
         return _shared(self, cut.tp if self.cut else 1)
 
     def untied(self) -> "ModelOperator":
-        """The same where no other operator has its parameters."""
+        """Return the operator with parameters of its own, which no other operator shares."""
         return replace(self, parameters=self.own_parameters)
 
     @property
     def own_parameters(self) -> int:
-        """Of which its backward makes the gradient, whether another operator has them or not."""
+        """The parameters whose gradient its backward makes, whether another operator shares them or not."""
         return self.eager.backward_weight.parameters if self.kind == PRODUCT else self.parameters
 
 
 @lru_cache(maxsize=2**13)
 def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), holders: int = 1) -> ModelOperator:
-    """Of so many ranks one; kept, as plans of a search have many in common."""
+    """Return the share of one of n ranks; it is cached, because plans of a search have many in common."""
     up, down = tokens
     weights = holders * (n if operator.cut in ("out", "in") else 1)
 
@@ -216,7 +217,7 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
 
 
 def _product_of(operator: ModelOperator, n: int, up: int, down: int) -> tuple[int, int, int] | None:
-    """Its shape on a rank."""
+    """Return the shape of its product on a rank."""
     if operator.shape is None:
         return None
     m, columns, rows = operator.shape
@@ -234,17 +235,17 @@ def product(
     tied: bool = False,
     reads_with: str = "",
 ) -> ModelOperator:
-    """A matrix product without bias: forward one product, backward two.
+    """Return a matrix product without bias: forward one product, backward two.
 
     Args:
         name: The module's path.
-        tokens: Rows.
-        n_in: Elements a token that come in.
-        n_out: Elements a token that go out.
-        cut: "out" where tensor parallelism cuts its outputs, "in" where its inputs.
-        kept: Whether an operator before it keeps what comes in.
+        tokens: The number of rows.
+        n_in: The input elements of a token.
+        n_out: The output elements of a token.
+        cut: "out" if tensor parallelism cuts its outputs, "in" if its inputs.
+        kept: Whether an operator before it keeps the input.
         tied: Whether another operator has its parameters.
-        reads_with: The name of the products that read what it reads.
+        reads_with: The name of the products that read the same input.
     """
     incoming = Amount(cut=tokens * n_in) if cut == "in" else Amount(whole=tokens * n_in)
     out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
@@ -264,7 +265,7 @@ def product(
 
 
 def bias(name: str, tokens: int, n_out: int, cut: str = "") -> ModelOperator:
-    """Of a product: added as the product writes; its gradient reads that of the output once more."""
+    """Return the bias of a product: it is added as the product writes; its gradient reads that of the output once more."""
     out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
     passes = Passes(Amount(parameters=n_out), Amount(), out + Amount(parameters=n_out))
     # Added after the sum over the ranks where the product's rows are cut: then each rank has the whole bias.
@@ -272,15 +273,15 @@ def bias(name: str, tokens: int, n_out: int, cut: str = "") -> ModelOperator:
 
 
 def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: int = 0) -> ModelOperator:
-    """Scaled dot-product attention by a flash kernel: two products forward, five backward, no causal halving.
+    """Return scaled dot-product attention by a flash kernel: two products forward, five backward, no causal halving.
 
     Args:
-        name: What it is called beside the modules.
-        tokens: Queries, and the keys that they see.
-        heads: Of the queries.
-        kv_heads: Of keys and values.
-        head_dim: Elements of a query and of a key.
-        value_dim: Elements of a value, if other; PyTorch's kernel then takes values padded to `head_dim`.
+        name: Its name beside the modules.
+        tokens: The queries, and the keys that they see.
+        heads: The heads of the queries.
+        kv_heads: The heads of keys and values.
+        head_dim: The elements of a query and of a key.
+        value_dim: The elements of a value, if different; PyTorch's kernel then takes values padded to `head_dim`.
     """
     value_dim = value_dim or head_dim
     fused = _flash(tokens, heads, kv_heads, head_dim, value_dim)
@@ -292,10 +293,10 @@ def attention(name: str, tokens: Tokens, heads: int, kv_heads: int, head_dim: in
 
 
 def _scored(tokens: Tokens, heads: int, flash: Passes) -> Passes:
-    """Two products and a softmax forward, four and its gradient backward; scores are written, and their softmax is kept.
+    """Return the passes of attention that writes its scores and keeps their softmax.
 
-    Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), section 4.1, without
-    dropout.
+    These are two products and a softmax forward, four products and the softmax's gradient backward. Source: Korthikanti et al.,
+    Reducing Activation Recomputation in Large Transformer Models (2022), section 4.1, without dropout.
     """
     scores, rows = tokens.n * tokens.keys * heads, Amount(fixed_bytes=-4 * tokens.n * heads)  # no log-sum-exp
     forward = flash.forward + rows
@@ -307,6 +308,7 @@ def _scored(tokens: Tokens, heads: int, flash: Passes) -> Passes:
 
 
 def _flash(tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: int) -> Passes:
+    """Return the passes of attention by a flash kernel."""
     pairs = 2 * tokens.n * tokens.keys * heads
     queries, rows = tokens.n * heads, 4 * tokens.n * heads  # a log-sum-exp of four bytes for each query of each head
     keys = tokens.sequences * tokens.keys * kv_heads
@@ -319,7 +321,7 @@ def _flash(tokens: Tokens, heads: int, kv_heads: int, head_dim: int, value_dim: 
 
 
 def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> ModelOperator:
-    """Rows of a table by indices of 8 bytes; the gradient is as large as the table."""
+    """Return a lookup of rows of a table by indices of 8 bytes; the gradient is as large as the table."""
     moved, index = tokens * width, 8 * tokens
     passes = Passes(
         Amount(whole=2 * moved, fixed_bytes=index),
@@ -330,9 +332,9 @@ def lookup(name: str, tokens: int, rows: int, width: int, cut: str = "in") -> Mo
 
 
 def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOperator:
-    """The same operator with a matrix for each expert, each over its rows of those that the operator has.
+    """Return the operator with a matrix for each expert, each over its rows of the operator's rows.
 
-    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's end.
+    A grouped product is one kernel: its rows are those of all experts together, and it reads where each expert's rows end.
     """
     ends = Amount(fixed_bytes=4 * experts) if operator.kind == PRODUCT else Amount()
 

@@ -1,4 +1,4 @@
-"""A model by a word: the name of one in the catalogue, or a TOML file with the sizes of one's own for an architecture there.
+"""A model by a word: a name of the catalogue, or a TOML file with sizes of one's own for an architecture of the catalogue.
 
 The file names the architecture and its sizes: the fields of the architecture's configuration.
 """
@@ -19,24 +19,25 @@ _SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "t
 
 
 def find_model(word: str) -> Model:
-    """The model that a word means: a name, or a path that ends in `.toml`.
+    """Return the model of a word: a name, or a path that ends in `.toml`.
 
     Raises:
-        InputError: no such model, or a file that cannot be read or describes none; the message names the key.
+        InputError: There is no such model, or the file cannot be read or describes none; the message names the key.
     """
     return read_model(Path(word), word) if word.endswith(".toml") else MODELS.find(word)
 
 
 def anywhere(word: str) -> str:
-    """The word for a process that runs in another folder."""
+    """Return the word for a process that runs in another folder."""
     return str(Path(word).resolve()) if word.endswith(".toml") else word
 
 
 def read_model(path: Path, name: str) -> Model:
-    """The model of one's own sizes that a file describes.
+    """Return the model that a file describes.
 
     Raises:
-        InputError: no file, no TOML, an unknown architecture or key, a key that is missing, or a size that cannot be.
+        InputError: The file is missing or no TOML, an architecture or key is unknown, a key is missing, or a size is
+            impossible.
     """
     given = load_toml(path, "model", name)
     wanted = given.pop(_ARCHITECTURE, None)
@@ -53,7 +54,7 @@ def read_model(path: Path, name: str) -> Model:
 
 
 def _read(given: Mapping[str, Any], of: Any, where: str, whose: str) -> Any:
-    """A dataclass from a table of its fields."""
+    """Return a dataclass from a table of its fields."""
     known = [field.name for field in fields(of)]
     check_keys(given, known, where)
     needed = [f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING]

@@ -1,4 +1,4 @@
-"""How many rows of tokens travel to which experts: spread evenly, or as a run had them.
+"""The rows of tokens that travel to experts: spread evenly, or as a run had them.
 
 N ranks of one stage, EP of them share the experts of a layer, ETP an expert.
 """
@@ -29,12 +29,12 @@ class Routed(NamedTuple):
 
     @property
     def here(self) -> int:
-        """Rows that its experts see."""
+        """The rows that its experts see."""
         return sum(self.shares)
 
     @property
     def share(self) -> tuple[int, int]:
-        """Those of the rows that it gives."""
+        """The rows that its experts see, and the rows that it gives."""
         return self.here, sum(self.given)
 
 
@@ -42,16 +42,18 @@ RoutedOf = Callable[[int, int], Routed | None]  # of a layer of the model and a 
 
 
 def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list[tuple[I64, RoutedOf]]:
-    """Ranks at a place of their pipelines, numbers in their stage, for which the same rows travel; and which.
+    """Return the ranks at a place of their pipelines for which the same rows travel, with these rows.
+
+    Ranks are numbers in their stage.
 
     Args:
-        plan: How the model is laid over ranks.
-        model: What is trained.
-        place: In the pipeline.
-        splits: As a run had them; None: spread evenly.
+        plan: The plan.
+        model: The model.
+        place: The place in the pipeline.
+        splits: The rows as a run had them; None: spread evenly.
 
     Raises:
-        InputError: splits of other shape, or rows that cannot be spread evenly.
+        InputError: The splits have another shape, or rows cannot be spread evenly.
     """
     if splits is None or not plan.exchanges:
         by_kind = {kind: even(plan, model, kind) for kind in set(model.kinds)}
@@ -74,10 +76,10 @@ def _of_rank(of: Mapping[tuple[int, int], list[Routed]], rank: int, layer: int, 
 
 
 def even(plan: Plan, model: Model, kind: str) -> Routed | None:
-    """Rows of a layer of a kind spread evenly; None: none travel there.
+    """Return the rows of a layer of a kind, spread evenly; None: none travel there.
 
     Raises:
-        InputError: experts cannot have equal numbers of them.
+        InputError: The experts cannot have equal numbers of rows.
     """
     rows = own_rows(plan, model, kind)
     if rows % plan.ep:
@@ -87,7 +89,7 @@ def even(plan: Plan, model: Model, kind: str) -> Routed | None:
 
 
 def about_even(plan: Plan, model: Model, kind: str) -> Routed | None:
-    """The same, but that some experts have a row more where not all can have as many."""
+    """Return the rows spread as evenly as possible: some experts have one row more."""
     rows = own_rows(plan, model, kind)
     if not rows:
         return None
@@ -97,7 +99,7 @@ def about_even(plan: Plan, model: Model, kind: str) -> Routed | None:
 
 
 def fullest(plan: Plan, model: Model, kind: str) -> Routed | None:
-    """Rows of the rank with the fullest expert, for which all others wait; None: they are spread evenly, or none travel.
+    """Return the rows of the rank with the fullest expert, for which all others wait; None: rows are even, or none travel.
 
     One expert gets the most rows, all others 1 - `imbalance` as many.
     """
@@ -112,7 +114,7 @@ def fullest(plan: Plan, model: Model, kind: str) -> Routed | None:
 
 
 def own_rows(plan: Plan, model: Model, kind: str) -> int:
-    """Rows that a rank gives in a pass of a layer of a kind; 0 where none travel."""
+    """Return the rows that a rank gives in a pass of a layer of a kind; 0: none travel."""
     if not plan.exchanges:
         return 0
     tokens = Tokens(plan.rank_seq // plan.tp, sequences=plan.pass_batch, capacity=plan.capacity)
@@ -120,7 +122,7 @@ def own_rows(plan: Plan, model: Model, kind: str) -> int:
 
 
 def recorded(plan: Plan, given: I64) -> list[Routed]:
-    """Of each rank of a stage, from the rows [N, EP] that each gives."""
+    """Return the rows of each rank of a stage, given the rows [N, EP] that each gives."""
     found: list[Routed | None] = [None] * len(given)
     sizes = {axis: plan.sizes[axis] for axis in ("etp", "ep")}
     took = np.zeros_like(given)

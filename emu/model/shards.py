@@ -1,4 +1,4 @@
-"""Styles of tensor parallelism by module path, as a model says them and as they are where tokens travel to their experts."""
+"""Styles of tensor parallelism by module path, as a model names them, and as they are where tokens travel to their experts."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ _OWN = {"sparse": "own tokens", EXPERTS: None, "inner shared": "own shared", "in
 
 
 def own_tokens(shards: Mapping[str, str]) -> dict[str, str]:
-    """The styles by path of a model whose tokens travel to their experts, from those of one whose tokens do not."""
+    """Return the styles by path where tokens travel to their experts, given the styles where they do not."""
     routers = {f"{path}.router.gate": "own rows" for path, style in shards.items() if style == "sparse"}
     kept = {path: _OWN.get(style, style) for path, style in shards.items()}
     return {path: style for path, style in kept.items() if style is not None} | routers

@@ -15,10 +15,10 @@ from emu.collective.algorithm import AUTO
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
 from emu.study.measure.bench import Mover, measure
-from emu.study.measure.compare import PassedOver, best_rows, compare, names
-from emu.study.measure.request import Asked, BenchRequest, ask, sizes_between
-from emu.study.measure.row import BenchRow
-from emu.study.training.composed.calls import topology_under
+from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
+from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
@@ -142,7 +142,7 @@ def bench_command(
     built = [build_topology(word) for word in topologies]
     for each in built:
         _check_axes(each, counted)
-    asked = [ask(topology_under(under, each), request) for each in built]
+    asked = [place_bench(topology_under(under, each), request) for each in built]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)
         return
@@ -174,7 +174,7 @@ def _check(name: str, where: ClusterOptions, png: Path | None, topologies: int) 
 
 
 @contextmanager
-def _mover(asked: list[Asked], where: ClusterOptions, *, timing_only: bool) -> Iterator[Mover | None]:
+def _mover(asked: list[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Iterator[Mover | None]:
     """Yield the mover of data, or None where no data is moved; it checks all requests before ranks are started."""
     if timing_only:
         yield None
@@ -187,12 +187,12 @@ def _mover(asked: list[Asked], where: ClusterOptions, *, timing_only: bool) -> I
         yield moving.TensorMover(None if where.cluster == "local" else ranks.run)
 
 
-def _label(asked: Asked) -> str:
+def _label(asked: PlacedBench) -> str:
     """Return the label of the progress bar of a measurement."""
     return f"{asked.operation.name} on {asked.site.topology.name}"
 
 
-def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
+def _compare(asked: list[PlacedBench], png: Path | None, *, as_json: bool) -> None:
     """Compare all algorithms on each topology, print the rows as JSON or text, and draw those of the first topology."""
     tables = [_comparison_rows(each, as_json=as_json) for each in asked]
     if as_json:
@@ -203,10 +203,10 @@ def _compare(asked: list[Asked], png: Path | None, *, as_json: bool) -> None:
             draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
 
 
-def _comparison_rows(asked: Asked, *, as_json: bool) -> list[BenchRow | PassedOver]:
+def _comparison_rows(asked: PlacedBench, *, as_json: bool) -> list[BenchRow | UntimedRow]:
     """Return the rows of all algorithms; as text they are printed one by one."""
     if as_json:
-        return list(with_progress(compare(asked), _label(asked), len(names(asked)) * len(asked.request.sizes)))
+        return list(with_progress(compare(asked), _label(asked), len(algorithm_names(asked)) * len(asked.request.sizes)))
     rows, shown = tee(compare(asked))
     for line in compare_lines(asked, shown):
         print_text(line)

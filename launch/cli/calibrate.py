@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import torch
 
-from emu.study.calibrate.calibrate import Calibrated, calibrate
+from emu.study.calibrate.calibrate import Calibration, calibrate
 from emu.study.calibrate.probe import here, layers, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
@@ -52,7 +52,7 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
                 print_text(f"\nwritten to {out}: take it by --device {out}")
 
 
-def _lines(told: Calibrated) -> list[str]:
+def _lines(told: Calibration) -> list[str]:
     of = told.device
     rows = [
         [k.what, " x ".join(map(str, k.shape)), format_time(k.measured_s), format_time(k.predicted_s), f"{k.ratio:.2f}"]

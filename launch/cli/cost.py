@@ -13,7 +13,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
 from emu.study.cost.book import Price
 from emu.study.cost.cost import Cost, cost
-from emu.study.cost.owned import Terms, owned
+from emu.study.cost.ownership import OwnershipTerms, ownership_cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options.common import (
@@ -33,7 +33,7 @@ from launch.show.progress import with_progress
 from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
 
 if TYPE_CHECKING:
-    from emu.study.training.estimate import Estimated
+    from emu.study.training.estimate import StepEstimate
 
 NPU_HELP = "dollars=30000,watts=700"
 _NUMBER = r"\d+(\.\d+)?"
@@ -86,12 +86,12 @@ class _Job:
     device: str
     stack: str
 
-    def on(self, topology: Topology) -> "Estimated":
+    def on(self, topology: Topology) -> "StepEstimate":
         """Return the estimated step on a topology."""
         laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
         of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
         request = of.EstimateRequest(self.model, laid, stack, algorithm_choice((), stack))
-        found: Estimated = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
+        found: StepEstimate = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
         return found
 
 
@@ -163,7 +163,7 @@ def cost_command(
     emu cost --topology infinitehbd:k=2 --topology nvl:72 --prices infinitehbd
     emu cost --topology fat-tree:radix=64,planes=36 --prices railx --across
     """
-    book, terms, job = find_book(prices), Terms(npu, years, kwh), _job(asked)
+    book, terms, job = find_book(prices), OwnershipTerms(npu, years, kwh), _job(asked)
     built = [build_topology(word) for word in topologies]
     of = partial(cost, book=book, across=across, exchange=exchange)
     paid = [
@@ -186,10 +186,10 @@ def cost_command(
         print_text(cost_report(paid, notes))
 
 
-def _network_cost(of: Cost, topology: Topology, terms: Terms, job: _Job | None) -> NetworkCost:
+def _network_cost(of: Cost, topology: Topology, terms: OwnershipTerms, job: _Job | None) -> NetworkCost:
     """Return the cost of a network, with its energy and with the cost of the step where they were asked for."""
     energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
-    return NetworkCost(of, energy) if job is None else NetworkCost(of, energy, owned(of, terms), job.on(topology))
+    return NetworkCost(of, energy) if job is None else NetworkCost(of, energy, ownership_cost(of, terms), job.on(topology))
 
 
 def _job_notes(npu: Price, job: _Job) -> list[str]:

@@ -10,9 +10,9 @@ import click
 from emu.model.generate.generate import generate
 from emu.model.plan.plan_text import parse_plan
 from emu.model.read import find_model
-from emu.study.live.disturbed import Disturbed, disturbed
-from emu.study.live.estimated import of_estimate
-from emu.study.training.estimate import Estimated, EstimateRequest, estimate, estimate_moments
+from emu.study.live.faulty_job import FaultyJob, time_faulty_job
+from emu.study.live.step_times import times_of_estimate
+from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of, job_steps
 from emu.topology.topology import Topology
@@ -140,14 +140,14 @@ def estimate_command(
             draw.draw_parts(results, png)
 
 
-def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> Disturbed:
+def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:
     """Return the steps of a job on a topology whose parts fail."""
     on, steps = request.on(topology), job_steps(words)
     faults = faults_of(words, topology, on.plan.world, steps)
-    return disturbed(topology, faults, on.plan.world, steps, of_estimate(on, device), device.name)
+    return time_faulty_job(topology, faults, on.plan.world, steps, times_of_estimate(on, device), device.name)
 
 
-def _step_at(request: EstimateRequest, point: SweepPoint) -> Estimated:
+def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
     return estimate(replace(request, model=point.said["model"], plan=plan, stack=point.stack), point.topology, point.device)

@@ -10,10 +10,10 @@ import click
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost.cost import Cost, cost
-from emu.study.faults.draw import DAYS_PER_YEAR, Lives
-from emu.study.faults.goodput import Restarts, optimal
+from emu.study.faults.draw import DAYS_PER_YEAR, PartLifetimes
+from emu.study.faults.goodput import Restarts, optimal_restarts
 from emu.study.faults.log import read_log
-from emu.study.faults.source import Drawn, Logged, Rate, Source
+from emu.study.faults.source import DrawnFaults, FaultProbability, FaultSource, LoggedFaults
 from emu.study.faults.waste import Machine, Waste, check_group, machine_of, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
@@ -76,7 +76,7 @@ class ShareType(click.ParamType[float]):
         return share
 
 
-def _domain(text: str, node: int) -> Lives:
+def _domain(text: str, node: int) -> PartLifetimes:
     """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
 
     Args:
@@ -91,7 +91,9 @@ def _domain(text: str, node: int) -> Lives:
         raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
     if not given["npus"].isdecimal() or not int(given["npus"]) or int(given["npus"]) % node:
         raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
-    return Lives(_days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node)
+    return PartLifetimes(
+        _days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node
+    )
 
 
 def _groups(text: str) -> tuple[int, ...]:
@@ -231,7 +233,7 @@ def _restarts(per_day: float, checkpoint: int | None, restart: int) -> Restarts 
         return None
     if not per_day:
         raise InputError("faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr")
-    return optimal(seconds(checkpoint), seconds(restart), 86400 / per_day)
+    return optimal_restarts(seconds(checkpoint), seconds(restart), 86400 / per_day)
 
 
 def _check_price(asked: dict[str, Any]) -> None:
@@ -260,7 +262,7 @@ def _notes(asked: dict[str, Any]) -> list[str]:
     return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}"]
 
 
-def _source(asked: dict[str, Any]) -> Source:
+def _source(asked: dict[str, Any]) -> FaultSource:
     """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
 
     Raises:
@@ -275,12 +277,12 @@ def _source(asked: dict[str, Any]) -> Source:
             raise InputError(
                 "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
             )
-        return Rate(node, seed, asked["rate"], asked["draws"])
+        return FaultProbability(node, seed, asked["rate"], asked["draws"])
     parts = tuple(_domain(text, node) for text in asked["domains"])
     mtbf = DAYS_PER_YEAR / asked["afr"] if asked["afr"] else asked["mtbf"]
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None:
-        return Drawn(node, seed, (Lives(mtbf, mttr), *parts), asked["days"])
+        return DrawnFaults(node, seed, (PartLifetimes(mtbf, mttr), *parts), asked["days"])
     log = production_log() if asked["log"] is None else read_log(asked["log"], asked["servers"] or 0)
-    return Logged(node, seed, log, str(asked["log"] or SOURCE), asked["server"], parts)
+    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["server"], parts)

@@ -11,13 +11,13 @@ import click
 from emu.cluster.pace.kept import Paced
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
-from emu.study.live.clocked import Ran, clocked
-from emu.study.live.disturbed import Disturbed, disturbed
-from emu.study.live.times import of_trace
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.live.faulty_job import FaultyJob, time_faulty_job
+from emu.study.live.step_times import times_of_trace
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.served.replayed import time_replay
 from emu.study.training.step.choices import choice_for
-from emu.study.training.step.costliest import with_costliest
+from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace
 from emu.topology.catalogue import build_topology
@@ -61,7 +61,7 @@ class RecordedTrace:
         words = recorded_choice(self.algorithms, calls_of(self.stack))
         return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
 
-    def time_with_faults(self, faults: Sequence[str]) -> list[Disturbed]:
+    def time_with_faults(self, faults: Sequence[str]) -> list[FaultyJob]:
         """Return the steps of the trace on each topology while parts fail; a trace of one step is repeated.
 
         Raises:
@@ -82,7 +82,7 @@ def time_with_faults(
     dtype: str,
     *,
     clock: bool = False,
-) -> list[Disturbed]:
+) -> list[FaultyJob]:
     """Return the steps of a trace on each topology while parts fail.
 
     Args:
@@ -108,17 +108,17 @@ def time_with_faults(
         return choice_for(recorded, words, topology, dtype)
 
     if at_times(faults):
-        ran = [Ran(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
-        told = [clocked(*each) for each in zip(ran, built, known, strict=True)]
+        ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
+        told = [run_through_timed_faults(*each) for each in zip(ran, built, known, strict=True)]
         _check_met(told, faults)
     else:
-        timed = of_trace(recorded, chosen, found, dtype, stack)
-        told = [disturbed(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+        timed = times_of_trace(recorded, chosen, found, dtype, stack)
+        told = [time_faulty_job(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
     how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
     return [replace(each, timed=how) for each in told]
 
 
-def _check_met(told: Sequence[Disturbed], faults: Sequence[str]) -> None:
+def _check_met(told: Sequence[FaultyJob], faults: Sequence[str]) -> None:
     """Refuse faults at times after the end of the job.
 
     Raises:

@@ -12,8 +12,8 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
-from emu.study.prove.proving import subject
-from emu.study.prove.verify import PROCESSES, RANKS, Verified, ranks_to, shapes_of, verify
+from emu.study.prove.algorithm_proof import subject
+from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, verify
 from launch.cli.options.common import import_option, imported_algorithms, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import ClusterOptions, cluster_options
@@ -21,7 +21,7 @@ from launch.show.progress import with_progress
 from launch.show.text.proof_table import proof_lines
 from launch.show.text.round_lines import fault_line
 
-Failure = tuple[Verified, Algorithm, Shape]
+Failure = tuple[VerificationRow, Algorithm, Shape]
 _TOLD = 3  # algorithms whose first failure is printed in full
 
 
@@ -109,7 +109,7 @@ def _first_failures(failed: Iterable[Failure]) -> list[Failure]:
     return list(first.values())[:_TOLD]
 
 
-def _failure_text(row: Verified, found: Algorithm, shape: Shape) -> str:
+def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:
     """Return what went wrong, and the round in which it did."""
     said = f"{_case_text(row, shape)}: {_reason(row, shape)}\n"
     if row.fault is None or row.fault.round < 0:
@@ -117,19 +117,19 @@ def _failure_text(row: Verified, found: Algorithm, shape: Shape) -> str:
     return said + fault_line(subject(found, shape, _root(row)).schedule, row.fault) + "\n"
 
 
-def _case_text(row: Verified, shape: Shape) -> str:
+def _case_text(row: VerificationRow, shape: Shape) -> str:
     """Return operation, algorithm and shape in words, such as `all_reduce ring on 8 ranks`."""
     root = f", root {_root(row)}" if _root(row) else ""
     return f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks{root}"
 
 
-def _reason(row: Verified, shape: Shape) -> str:
+def _reason(row: VerificationRow, shape: Shape) -> str:
     """Return why the case failed."""
     reason = row.proof if row.proof != "ok" else row.claim
     return reason.removeprefix(f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks: ")
 
 
-def _root(row: Verified) -> int:
+def _root(row: VerificationRow) -> int:
     """Return the root of the proof that failed; 0 where the operation has no root."""
     return row.roots[-1] if row.roots else 0
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from emu.study.forked import ahead, forked
+from emu.study.job_pool import job_pool, results_of
 from emu.study.planning.search.kept import Kept
 from launch.papers.paper import Paper
 from launch.papers.row_cache import answer_of
@@ -55,6 +55,6 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], folder: Pat
         processes: The largest number of processes.
     """
     groups = [[*each] for _, each in groupby(asked, key=lambda row: row[:2])]
-    with closing(_RowWorker(makers, folder)) as desk, forked(desk, max(1, min(processes, len(groups)))) as submit:
-        for _, found in ahead(((None, submit(group)) for group in groups), len(groups)):
+    with closing(_RowWorker(makers, folder)) as desk, job_pool(desk, max(1, min(processes, len(groups)))) as submit:
+        for _, found in results_of(((None, submit(group)) for group in groups), len(groups)):
             yield from found

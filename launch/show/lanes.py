@@ -12,7 +12,7 @@ from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.phases import stages_of
-from emu.trace.report.requests import Coming, talking
+from emu.trace.report.request_times import Arrivals, talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
 
@@ -37,7 +37,7 @@ class Lane(NamedTuple):
 
 def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Topology) -> Iterator[Lane]:
     """Yield the lanes of every rank, then those of each link that carried a message."""
-    coming = Coming.of(replayed, timeline)
+    coming = Arrivals.of(replayed, timeline)
     for rank in range(trace.n_ranks):
         yield from lanes_of(trace, replayed, timeline, coming, rank)
     carried = np.flatnonzero(np.isin(replayed.link, replayed.graph.hop_link))
@@ -84,7 +84,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
     named = [(rank, f"rank {rank}") for rank in range(trace.n_ranks)]
     if timed.ranks > MOST_RANKS:
         named = [(each.row, each.name) for each in representatives(timed)]
-    coming = Coming.of(replayed, timeline)
+    coming = Arrivals.of(replayed, timeline)
     for row, name in named:
         yield from (lane._replace(owner=name) for lane in lanes_of(trace, replayed, timeline, coming, row))
     if not any(isinstance(each.piece, Delay) for each in replayed.instances):
@@ -95,7 +95,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         yield from _link_lanes(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 
-def lanes_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Coming, rank: int) -> Iterator[Lane]:
+def lanes_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, rank: int) -> Iterator[Lane]:
     """Yield the lanes of one rank: one for each stream of computation, then one for each axis of communication.
 
     A span of communication begins when all members of the group have come to the request.

@@ -14,7 +14,7 @@ from emu.model.generate.generate import generate
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
 from emu.model.stack.stack import Stack
-from emu.study.calibrate.calibrate import Calibrated
+from emu.study.calibrate.calibrate import Calibration
 from emu.trace.trace_file import save
 from launch.cli import calibrate, papers
 from launch.data.devices import DEVICES
@@ -67,7 +67,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a device measured that takes no time to measure."""
     monkeypatch.setattr(calibrate, "probes", lambda _: [])
     monkeypatch.setattr(calibrate, "layers", lambda _: [])
-    monkeypatch.setattr(calibrate, "calibrate", lambda *_: Calibrated(DEVICES["h100"], ()))
+    monkeypatch.setattr(calibrate, "calibrate", lambda *_: Calibration(DEVICES["h100"], ()))
 
 
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:

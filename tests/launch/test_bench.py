@@ -4,7 +4,7 @@ import pytest
 
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import parse_grid
-from emu.study.measure.request import BenchRequest, ask
+from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
@@ -225,7 +225,7 @@ def test_a_bad_topology_is_one_line(emu, topology: str, message: str) -> None:
 def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid(emu) -> None:
     request = BenchRequest("all_reduce", "flex-sipco", (4,), ranks=8, dims=parse_grid("4x4:4-11"))
     for grid, first in (("4x4", 4), ("2x8", 0)):
-        asked = ask(build_topology(f"torus:dims={grid},bandwidth=50GB/s,latency=500ns"), request)
+        asked = place_bench(build_topology(f"torus:dims={grid},bandwidth=50GB/s,latency=500ns"), request)
         assert asked.site.npus == tuple(range(first, first + 8))
     words = ["--algorithm", "flex-sipco", "--topology", "torus:dims=4x4,bandwidth=50GB/s,latency=500ns", "--size", "1KiB"]
     done = emu("bench", "all_reduce", *words, "--ranks", "8", "--dims", "4x4:4-11", "--json")

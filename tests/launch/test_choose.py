@@ -14,9 +14,9 @@ from emu.study.choice.candidates import candidates
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
 from emu.study.measure.bench import bench
-from emu.study.measure.compare import PassedOver, best_rows, compare, names
-from emu.study.measure.request import BenchRequest, ask
-from emu.study.measure.row import BenchRow
+from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
+from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
 from launch.show.text.algorithm_table import compare_lines
 
@@ -92,7 +92,7 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
     """2 (n-1)/n of the buffer through each port, at latency 0 and sizes that divide."""
     topology = build_topology(f"switch:n={n},bandwidth=50GB/s,latency=0s")
     size = 4 * lcm(*range(1, 17)) * 1024
-    rows = list(compare(ask(topology, BenchRequest("all_reduce", "ring", (size,)))))
+    rows = list(compare(place_bench(topology, BenchRequest("all_reduce", "ring", (size,)))))
     bound = 2 * (n - 1) / n * size / 50e9
     (added,) = bench(topology, BenchRequest("all_reduce", "in-switch", (size,)))
     times = {row.algorithm: row.time_s for row in rows}
@@ -105,11 +105,11 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
 
 
 def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ask(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**20)))
+    asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**20)))
     timed = {(row.algorithm, row.size_bytes): row.time_s for row in compare(asked) if isinstance(row, BenchRow)}
     monkeypatch.setattr("emu.study.measure.compare.LIGHT", 0)
     rows = list(compare(asked))
-    passed = [row for row in rows if isinstance(row, PassedOver)]
+    passed = [row for row in rows if isinstance(row, UntimedRow)]
     assert {(row.algorithm, row.size_bytes) for row in rows} == set(timed)
     assert passed
     for row in passed:
@@ -122,15 +122,15 @@ def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(mo
 
 
 def test_a_line_of_the_comparison_is_told_before_the_next_algorithm_is_timed() -> None:
-    asked = ask(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024,)))
+    asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024,)))
     ready: list[str] = []
 
-    def rows() -> Iterator[BenchRow | PassedOver]:
+    def rows() -> Iterator[BenchRow | UntimedRow]:
         for row in compare(asked):
             ready.append(row.built)
             yield row
 
-    told = [len(ready) for line in compare_lines(asked, rows()) if line.partition("  ")[0].strip() in names(asked)]
+    told = [len(ready) for line in compare_lines(asked, rows()) if line.partition("  ")[0].strip() in algorithm_names(asked)]
     assert told == [min(at + 1, len(ready)) for at in range(1, len(ready) + 1)]  # a line is whole when the next begins
 
 
@@ -150,7 +150,7 @@ def test_the_plot_is_drawn_and_the_table_names_the_fastest_of_each_size(emu, tmp
 
 
 def test_ties_go_to_the_first_by_name() -> None:
-    rows = list(compare(ask(build_topology(BOARD), BenchRequest("all_to_all", AUTO, (8,)))))
+    rows = list(compare(place_bench(build_topology(BOARD), BenchRequest("all_to_all", AUTO, (8,)))))
     best = best_rows(rows)[8]
     assert best.algorithm == min(row.algorithm for row in rows if row.time_s == best.time_s)
 

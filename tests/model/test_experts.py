@@ -9,9 +9,9 @@ from emu.model.model import MODELS
 from emu.model.operator import Amount, Cut, Tokens
 from emu.model.parts.expert_block import ExpertBlock, Experts, limit_capacity
 from emu.model.parts.expert_operators import sparse_operators
-from emu.model.parts.expert_routing import ExpertRouting, Router, combine, dispatch, imbalance, rows_of, set_balance
 from emu.model.parts.feed_forward import GatedFeedForward, gated_operators
 from emu.model.parts.latent_attention import LatentAttention, LatentSizes
+from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispatch, imbalance, rows_of, set_balance
 
 HIDDEN, FFN, N = 16, 24, 40
 SOFT = ExpertRouting(6, 2)

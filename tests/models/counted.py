@@ -12,7 +12,7 @@ from torch.nn import functional
 from emu.backend.rank.count import Count, Operator
 from emu.model.model import ARCHITECTURES, Model
 from emu.model.operator import Amount, ModelOperator, Tokens
-from emu.model.parts.expert_routing import set_balance
+from emu.model.parts.token_routing import set_balance
 
 SEQ, BATCH = 16, 2
 TOKENS = Tokens(SEQ, sequences=BATCH)

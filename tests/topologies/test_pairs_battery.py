@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.live.disturbed import disturbed
+from emu.study.live.faulty_job import time_faulty_job
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.fault_injection.fault import Fault, parse_fault
 from emu.topology.fault_injection.fault_check import check_faults, nic_of
@@ -193,7 +193,7 @@ def timed(line, faults, ranks):
     """A job whose steps take as long as their messages have hops, but for those that nothing routes."""
     topology = build(line)
     check_faults(faults, topology, ranks, STEPS)
-    return disturbed(topology, faults, ranks, STEPS, lambda found: hops(found, ranks), "none")
+    return time_faulty_job(topology, faults, ranks, STEPS, lambda found: hops(found, ranks), "none")
 
 
 def hops(found, ranks):

@@ -5,7 +5,7 @@ Source: `emu.model.parallel.expert_parallel.ExpertGradientSum`, which runs them.
 
 from typing import NamedTuple
 
-from emu.model.generate.gradients import moved
+from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask, Gradient
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
@@ -13,12 +13,17 @@ from emu.model.plan.plan import Plan
 
 
 class _Block(NamedTuple):
+    """A block of experts with the elements of its gradients."""
+
     part: Part
     elements: int
 
 
 class ExpertGradients:
-    """Of one stage on one rank. Autograd gives no notice of gradients of a backward in two: they are asked for at the end."""
+    """The expert gradients of one stage on one rank.
+
+    Autograd gives no notice of gradients of a split backward: they are reduced at the end.
+    """
 
     def __init__(self, tape: Tape, plan: Plan, stage: int) -> None:
         self.tape, self.last, self.copies = tape, plan.passes - 1, plan.sizes["edp"]
@@ -28,9 +33,9 @@ class ExpertGradients:
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
-        """One of them is there; those of a block are added up over the ranks once all are."""
+        """Record that a gradient is there; once all of a block are, they are added up over the ranks."""
         if pass_:
-            self.tape.compute(moved(part.stack.precision, 3 * gradient.elements))
+            self.tape.compute(gradient_work(part.stack.precision, 3 * gradient.elements))
         if pass_ < self.last:
             return
         self.came[place] = self.came.get(place, 0) + gradient.elements
@@ -42,14 +47,14 @@ class ExpertGradients:
 
     def _ask(self, place: int) -> None:
         part, elements = self.blocks[place]
-        self.tape.compute(moved(part.stack.precision, 4 * elements))  # put together, then divided
+        self.tape.compute(gradient_work(part.stack.precision, 4 * elements))  # put together, then divided
         ask = Ask("edp", "all_reduce", elements, part.stack.precision.gradient)
         self.asked[place] = (self.tape.ask(ask),) if self.copies > 1 else ()
 
     def settle(self) -> None:
-        """The backward passes have ended: what was reduced is waited for, and copied out."""
+        """Wait, after the last backward, for the reduced gradients, and copy them out."""
         for place, (part, elements) in sorted(self.blocks.items()):
             if not self.noticed:
                 self._ask(place)
             self.tape.join(*self.asked[place])
-            self.tape.compute(moved(part.stack.precision, 2 * elements))
+            self.tape.compute(gradient_work(part.stack.precision, 2 * elements))

@@ -1,4 +1,4 @@
-"""A training step as a trace, from the model and the plan alone: what each rank asks for and computes, without running it.
+"""A training step as a trace, from the model and the plan alone: the requests and computations of each rank, without a run.
 
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.model.generate.megatron import rank as megatron
-from emu.model.generate.passes import Parts
-from emu.model.generate.rank import tapes_of
-from emu.model.generate.states import Held
+from emu.model.generate.megatron import megatron_step
+from emu.model.generate.rank_step import tapes_of
+from emu.model.generate.stage_passes import ModelParts
+from emu.model.generate.states import StateShare
 from emu.model.generate.tape import Tape
-from emu.model.memory.rank import PeakBytes
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_executed, check_fits
@@ -27,26 +27,26 @@ from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
 
 def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> Trace:
-    """One steady step.
+    """Return the trace of one steady step.
 
     Args:
-        model: What is trained.
-        plan: How it is laid over ranks.
-        stack: By which software, in which precision.
-        routing: How many rows of tokens go to which experts; None: as many to each.
+        model: The model that is trained.
+        plan: The plan, which lays the model over ranks.
+        stack: The software, with its precision.
+        routing: The number of token rows for each expert; None: as many for each.
 
     Raises:
-        InputError: a plan that does not fit the model, or something that cannot be generated yet.
+        InputError: The plan does not fit the model, or has something that cannot be generated yet.
     """
     return trace_of(roles_by_place(model, plan, stack, routing), model, plan, stack)
 
 
 class Role(NamedTuple):
-    """What some ranks at one place of their pipelines do."""
+    """The step of some ranks at one place of their pipelines."""
 
     tape: Tape
     ranks: I64  # of the run
-    held: Held  # of the states, where each rank has a part of its own
+    held: StateShare  # of the states, where each rank has a part of its own
     peak: PeakBytes
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
     at: int = 0  # their place in a ring of cp
@@ -54,7 +54,7 @@ class Role(NamedTuple):
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
-    """What the ranks at each place of their pipelines do; arguments and errors as of `generate`."""
+    """Return the roles at each place of a pipeline; arguments and errors as in `generate`."""
     check_fits(plan, model, stack)
     if stack.software == "pytorch":
         check_executed(plan, model)
@@ -62,28 +62,28 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 
 
 def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """One for each part of the states, and for each place in a ring of cp."""
+    """Yield a role for each share of the states, and for each place in a ring of cp."""
     first = place * plan.stage_ranks
     if stack.software == "megatron":
-        for at, (tape, peak) in enumerate(megatron.tapes_of(model, plan, stack, place)):
-            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), Held(0, 0), peak, at=at)
+        for at, (tape, peak) in enumerate(megatron_step.tapes_of(model, plan, stack, place)):
+            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), StateShare(0, 0), peak, at=at)
         return
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = _at(plan, ranks, at)
-            found = [*tapes_of(Parts(model, plan, stack, routed, at), place, own)] if len(own) else []
+            found = [*tapes_of(ModelParts(model, plan, stack, routed, at), place, own)] if len(own) else []
             for alike in found:
                 yield Role(alike.tape, first + alike.ranks, alike.held, alike.peak, routed, at, len(found) == 1)
 
 
 def _at(plan: Plan, ranks: I64, at: int) -> I64:
-    """Those at a place in their ring of cp."""
+    """Return the ranks at a place in their ring of cp."""
     there: I64 = ranks[ranks // plan.tp % plan.ring == at]
     return there
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
-    """The step of all ranks, from what those of each place do."""
+    """Return the trace of all ranks, from the roles at each place."""
     roles = [role for of_place in of_places for role in of_place]
     tapes, role_of_rank = [role.tape for role in roles], np.empty(plan.world, np.int32)
     for i, role in enumerate(roles):
@@ -118,15 +118,15 @@ def certain(plan: Plan, stack: Stack) -> bool:
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
-    """What a generated trace says of what it is of."""
+    """Return the entries of a generated trace's meta data."""
     return ((COMMAND, "estimate"), ("model", model.name), ("plan", spell(plan)), ("software", stack.software))
 
 
 def members(plan: Plan, axis: str) -> I64:
-    """[groups, members] the ranks of each group of an axis.
+    """Return [groups, members] the ranks of each group of an axis.
 
-    Where states are sharded over a part of dp, its two halves are axes too, that which shards the faster; and, with cp, the
-    faster half and cp as one.
+    If states are sharded over a part of dp, both halves of dp are axes too, and the half that shards counts faster. With cp,
+    the faster half and cp are one axis.
     """
     if axis == DATA:
         return group_rows("cp+dp", plan.sizes)
@@ -141,13 +141,13 @@ def members(plan: Plan, axis: str) -> I64:
 
 
 def _numbers(rows: I64, world: int) -> I64:
-    """[N] which of the groups [groups, members] each rank is in."""
+    """Return [N] the number of the group, among the rows [groups, members], that each rank is in."""
     number = np.empty(world, np.int64)
     number[rows] = np.arange(len(rows))[:, None]
     return number
 
 
 def _rows(tape: Tape, number: Mapping[str, I64], place: int, ranks: int) -> list[tuple[int, ...]]:
-    """Of each rank at a place of its pipeline, the groups that it means."""
+    """Return, for each rank at a place of its pipeline, the groups that its events name."""
     own = slice(place * ranks, (place + 1) * ranks)
     return list(zip(*(number[axis][own].tolist() for axis in tape.axes), strict=True)) if tape.axes else [()] * ranks

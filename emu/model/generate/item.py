@@ -1,6 +1,6 @@
-"""What a part of a model does on one rank, one thing after another: computations, requests, and gradients that are there.
+"""The items of a part's passes on one rank: computations, requests, and gradients that are there.
 
-All amounts are of one pass of one rank. What comes next waits for a request.
+All amounts are of one pass of one rank. An item waits for the request before it, unless the request is held.
 """
 
 from typing import NamedTuple
@@ -19,12 +19,12 @@ class Work(NamedTuple):
     shape: Shape = MOVES
 
 
-class OfWeight(Work):
-    """A computation of the gradient of a parameter, which a backward in two leaves for later."""
+class WeightGradientWork(Work):
+    """A computation of the gradient of a parameter; a split backward leaves it for later."""
 
 
-class Alone(Work):
-    """What a kernel that yields both gradients does once more where that of the parameter comes by itself."""
+class RepeatedWork(Work):
+    """The share of a kernel for both gradients that runs again when the gradient of the parameter is computed separately."""
 
 
 class Ask(NamedTuple):
@@ -39,8 +39,8 @@ class Ask(NamedTuple):
     splits: tuple[int, ...] = ()  # elements of each block that the rank gives; (): even
 
 
-class Wait(NamedTuple):
-    """What was asked for and held for this is needed now."""
+class RequestWait(NamedTuple):
+    """The point at which the result of requests held under a name is needed."""
 
     what: str
 
@@ -49,19 +49,19 @@ ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a bl
 
 
 class Gradient(NamedTuple):
-    """The gradient of a parameter is there, whole for the rank's tokens."""
+    """The moment at which the gradient of a parameter is there, whole for the rank's tokens."""
 
     name: str
     elements: int  # of the rank's part
     late: bool  # whether autograd comes to it only after all that computes
-    before: tuple["Doing", ...] = ()  # what is still done with it then
+    before: tuple["Action", ...] = ()  # what is still done with it then
     times: int = 1  # how many times as large it is until that is done; 0: it is added to what was there already
     travels: bool = False  # whether it is of experts of which other ranks have copies, to be added up by itself
     shared: bool = False  # whether another part's is added to it, which is reduced for both
 
 
-Doing = Work | Ask | Wait
+Action = Work | Ask | RequestWait
 
 
-Step = Doing | Moment
+Step = Action | Moment
 Item = Step | Gradient

@@ -1,6 +1,7 @@
 """The forward and the backward of a part of a model as PyTorch's eager pieces run it, one operator after another.
 
-Between them stands what its modules ask for as they begin and end: tensor and sequence parallelism, and experts' rows.
+Between the operators stand the requests of their modules, at the begin and end of each: tensor and sequence parallelism, and
+the rows of experts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +10,24 @@ from fnmatch import fnmatch
 from functools import cached_property
 
 from emu.errors import InputError
-from emu.model.generate.context import Context
+from emu.model.generate.context_attention import ContextAttention
 from emu.model.generate.exchange import EXCHANGE, exchange
-from emu.model.generate.item import ENTERS, GRADIENT, Alone, Ask, Doing, Gradient, Item, OfWeight, Step, Wait, Work
+from emu.model.generate.item import (
+    ENTERS,
+    GRADIENT,
+    Action,
+    Ask,
+    Gradient,
+    Item,
+    RepeatedWork,
+    RequestWait,
+    Step,
+    WeightGradientWork,
+    Work,
+)
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
@@ -51,8 +64,8 @@ class Part(Share):
 
     @cached_property
     def forward(self) -> tuple[Step, ...]:
-        """One pass; what came before is waited for where it is read."""
-        lead = () if self.operators[0].ahead.elements else (Wait(ENTERS),)
+        """The forward of one pass; a request before it is awaited where its result is read."""
+        lead = () if self.operators[0].ahead.elements else (RequestWait(ENTERS),)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
@@ -65,7 +78,7 @@ class Part(Share):
             items += [enter] if i == self._inner[0] else []
             items += [item for style in self._begun_by(i) for item in style.inside]
             if operator.kind == ATTENTION and self.plan.cp > 1:
-                items += Context(self, operator).forward()
+                items += ContextAttention(self, operator).forward()
             elif i not in kept:
                 items = self._then(items, operator, self._forward_of(operator))
             items += [leave] if i == self._inner[1] else []
@@ -74,26 +87,26 @@ class Part(Share):
 
     @cached_property
     def _inner(self) -> tuple[int, int]:
-        """The first and the last operator of experts whose weights are sharded apart; (-1, -1): there are none."""
+        """The first and the last operator of experts whose weights are sharded separately; (-1, -1): there are none."""
         apart = [i for i, o in enumerate(self.operators) if self.plan.sharding == "fsdp" and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
     def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
-        """Some things, and then an operator: what was asked for last is waited for where it is read."""
+        """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
         weight, ahead = self.weight, operator.ahead
         rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
         if not ahead.elements:
             return [*items, rest]
-        return [*_held(items), self.work(operator.name, ahead, weight), Wait(ENTERS), rest]
+        return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), rest]
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
-        """Return what an operator's forward moves; a lookup reads no more than the table that the rank has."""
+        """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""
         beyond = max(0, operator.outputs.whole - operator.parameters) if operator.kind == LOOKUP else 0
         return self.passes(operator).forward + Amount(whole=-beyond)
 
     @cached_property
     def backward(self) -> tuple[Item, ...]:
-        """One pass: gradients of what came in and of the parameters, in autograd's order."""
+        """The backward of one pass: gradients of the inputs and of the parameters, in autograd's order."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Work) or item.bytes]
@@ -104,6 +117,7 @@ class Part(Share):
         return tuple(items)
 
     def _backward(self, i: int) -> Iterable[Item]:
+        """Yield the backward of one operator."""
         operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
         yield from self._then_again(arrived) if i == self._again_at else arrived
@@ -116,9 +130,9 @@ class Part(Share):
             return
         early, weight, late = _parted(operator, self.passes(operator))
         yield self.work(operator.name, early, self.weight, operator.shape_of(INPUT))
-        yield OfWeight(*self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT)))
+        yield WeightGradientWork(*self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT)))
         if operator.kind == NORM and not late.elements:
-            yield Alone(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
+            yield RepeatedWork(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
         yield from self._gradients(operator)
         yield self.work(operator.name, late, self.weight)
         if operator.kind == LOSS:
@@ -127,9 +141,9 @@ class Part(Share):
             yield LEAVE_BACKWARD
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
-    def _attention(self, operator: ModelOperator) -> Iterable[Doing]:
-        """Selective recomputation works it out again before."""
-        shared, weight, shape = Context(self, operator), self.weight, operator.shape_of(FORWARD)
+    def _attention(self, operator: ModelOperator) -> Iterable[Action]:
+        """Yield the backward of attention; selective recomputation runs its forward again first."""
+        shared, weight, shape = ContextAttention(self, operator), self.weight, operator.shape_of(FORWARD)
         passes = self.passes(operator)
         if self.plan.recompute == "selective":
             yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, passes.forward, weight, shape),)
@@ -138,15 +152,15 @@ class Part(Share):
         else:
             yield self.work(operator.name, passes.backward_input, weight, shape.backward())
 
-    def _then_again(self, arrived: list[Doing]) -> Iterable[Step]:
-        """The forward up to an operator once more; DTensor waits for what came before only where it is read."""
+    def _then_again(self, arrived: list[Action]) -> Iterable[Step]:
+        """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
         yield from _held(arrived, GRADIENT)
         yield from self.again
-        yield Wait(GRADIENT)
+        yield RequestWait(GRADIENT)
 
     @cached_property
     def again(self) -> tuple[Step, ...]:
-        """What of the forward is worked out again before a backward."""
+        """The part of the forward that is run again before a backward."""
         if self._again < 0:
             return ()
         kept = outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
@@ -156,9 +170,9 @@ class Part(Share):
 
     @cached_property
     def _again(self) -> int:
-        """The operator up to which the forward is worked out again: the last that saved anything; -1: none.
+        """The operator up to which the forward is run again, the last that saved anything; -1: none.
 
-        That the operator itself runs again is more than is needed, as it saves what comes in: checkpoints stop before it.
+        The operator itself would not have to run again, because it saves its input: checkpoints stop before it.
         """
         if self.plan.recompute not in ("full", OPS) or not self.is_layer:
             return -1
@@ -166,12 +180,15 @@ class Part(Share):
 
     @property
     def _again_at(self) -> int:
-        """Before whose backward: a product runs with its bias."""
+        """The operator before whose backward the forward is run again; a product runs together with its bias."""
         bias = self._again >= 0 and self._again + 1 < len(self.operators) and self.operators[self._again + 1].kind == BIAS
         return self._again + bias
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
-        """Under tensor parallelism each forward makes DTensors of local weights, which autograd comes back to at its end."""
+        """Yield the gradients of an operator's parameters.
+
+        Under tensor parallelism each forward makes DTensors of local weights, and autograd comes back to them at its end.
+        """
         style, gradient = self.style_of(operator.name), self.made
         late = style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
         before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
@@ -185,11 +202,11 @@ class Part(Share):
             yield Gradient(operator.name, size, late, before, times, by_itself, shared=not operator.parameters)
 
     def _begun_by(self, i: int) -> list[Style]:
-        """The styles of modules whose first operator this is, the outermost first."""
+        """Return the styles of the modules whose first operator this is, the outermost first."""
         return [style for path, style in self.styles.items() if i == self._ends_of[path][0]]
 
     def _ended_by(self, i: int) -> list[Style]:
-        """The styles of modules whose last operator this is, the innermost first."""
+        """Return the styles of the modules whose last operator this is, the innermost first."""
         return [style for path, style in reversed(self.styles.items()) if i == self._ends_of[path][1]]
 
     @cached_property
@@ -199,14 +216,14 @@ class Part(Share):
         return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
     def style_of(self, name: str) -> Style:
-        """Of the module of an operator, or the innermost around it."""
+        """Return the style of an operator's module, or of the innermost module around it that has one."""
         while name and name not in self.styles:
             name = name.rpartition(".")[0]
         return self.styles.get(name, NONE)
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """By module path in the part, the shorter path first."""
+        """The styles by module path in the part, the shorter path first."""
         here = _LAYER if self.name not in (EMBEDDING, HEAD) else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}
@@ -215,29 +232,30 @@ class Part(Share):
 
     @property
     def _shards(self) -> dict[str, str]:
-        """Styles by path, of what more than one rank shares."""
+        """The styles by path, of modules that more than one rank shares."""
         shards = dict(self.model.shards) if self.plan.tp > 1 else {}
         if self.routed is None:
             return shards
         return own_tokens(shards) | {path: EXCHANGE for path, style in self.model.shards.items() if style == EXPERTS}
 
     def _style(self, name: str, path: str) -> Style:
+        """Return the style of a module."""
         if name not in _STYLES:
             raise InputError(f"generate: {self.model.name} shards {path} by the style {name!r}, which cannot be generated yet")
         return _STYLES[name](self, path)
 
 
 def _held(items: Sequence[Step], what: str = ENTERS) -> list[Step]:
-    """The same, but that what was asked for last is waited for where it is read."""
+    """Return the items, with the last request awaited only where its result is read."""
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return [*items]
     return [*items[:-1], items[-1]._replace(held=what)]
 
 
 def _parted(operator: ModelOperator, passes: Passes) -> tuple[Amount, Amount, Amount]:
-    """The gradients of what came in, as far as they are worked out before that of the weight; that; and the rest.
+    """Return the input gradients computed before the weight gradient, the weight gradient, and the rest of the input gradients.
 
-    A norm without a kernel of its own first multiplies the gradient by the weight, and by what was scaled.
+    A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
     """
     of_each = _outputs(operator)
     before, summed = of_each.times(_BY_WEIGHT), of_each.times(_SUMMED)
@@ -247,14 +265,15 @@ def _parted(operator: ModelOperator, passes: Passes) -> tuple[Amount, Amount, Am
 
 
 def _outputs(operator: ModelOperator) -> Amount:
-    """The elements that come out, as often as they are written."""
+    """Return the elements of the output, as often as they are written."""
     return Amount(operator.outputs.flops, operator.outputs.whole, operator.outputs.cut)
 
 
 def _backwards(operators: tuple[ModelOperator, ...]) -> list[int]:
-    """Autograd's order: the reverse, but that the gradients of a residual are added when both are there.
+    """Return the operators in autograd's order.
 
-    A sum of embeddings has no such two.
+    This is the reverse order, but the gradients of a residual are added when both are there. A sum of embeddings has no two
+    such gradients.
     """
     order: list[int] = []
     pending: list[int] = []

@@ -1,6 +1,6 @@
-"""The step of a rank of a pipeline: its microbatches, and what passes between its stages and those before and after them.
+"""The step of a rank of a pipeline: its microbatches, and the messages between its stages and those before and after them.
 
-As PyTorch's schedules run them: what is sent is waited for only where they do.
+The orders are those of PyTorch's schedules, which also say where a send is awaited.
 Source: torch/distributed/pipelining/schedules.py.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from emu.model.generate.item import Ask
-from emu.model.generate.passes import Passes
+from emu.model.generate.stage_passes import StagePasses
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
@@ -20,8 +20,8 @@ from emu.trace.trace import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """What one stage sends to the stages before and after it, and receives from them."""
+class StageMessages:
+    """The messages of one stage with the stages before and after it."""
 
     tape: Tape
     before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
@@ -31,15 +31,15 @@ class Ends:
     gathered: int = 0  # elements that the ranks of tp put together of their shares; 0: what came is all that is needed
 
     def send(self, what: str) -> list[int]:
-        """What a forward gave to the stage after, or a backward to the one before: the requests, if any."""
+        """Send the output of a forward to the stage after, or of a backward to the one before; return the requests, if any."""
         return self._message(Kind.SEND, self.after if what == FORWARD else self.before)
 
     def receive(self, what: str) -> list[int]:
-        """What a forward or a backward takes."""
+        """Receive the input of a forward or a backward; return the requests, if any."""
         return self._message(Kind.RECV, self.before if what == FORWARD else self.after)
 
     def join(self, came: Sequence[int]) -> None:
-        """Wait for what came, and put it together."""
+        """Wait for received parts, and put them together."""
         self.tape.join(*came)
         if came and self.gathered:
             self.tape.join(self.tape.ask(Ask("tp", "all_gather", self.gathered, self.dtype)))
@@ -48,16 +48,16 @@ class Ends:
         return [] if peer is None else [self.tape.message(kind, "pp", peer, self.elements, self.dtype)]
 
 
-def ends_of(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> Ends:
-    """Of a stage; stages follow one another round the places of the pipeline, or there and back."""
+def messages_of_stage(tape: Tape, model: Model, plan: Plan, stack: Stack, stage: int) -> StageMessages:
+    """Return the messages of a stage; stages follow one another round the places of the pipeline, or there and back."""
     where = {number: place for place in range(plan.pp) for number in plan.stages_of(place * plan.stage_ranks)}
     whole, share = plan.pass_batch * plan.rank_seq * model.hidden, stack.boundary_share(plan.tp, sp=plan.sp)
     gathered = whole if share > 1 and not plan.sp else 0
-    return Ends(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
+    return StageMessages(tape, where.get(stage - 1), where.get(stage + 1), whole // share, stack.precision.activation, gathered)
 
 
-def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:
-    """All forwards, then all backwards; sends are waited for at the end of either."""
+def gpipe(passes: StagePasses, ends: StageMessages, microbatches: int) -> None:
+    """Run all forwards, then all backwards; sends are awaited at the end of either."""
     tape = ends.tape
     for what, do in ((FORWARD, passes.forward), (BACKWARD, passes.backward)):
         sent: list[int] = []
@@ -69,10 +69,10 @@ def gpipe(passes: Passes, ends: Ends, microbatches: int) -> None:
     passes.gradients.reduce()
 
 
-def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, microbatches: int) -> None:
-    """As many forwards as stages follow; then one backward and one forward in turn, each with the messages of the other.
+def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_after: int, microbatches: int) -> None:
+    """Run as many forwards as stages follow; then alternate backwards and forwards, each with the messages of the other.
 
-    A send of the first forwards is waited for after the next; one that goes with a receive at once.
+    A send of the first forwards is awaited after the next forward; a send that goes with a receive, at once.
     """
     tape, ahead = ends.tape, min(microbatches, stages_after + 1)
     sent: list[int] = []
@@ -96,8 +96,8 @@ def one_forward_one_backward(passes: Passes, ends: Ends, stages_after: int, micr
     passes.gradients.reduce()
 
 
-def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> None:
-    """Several stages of one place: receives are asked for ahead, and sends waited for at the end of the step."""
+def by_turns(stages: Mapping[int, tuple[StagePasses, StageMessages]], own: Sequence[Turn]) -> None:
+    """Run the turns of several stages of one place: receives are posted early, and sends awaited at the end of the step."""
     sent: list[int] = []
     came: dict[Turn, list[int]] = {}
     for turn in own:
@@ -114,7 +114,8 @@ def by_turns(stages: Mapping[int, tuple[Passes, Ends]], own: Sequence[Turn]) -> 
     next(iter(stages.values()))[1].tape.join(*sent)
 
 
-def _take(passes: Passes, turn: Turn) -> None:
+def _take(passes: StagePasses, turn: Turn) -> None:
+    """Run one turn."""
     gradients = passes.gradients
     takes: dict[str, Callable[[], None]] = {
         FORWARD: partial(passes.forward, turn.microbatch),

@@ -1,6 +1,6 @@
-"""The events of one role, written down in the order of issue as a recorder would: one by one, or a stretch of them again.
+"""The events of one role, written in the order in which they are issued, one by one or as a copy of an earlier stretch.
 
-Computations are kept apart: one takes the longer of its FLOPs and bytes, so that several as one would take too little.
+Computations are kept apart: each takes the longer of its FLOPs and bytes, so that several as one would take too little.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -21,7 +21,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event, but for its instance, which its place among its queue says."""
+    """One event without its instance number, which follows from its position in its queue."""
 
     kind: int
     stream: int
@@ -38,37 +38,39 @@ class _Row(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Some events one after another, wherever they stand."""
+    """Some events one after another, independent of where they stand."""
 
     rows: I64  # [E, fields of a row]
     waits: I64  # [E] how many each waits for
     wait: I64  # [W] which, counted from the first of the stretch
 
 
-class Keeper:
-    """Who may know events of a tape by their numbers, and so has another state where the same events stand elsewhere."""
+class EventHolder:
+    """An object that may hold numbers of events, so that its state changes with the position on the tape."""
 
     def state(self, at: int) -> Hashable:
-        """What is known, events counted from this one: nothing."""
+        """Return the state with events counted from `at`; here it is empty."""
         return ()
 
     def restore(self, state: Any, at: int) -> None:
-        """Know that, there."""
+        """Set the state from one with events counted from `at`."""
 
 
-_KNOWS_NOTHING = Keeper()
-Known = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
+_KNOWS_NOTHING = EventHolder()
+KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
 
 
 @dataclass(slots=True)
 class _Stream:
+    """The end of one stream of the tape."""
+
     last: int = -1  # its last computation
     joined: tuple[int, ...] = ()  # what its next computation waits for
 
 
 @dataclass(slots=True)
 class Tape:
-    """What one role does in a step."""
+    """The events of one role in a step, and the bytes that live on its ranks."""
 
     dtype: str  # of computations
     stretches: list[tuple[int, _Stretch]] = field(default_factory=list)  # and the number of its first event
@@ -83,14 +85,14 @@ class Tape:
     begins: int = 0  # the number of the first of the rows
     shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
     memory: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
-    known: Known = field(default_factory=dict)
+    known: KnownStretches = field(default_factory=dict)
     silent: ClassVar[bool] = False  # whether nobody wants the events, so that none need be written down
 
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(self, what: Hashable, do: Callable[[], None], keeper: Keeper = _KNOWS_NOTHING) -> None:
-        """Do something: where it began as it does now, its events are written down once more, moved to here."""
+    def again(self, what: Hashable, do: Callable[[], None], keeper: EventHolder = _KNOWS_NOTHING) -> None:
+        """Do something; if the same began in the same state before, copy its events and memory to here instead."""
         self._close()
         at = len(self)
         begun = (what, self._state(at), keeper.state(at))
@@ -108,7 +110,7 @@ class Tape:
         self.known[begun] = (self._close(), memory, self._state(at), keeper.state(at))
 
     def compute(self, work: Work, stream: int = 0) -> None:
-        """Add a computation, of something."""
+        """Add a computation, unless it is empty."""
         if not (work.bytes or work.flops):
             return
         of = self._stream(stream)
@@ -123,12 +125,12 @@ class Tape:
         of.last, of.joined = len(self) - 1, ()
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
-        """Add a request for a collective; its number."""
+        """Add a request for a collective, and return its number."""
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
         return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0, self._split(ask.splits)))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
-        """Add a send to a member of the group, or a receive from one; its number."""
+        """Add a send to a member of the group, or a receive from one; return its number."""
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
         return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0, 0))
 
@@ -138,26 +140,26 @@ class Tape:
         return len(self) - 1
 
     def join(self, *events: int, stream: int = 0) -> None:
-        """What comes next on the stream waits for these."""
+        """Let the next event of the stream wait for some events."""
         if not events:
             return
         of = self._stream(stream)
         of.joined = tuple(dict.fromkeys((*of.joined, *events)))
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """The end of all that a stream was asked for, to be joined by another."""
+        """Return the events that end a stream so far, to be joined by another."""
         of = self._stream(stream)
         return (*([of.last] if of.last >= 0 else []), *of.joined)
 
     def own_bytes(self) -> int:
-        """Memory traffic of its computations, but for those that it has in common with the tape that it is a copy of."""
+        """Return the memory traffic of its computations, without those that it shares with the tape it was copied from."""
         kind, size = _Row._fields.index("kind"), _Row._fields.index("bytes")
         own = [stretch.rows for _, stretch in self.stretches[self.shared :]]
         written = sum(int(rows[rows[:, kind] == Kind.COMPUTE, size].sum()) for rows in own)
         return written + sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
     def copy(self) -> "Tape":
-        """Another with the same events, to go on by itself."""
+        """Return another tape with the same events, which goes on by itself."""
         self._close()
         of = {number: replace(stream) for number, stream in self.streams.items()}
         return replace(
@@ -176,7 +178,7 @@ class Tape:
         )
 
     def events(self) -> Events:
-        """As columns, with the mark that ends the step."""
+        """Return the events as columns, with the mark that ends the step."""
         whole = self.copy()
         whole.mark("step")
         whole._close()
@@ -216,7 +218,7 @@ class Tape:
         self.waits.append(tuple(waits))
 
     def _close(self) -> _Stretch:
-        """The rows that were added one by one, as a stretch."""
+        """Return the rows that were added one by one, as a stretch."""
         rows = np.array(self.rows, np.int64).reshape(-1, len(_Row._fields))
         wait = np.array([w for several in self.waits for w in several], np.int64)
         stretch = _Stretch(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
@@ -230,7 +232,7 @@ class Tape:
             self.begins += len(stretch.rows)
 
     def _state(self, at: int) -> Hashable:
-        """What the next events wait for, counted from this one."""
+        """Return the events that the next events wait for, counted from `at`."""
         streams = ((n, of.last - at if of.last >= 0 else None, shifted(of.joined, -at)) for n, of in self.streams.items())
         held = ((what, shifted(events, -at)) for what, events in self.held.items())
         return tuple(streams), tuple(held)
@@ -260,7 +262,7 @@ class Tape:
 
 
 class SilentTape(Tape):
-    """A tape on which no event is written down: it tells what lives on a rank during a step, and no more."""
+    """A tape on which no event is written: it records the bytes that live on a rank during a step, and no more."""
 
     silent: ClassVar[bool] = True
 
@@ -287,7 +289,7 @@ class SilentTape(Tape):
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:
-    """Their numbers, so many further on."""
+    """Return the numbers of events, each `by` higher."""
     return tuple(event + by for event in events)
 
 

@@ -1,4 +1,4 @@
-"""How many bytes a training run takes: of one rank, and of the host that holds all of them."""
+"""The bytes of a training run that really runs: of one rank, and of the host that holds all ranks."""
 
 from emu.model.model import Model
 from emu.model.operator import Cut, Tokens
@@ -15,7 +15,7 @@ RANK_BYTES = 4_000_000
 
 
 def rank_bytes(model: Model, plan: Plan) -> int:
-    """Largest live storage of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
+    """Return the peak bytes of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
     states = _STATES + (1 if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" else 0)
     # What is sharded is so over all ranks that hold it, of experts too. An end of a pipeline holds somewhat more.
     held = model.parameters(plan.tp) // plan.holders if plan.holders > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
@@ -28,12 +28,12 @@ def rank_bytes(model: Model, plan: Plan) -> int:
 
 
 def host_bytes(model: Model, plan: Plan, kept: int = 0) -> int:
-    """What one host takes that holds every rank of the plan, and then the reference, which is smaller than all ranks.
+    """Return the bytes of one host that holds every rank of the plan, and then the reference, which is smaller than all ranks.
 
     Args:
-        model: What is trained.
-        plan: How.
-        kept: How many copies of gradients or weights of all ranks, and of the reference, are kept.
+        model: The model that is trained.
+        plan: The plan.
+        kept: The copies of gradients or weights of all ranks, and of the reference, that are kept.
     """
     shard, whole = model.parameters(plan.tp), model.parameters()
     rank = rank_bytes(model, plan) + FLOAT32 * kept * shard + RANK_BYTES

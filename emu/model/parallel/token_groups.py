@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from emu.arrays import I64
 from emu.model.parts.expert_block import ExpertBlock, limit_capacity
-from emu.model.parts.expert_routing import set_balance
+from emu.model.parts.token_routing import set_balance
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import cp_positions
 

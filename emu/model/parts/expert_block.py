@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from emu.model.parts.expert_routing import ExpertRouting, Router, combine, dispatch
 from emu.model.parts.feed_forward import ACTIVATIONS, GATES
+from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispatch
 
 
 class Experts(nn.Module):

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from emu.errors import must_be
 from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
-from emu.model.parts.expert_routing import ExpertRouting, rows_of
 from emu.model.parts.feed_forward import GATES
+from emu.model.parts.token_routing import ExpertRouting, rows_of
 from emu.model.stack.passes import element_wise
 
 # The sharding of a block: the router is whole on every rank; each expert's columns, then rows, are sharded.

@@ -12,8 +12,8 @@ from emu.model.parts.attention import Attention, Heads, attention_operators
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
-from emu.model.parts.expert_routing import ExpertRouting
 from emu.model.parts.norms import rms_norm
+from emu.model.parts.token_routing import ExpertRouting
 
 
 @dataclass(frozen=True, slots=True)

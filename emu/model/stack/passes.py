@@ -27,7 +27,7 @@ _WIDE = 4  # bytes of an element of float32
 
 
 class Moved(NamedTuple):
-    """Elements read and written."""
+    """Numbers of elements read and written."""
 
     element: float = 0  # for each element of the operator
     row: int = 0  # for each row: statistics of norms; figures of one token
@@ -132,16 +132,16 @@ def element_wise(
     cut: bool = False,
     sequence: bool = False,
 ) -> ModelOperator:
-    """An operator that works on elements one by one, or on rows of them.
+    """Return an operator that works on elements one by one, or on rows of them.
 
     Args:
         name: The module's path, or a name beside it.
-        what: Which row of the tables above.
-        elements: Of its output.
-        rows: Of its output.
-        constants: Elements that all rows share, apart from parameters.
+        what: The row of the tables above.
+        elements: The elements of its output.
+        rows: The rows of its output.
+        constants: The elements that all rows share, apart from parameters.
         weights: Its parameters: read forward and backward, their gradients written once.
-        cut: Whether tensor parallelism cuts all it does.
+        cut: Whether tensor parallelism cuts all its work.
         sequence: Whether it lies where sequence parallelism cuts the tokens.
     """
 

@@ -19,14 +19,14 @@ STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, *COUNT
 
 
 def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
-    """From words such as `software=megatron,dp=overlapped`; what is not named has the software's default.
+    """Return the stack of words such as `software=megatron,dp=overlapped`; other settings have the software's default.
 
     Args:
         text: NAME=VALUE, separated by commas.
-        named: What a word without a value stands for.
+        named: The meaning of words without a value.
 
     Raises:
-        InputError: not NAME=VALUE, an unknown name or value, or one given twice.
+        InputError: A word is not NAME=VALUE, a name or value is unknown, or a name is given twice.
     """
     found: dict[str, str] = {}
     for word in _words(text, named or {}):
@@ -66,7 +66,7 @@ def _words(text: str, named: Mapping[str, str]) -> list[str]:
 
 
 def spell_stack(stack: Stack) -> str:
-    """What `parse_stack` reads: the software, and all that differs from its defaults."""
+    """Return the words that `parse_stack` reads: the software, and all settings that differ from its defaults."""
     default = Stack(stack.software)
     words = [f"{name}={getattr(stack, name)}" for name in _NAMED if getattr(stack, name) != getattr(default, name)]
     words += [f"{word}={_compact(getattr(stack, name))}" for word, name in _TIMES.items() if getattr(stack, name)]
@@ -84,10 +84,12 @@ def _compact(time_s: float) -> str:
 
 
 def beside(stack: Stack) -> Stack:
-    """What a stack says that is not in a trace, and so counts when one is timed: calls, shares of bandwidth, the library.
+    """Return the settings of a stack that are not in a trace: times, bandwidth shares, the library.
+
+    These apply when a trace is timed.
 
     Raises:
-        InputError: it says more, and what ran is as it ran.
+        InputError: The stack has other settings, but a trace is timed as it ran.
     """
     timed = replace(
         Stack(bandwidth=stack.bandwidth, library=stack.library), **{name: getattr(stack, name) for name in _TIMES.values()}

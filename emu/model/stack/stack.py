@@ -72,12 +72,12 @@ class Precision:
 
     @property
     def has_master(self) -> bool:
-        """Whether the optimizer keeps weights of its own."""
+        """True if the optimizer keeps weights of its own."""
         return self.master != self.weight
 
     @property
     def kept_bytes(self) -> int:
-        """Of the optimizer, for a parameter."""
+        """The optimizer's bytes for a parameter."""
         return 2 * item_bytes(self.moment) + (item_bytes(self.master) if self.has_master else 0)
 
 
@@ -86,10 +86,10 @@ EXECUTED = Precision("float32", "float32", "float32", "float32", "float32")  # w
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Settings of one software; what is left out is as that software has it.
+    """The settings of one software; a setting that is left out has the software's default.
 
-    `exposed` communication is waited for before anything else is computed; `overlapped` runs beside the computation that
-    reads or makes what it moves.
+    `exposed` communication is awaited before anything else is computed; `overlapped` communication runs beside the computation
+    that reads or makes its data.
     """
 
     software: str = "pytorch"
@@ -142,7 +142,7 @@ class Stack:
 
     @property
     def is_narrow(self) -> bool:
-        """Tell whether activations have fewer bytes than float32, which PyTorch then casts to in norms and in the loss."""
+        """True if activations have fewer bytes than float32; PyTorch then casts to float32 in norms and in the loss."""
         return self.software == "pytorch" and item_bytes(self.precision.activation) < item_bytes("float32")
 
     @property
@@ -155,9 +155,9 @@ class Stack:
 
     @property
     def overlaps_gradients(self) -> bool:
-        """Whether gradients are reduced, and weights gathered, beside what is computed."""
+        """True if gradients are reduced, and weights gathered, beside computation."""
         return self.dp != EXPOSED
 
     def boundary_share(self, tp: int, *, sp: bool) -> int:
-        """Of how many parts of what passes between two stages each rank of tp sends one."""
+        """Return the number of parts into which the data between two stages are cut; each rank of tp sends one part."""
         return tp if sp or self.messages == SCATTERED else 1

@@ -1,1 +1,1 @@
-"""The device that is here, measured by a few kernels."""
+"""The device of this machine, measured by a few kernels."""

@@ -1,4 +1,4 @@
-"""The constants of the device that is here, from times of a few kernels: those that make the device's own formulas agree."""
+"""The constants of this machine's device, fitted to the times of a few kernels."""
 
 import platform
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from emu.arrays import I64
-from emu.study.calibrate.layers import Ran, rows_of
+from emu.study.calibrate.layers import LayerStep, rows_of
 from emu.study.calibrate.probe import SIZES, Probe
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN
@@ -23,8 +23,8 @@ _SHARES = tuple(np.linspace(0.05, 1, 96).tolist())
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """One kernel: what it took, and what the device says that it takes."""
+class KernelCheck:
+    """One kernel: its measured time, and the time that the device predicts."""
 
     what: str
     shape: tuple[int, ...]  # batch, M, N, K of the first product or attention; (): it has none
@@ -33,50 +33,50 @@ class Checked:
 
     @property
     def ratio(self) -> float:
-        """Of what the device says to what was measured."""
+        """The predicted time over the measured time."""
         return self.predicted_s / self.measured_s
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
-    """A device with the kernels that were measured on it, and how well its model tells times without them."""
+class Calibration:
+    """A device with the kernels that were measured on it, and how well its model predicts their times."""
 
     device: Device
-    kernels: tuple[Checked, ...]
+    kernels: tuple[KernelCheck, ...]
 
 
-def calibrate(device: str, found: Sequence[Probe], ran: Sequence[Ran] = ()) -> Calibrated:
-    """The device that is here, from what `probes` and `layers` measured on it.
+def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()) -> Calibration:
+    """Return the device of this machine, from the results of `probes` and `layers`.
 
     Args:
         device: `cpu` or `cuda`.
-        found: All of the first.
-        ran: All of the second; none: no measured kernel goes with the device.
+        found: All results of `probes`.
+        ran: All results of `layers`; none: the device has no table of measured kernels.
     """
     name, cores = _name(device)
     known = Device(name, {"float32": 1.0}, 1.0, jitter=0, source="measured by emu calibrate")
     fitted = fit(found, known, cores, SIZES[device].dtype)
-    checked = [Checked(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
+    checked = [KernelCheck(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
     fitted = replace(fitted, memory_bytes=_memory(device), capability=_capability(device))
-    return Calibrated(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
+    return Calibration(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
 
 
-def _with_kernels(device: Device, ran: Sequence[Ran]) -> Device:
-    """Return the device with a row for each kernel that ran, of which each takes what the host does besides, too."""
+def _with_kernels(device: Device, ran: Sequence[LayerStep]) -> Device:
+    """Return the device with a row for each kernel that ran; each row has the host's time for a kernel added."""
     besides_s = max(0.0, median(each.besides_s for each in ran))
     return replace(device, launch_overhead_s=max(device.launch_overhead_s, besides_s), measured=rows_of(ran, besides_s))
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:
-    """The device whose times are nearest to those found.
+    """Return the device whose times are nearest to the measured ones.
 
     Peaks are the fastest product of a dtype, the bandwidth is that of the fastest copy, and shares are of these.
 
     Args:
-        found: Of each kind one or more.
-        device: What is known before.
-        cores: Of the device, if a product may take waves over them; 0: it takes none.
-        dtype: That products of several shapes were measured in.
+        found: The probes, one or more of each kind.
+        device: The device as known before.
+        cores: The cores of the device, if a product may take waves over them; 0: it takes none.
+        dtype: The dtype in which products of several shapes were measured.
     """
     by = {what: [p for p in found if p.what == what] for what in dict.fromkeys(p.what for p in found)}
     launch = min(p.time_s / len(p.events) for p in by["launch"])
@@ -94,7 +94,7 @@ def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Devic
 
 
 def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
-    """The device of the least error in the logarithm of times, summed over kernels; of several the first."""
+    """Return the device with the least error in the logarithm of times, summed over kernels; of equals, the first."""
     events, first = _together(found)
     took = np.array([p.time_s for p in found])
 
@@ -105,7 +105,7 @@ def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
 
 
 def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
-    """All their kernels one after another, and where each probe's begin."""
+    """Return the kernels of all probes one after another, and where those of each probe begin."""
     every = [p.events for p in found]
     n = np.cumsum([0, *map(len, every)])
     columns: dict[str, Any] = dict.fromkeys(("wait_start", "split_start"), np.zeros(n[-1] + 1, np.int64))
@@ -118,7 +118,7 @@ def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
 
 
 def seconds_of(device: Device, found: Probe) -> float:
-    """What the device says that a probe takes."""
+    """Return the seconds that a device predicts for a probe."""
     return float(device.seconds(found.events, AS_RAN).sum())
 
 
@@ -129,7 +129,7 @@ def _shape(found: Probe) -> tuple[int, ...]:
 
 
 def _name(device: str) -> tuple[str, int]:
-    """What it is called, and its cores; a CPU computes with one thread, whose products have no waves."""
+    """Return the name of the device, and its cores; a CPU computes with one thread, whose products have no waves."""
     if device == "cpu":
         return f"cpu-{platform.machine()}", 0
     of = torch.cuda.get_device_properties(0)
@@ -141,5 +141,5 @@ def _capability(device: str) -> tuple[int, int]:
 
 
 def _memory(device: str) -> int:
-    """Of a CPU it is the host's, shared by all ranks: not known."""
+    """Return the memory of a GPU in bytes; 0 (not known) for a CPU, whose memory is the host's and shared by all ranks."""
     return int(torch.cuda.get_device_properties(0).total_memory) if device == "cuda" else 0

@@ -1,8 +1,8 @@
 """Small models of one layer, whose steps run every kernel that a step of a larger one runs, and each kernel timed by itself.
 
 A kernel is called a few times on the operands that it has in the step, after other memory was written, so that no cache holds
-them: so it finds them in a step, between all others. The median of these times counts, as that of steps does: on a machine that
-others use, a short call has moments without them, a step has none.
+them. It finds them like this in a step, between all others. The median of these times counts, and of steps too: on a machine
+with other users, a short call has undisturbed moments, a step has none.
 """
 
 import time
@@ -72,13 +72,13 @@ def _module(of: LayerSizes) -> Decoder:
     return Decoder(nn.Embedding(of.vocab, of.hidden), [layer], last, nn.Linear(of.hidden, of.vocab, bias=False))
 
 
-class Clock(NamedTuple):
-    """What times a call: of a CPU the seconds that this thread computed, so that others on the machine are not counted."""
+class CallTimer(NamedTuple):
+    """A timer of calls; on a CPU it counts the seconds that this thread computed, so that other programs do not count."""
 
     device: str
 
     def took_s(self, call: Callable[[], object]) -> float:
-        """Return the seconds of a call; of a GPU those between two events of its queue."""
+        """Return the seconds of a call; on a GPU, those between two events of its queue."""
         if self.device != "cuda":
             began = time.thread_time()
             call()
@@ -91,10 +91,10 @@ class Clock(NamedTuple):
         return float(first.elapsed_time(last)) / 1e3
 
 
-class _Timed(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Time each operator that computes, as the counting mode sees it."""
+class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that times each operator that computes."""
 
-    def __init__(self, clock: Clock, written: Tensor) -> None:
+    def __init__(self, clock: CallTimer, written: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.clock, self.written = clock, written
         self.found: list[tuple[Operator, float]] = []
@@ -118,33 +118,33 @@ class _Timed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-class Ran(NamedTuple):
-    """A step of such a model: every kernel in the order of the step with the seconds of one call, and the whole step."""
+class LayerStep(NamedTuple):
+    """A step of such a model: every kernel in order with the seconds of one call, and the seconds of the whole step."""
 
     kernels: list[tuple[Operator, float]]
     step_s: float
 
     @property
     def besides_s(self) -> float:
-        """The seconds a kernel that the step takes besides: in modules, autograd, views and launches, on the host."""
+        """The host's seconds for each kernel, beside the kernel itself: in modules, autograd, views and launches."""
         return (self.step_s - sum(took for _, took in self.kernels)) / len(self.kernels)
 
 
-def run(sizes: LayerSizes, device: str, dtype: str) -> Ran:
-    """Return what a step of a model takes, by itself and kernel by kernel, in turns."""
-    step, clock, written = step_of(sizes, device, dtype), Clock(device), torch.zeros(_FLUSHED[device], device=device)
+def run(sizes: LayerSizes, device: str, dtype: str) -> LayerStep:
+    """Return the times of a step of a model: as a whole, and kernel by kernel."""
+    step, clock, written = step_of(sizes, device, dtype), CallTimer(device), torch.zeros(_FLUSHED[device], device=device)
     for _ in range(2):  # first moments of the optimizer, and what a process does but once
         step()
     before = [clock.took_s(step) for _ in range(_STEPS)]
-    with _Timed(clock, written) as timed:
+    with _OperatorTimer(clock, written) as timed:
         step()
-    return Ran(timed.found, median([*before, *(clock.took_s(step) for _ in range(_STEPS))]))
+    return LayerStep(timed.found, median([*before, *(clock.took_s(step) for _ in range(_STEPS))]))
 
 
-def rows_of(ran: Iterable[Ran], besides_s: float) -> tuple[MeasuredKernel, ...]:
-    """Return a row for each shape, of several that are alike their mean, each with what the host takes besides.
+def rows_of(ran: Iterable[LayerStep], besides_s: float) -> tuple[MeasuredKernel, ...]:
+    """Return a row for each shape, with the mean of equal ones and the host's seconds added.
 
-    An operator of no name stands for all of its bytes, so that operators of other names take what these do.
+    An operator without a name stands for all operators of its bytes, so that operators of other names take its time.
     """
     alike: defaultdict[MeasuredKernel, list[float]] = defaultdict(list)
     for operator, took in (kernel for each in ran for kernel in each.kernels):
@@ -155,7 +155,7 @@ def rows_of(ran: Iterable[Ran], besides_s: float) -> tuple[MeasuredKernel, ...]:
 
 
 def row_of(of: Operator) -> MeasuredKernel:
-    """Return what tells a kernel from others: its shape, or its name and how many bytes it moves."""
+    """Return the facts by which a kernel is told from others: its shape, or its name and the bytes that it moves."""
     kernel, batch, m, n, k = of.shape
     if not of.flops or kernel == Kernel.OTHER:
         return MeasuredKernel(Kernel.OTHER, of.dtype, 0.0, bytes=of.bytes, name=of.name)

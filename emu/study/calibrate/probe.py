@@ -1,6 +1,6 @@
-"""Kernels that are run and timed on the device that is here; what each of them is, the counting mode says, as of any run.
+"""Kernels that are run and timed on this machine's device; the counting mode says what each of them is, as in any run.
 
-The same code runs on a CPU and on CUDA; only sizes differ, as a GPU needs larger kernels to be full.
+The same code runs on a CPU and on CUDA; only sizes differ, because a GPU needs larger kernels to be full.
 """
 
 import time
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
-from emu.study.calibrate.layers import LayerSizes, Ran, run
+from emu.study.calibrate.layers import LayerSizes, LayerStep, run
 from emu.trace.device.dtypes import TF32
 from emu.trace.trace import Events
 
@@ -27,7 +27,7 @@ _CHAIN = 64  # small operators one after another
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of the kernels, so that they are like those of a training step that the device can hold."""
+    """The sizes of the kernels, like those of a training step that the device can hold."""
 
     dtype: str  # that a step is computed in
     rows: tuple[int, ...]  # of products: tokens
@@ -80,10 +80,10 @@ class _Torch(NamedTuple):
 
 
 def here(device: str) -> str:
-    """`cpu` or `cuda`, if there is such a device.
+    """Return `cpu` or `cuda`, if this machine has such a device.
 
     Raises:
-        InputError: none of the two, or a machine without CUDA.
+        InputError: It is none of the two, or this machine has no CUDA.
     """
     if device not in SIZES:
         raise must_be("calibrate", "device", " or ".join(SIZES), device)
@@ -100,7 +100,7 @@ def probes(device: str) -> Iterator[Probe]:
             yield Probe(what, _events(program), _least_s(on, program))
 
 
-def layers(device: str) -> Iterator[Ran]:
+def layers(device: str) -> Iterator[LayerStep]:
     """Run a step of each model of one layer, and time each of its kernels by itself."""
     with _one_thread():
         for sizes in SIZES[device].layers:
@@ -180,7 +180,7 @@ def _launches(a: Tensor) -> Callable[[], object]:
 
 
 def _events(run: Callable[[], object]) -> Events:
-    """What a program's kernels are: those of a rank that ran it."""
+    """Return the kernels of a program, as the events of a rank that ran it."""
     recorder = Recorder()
     with recorder.count:
         run()

@@ -26,7 +26,7 @@ from emu.study.choice.candidates import has_helpers, takers
 from emu.study.choice.requirement import Requirement, Selection
 from emu.study.choice.site import Site
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import LIGHT, ROUNDING, Least, claimed_bytes_fs, claimed_fs, least
+from emu.study.timing.time_bound import LIGHT, ROUNDING, TimeBound, claimed_bytes_fs, claimed_fs, time_bound
 
 MOST_MESSAGES = 2**19  # that are timed of one algorithm, where it has to compete: some seconds
 WORTH = 0.01  # of the best time so far, that one of more than 2**15 messages must promise to save: to time it may take minutes
@@ -144,7 +144,7 @@ class _Race:
     def built(self, turn: _Turn) -> list[_Turn]:
         """Return the turn with what an algorithm takes at least, by its schedule; nothing where it is not to be timed."""
         known = _least_of(self.site, self.wanted._replace(groups=1), turn.name)
-        if not isinstance(known, Least):
+        if not isinstance(known, TimeBound):
             self.refused.extend([known] if known is not None else [])
             return []
         all_of_them = known.messages * self.wanted.groups
@@ -185,10 +185,10 @@ def _plan(site: Site, wanted: Requirement, name: str) -> Schedule:
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
-def _least_of(site: Site, wanted: Requirement, name: str) -> Least | InputError | None:
+def _least_of(site: Site, wanted: Requirement, name: str) -> TimeBound | InputError | None:
     """What an algorithm takes at least for one group; None: it needs more switches that add; or why it cannot be timed."""
     try:
         plan = _plan(site, wanted, name)
-        return least(_job(site, wanted, name, plan), MOST_MESSAGES) if has_helpers(plan.helpers, site) else None
+        return time_bound(_job(site, wanted, name, plan), MOST_MESSAGES) if has_helpers(plan.helpers, site) else None
     except (RowsError, TornError) as error:
         return error

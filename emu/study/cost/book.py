@@ -25,7 +25,7 @@ ANY = "any"
 
 
 class Price(NamedTuple):
-    """Of one part."""
+    """The price and the power of one part."""
 
     dollars: float
     watts: float
@@ -33,14 +33,14 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What a book says of a system, or of all."""
+    """The entries of a book for one system, or for all."""
 
     parts: Mapping[str, Price]
     free: tuple[str, ...]  # patterns, as of file names
     tiers: tuple[str, ...]  # (): none is named
 
     def is_free(self, part: str) -> bool:
-        """Whether nothing is paid for it; a price goes before."""
+        """Return whether nothing is paid for a part; a price in the section overrides this."""
         return part not in self.parts and any(fnmatchcase(part, pattern) for pattern in self.free)
 
 
@@ -53,10 +53,10 @@ class PriceBook:
     sections: Mapping[str, Section]
 
     def of(self, topology: Topology) -> Section:
-        """What it says of a topology: its own section, and what is of every system beside.
+        """Return the entries for a topology: its own section, together with the section of every system.
 
         Raises:
-            InputError: nothing.
+            InputError: The book has no entry for it.
         """
         system = topology.name.partition(":")[0]
         found = [self.sections[name] for name in (ANY, system) if name in self.sections]
@@ -69,14 +69,14 @@ class PriceBook:
 
 
 def read_book(path: Path, name: str) -> PriceBook:
-    """A book from TOML.
+    """Return the price book of a TOML file.
 
     Args:
-        path: Of the file.
-        name: By which messages call it.
+        path: The path of the file.
+        name: The name in error messages.
 
     Raises:
-        InputError: no file, no TOML, an unknown key, or a price that cannot be.
+        InputError: The file is missing or no TOML, a key is unknown, or a price is impossible.
     """
     given = load_toml(path, "prices", name)
     words = {key: given.pop(key, default) for key, default in (("name", path.stem), ("source", ""))}

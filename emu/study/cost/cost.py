@@ -1,4 +1,4 @@
-"""What a network costs and draws: its bill at the prices of one book, for each NPU and for each GB/s. N NPUs."""
+"""The price and the power of a network: its bill at the prices of one book, for each NPU and for each GB/s. N NPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from emu.errors import InputError, must_be
 from emu.study.cost.book import Price, PriceBook, Section
 from emu.topology.facts.facts import bisection
-from emu.topology.facts.load import exchange_rate as exchanged
+from emu.topology.facts.load import exchange_rate
 from emu.topology.topology import Topology
 
 HOURS_PER_YEAR = 8760.0
@@ -16,7 +16,7 @@ HOURS_PER_YEAR = 8760.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one network; GB/s are 1e9 bytes per second, one direction."""
+    """The price and the power of one network; GB/s are 1e9 bytes per second, one direction."""
 
     topology: str
     prices: str
@@ -31,64 +31,66 @@ class Cost:
 
     @property
     def dollars_per_npu(self) -> float:
-        """Of the network alone, unless the book prices NPUs."""
+        """Dollars of the network for each NPU; of the network alone, unless the book has a price for NPUs."""
         return self.dollars / self.npus
 
     @property
     def watts_per_npu(self) -> float:
-        """The same of power."""
+        """Watts of the network for each NPU."""
         return self.watts / self.npus
 
     @property
     def dollars_per_injection_GBps(self) -> float:  # noqa: N802 -- a unit's case has a meaning
-        """For each GB/s that an NPU sends at most."""
+        """Dollars for each GB/s that an NPU can send."""
         return self.dollars_per_npu / self.injection_GBps
 
     @property
     def watts_per_injection_GBps(self) -> float:  # noqa: N802
-        """The same of power."""
+        """Watts for each GB/s that an NPU can send."""
         return self.watts_per_npu / self.injection_GBps
 
     @property
     def dollars_per_global_GBps(self) -> float | None:  # noqa: N802
-        """For each GB/s of an NPU across the middle; None where that is not asked for, or is 0."""
+        """Dollars for each GB/s of an NPU across the middle; None: it was not computed, or is 0."""
         return self.dollars_per_npu / self.global_GBps if self.global_GBps else None
 
     @property
     def watts_per_global_GBps(self) -> float | None:  # noqa: N802
-        """The same of power."""
+        """Watts for each GB/s of an NPU across the middle; None: it was not computed, or is 0."""
         return self.watts_per_npu / self.global_GBps if self.global_GBps else None
 
     @property
     def dollars_per_exchange_GBps(self) -> float | None:  # noqa: N802
-        """For each GB/s of an NPU in an all-to-all of all; None where that is not asked for."""
+        """Dollars for each GB/s of an NPU in an all-to-all of all NPUs; None: it was not computed."""
         return self.dollars_per_npu / self.exchange_GBps if self.exchange_GBps else None
 
     def aggregate_dollars_per_npu(self, availability: float, npu_dollars: float) -> float:
-        """The network, and the NPUs that are faulty or find no group, for each NPU (InfiniteHBD 6.5, Figure 17d).
+        """Return the dollars of the network and of NPUs that are faulty or find no group, for each NPU.
+
+        InfiniteHBD 6.5, Figure 17d.
 
         Args:
-            availability: The share of the NPUs that do work, over the time.
-            npu_dollars: Of an NPU.
+            availability: The share of the NPUs that are in groups, in the mean over the time.
+            npu_dollars: The price of an NPU.
         """
         return self.dollars_per_npu + npu_dollars * (1 - availability)
 
     def energy_dollars(self, years: float, kwh_dollars: float) -> float:
-        """What its power costs in so many years, all of it drawn all the time."""
+        """Return the price of the energy over some years at full power."""
         return self.watts / 1000 * HOURS_PER_YEAR * years * kwh_dollars
 
 
 def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange: bool = False) -> Cost:
-    """The bill at the prices of a book.
+    """Return the cost of a topology at the prices of a book.
 
     Args:
-        topology: With its bill.
-        book: With a price for each part of it.
-        across: Whether global bandwidth is asked for, by `facts.bisection`; seconds where there are 100,000 NPUs.
-        exchange: Whether that of an all-to-all is asked for, by `exchanged`.
+        topology: The topology with its bill.
+        book: The book, with a price for each part of the bill.
+        across: Whether to compute global bandwidth, by `facts.bisection`; this takes seconds for 100,000 NPUs.
+        exchange: Whether to compute the bandwidth of an all-to-all, by `exchange_rate`.
 
     Raises:
-        InputError: a part of the bill without a price, or a tier that the topology does not have; as `exchanged`.
+        InputError: A part of the bill has no price, or the topology has no such tier; or as `exchange_rate`.
     """
     section = book.of(topology)
     missing = [part for part in topology.bill if part not in section.parts and not section.is_free(part)]
@@ -107,12 +109,12 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
         sum(count * price.watts for count, price in parts.values()),
         injection,
         bisection(topology)[0] / (topology.n_npus / 2) / 1e9 if across else None,
-        exchanged(topology) / 1e9 if exchange else None,
+        exchange_rate(topology) / 1e9 if exchange else None,
     )
 
 
 def _injection(topology: Topology, section: Section, name: str) -> float:
-    """Bytes per second out of an NPU, in the mean, over links of the tiers that the book counts."""
+    """Return the bytes per second out of an NPU, in the mean, over links of the tiers that the book counts."""
     unknown = [tier for tier in section.tiers if tier not in topology.tiers]
     if unknown:
         raise must_be(name, f"tiers of {topology.name}", f"some of {', '.join(topology.tiers)}", ", ".join(unknown))

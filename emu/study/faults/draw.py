@@ -1,6 +1,6 @@
-"""Faults as models draw them: each unit by itself, or whole domains at once, and servers divided into smaller nodes.
+"""Faults drawn from models: of each unit by itself, or of whole domains at once, and of servers divided into smaller nodes.
 
-All by a seed: the same seed, the same faults.
+The same seed gives the same faults.
 """
 
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
-from emu.study.faults.log import FaultLog, States
+from emu.study.faults.log import FaultLog, MachineStates
 
 DAYS_PER_YEAR = 365.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class PartLifetimes:
     """Parts that work for a while, fail, and are repaired; both times are exponential. A part is so many units in a row."""
 
     mtbf_days: float  # from a repair to the next failure
@@ -35,17 +35,17 @@ class Lives:
         return self.mttr_days / (self.mtbf_days + self.mttr_days)
 
 
-def renewals(parts: tuple[Lives, ...], units: int, days: float, seed: int) -> FaultLog:
-    """A log of the units of a machine whose parts all work on day 0.
+def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: int) -> FaultLog:
+    """Return a log of the units of a machine whose parts all work on day 0.
 
     Args:
-        parts: The kinds of parts, each of which covers all units; the last part of a kind may be smaller.
-        units: Of the machine.
-        days: That are drawn.
-        seed: Of the draw.
+        parts: The kinds of parts; each kind covers all units, and the last part of a kind may be smaller.
+        units: The units of the machine.
+        days: The length of the log.
+        seed: The seed of the draw.
 
     Raises:
-        InputError: no days.
+        InputError: The number of days is not above 0.
     """
     if not 0 < days < np.inf:
         raise must_be("faults", "days", "a finite number above 0", days)
@@ -60,8 +60,8 @@ def renewals(parts: tuple[Lives, ...], units: int, days: float, seed: int) -> Fa
     return FaultLog(units, days, column(unit, np.int64), start, end)
 
 
-def _spells(kind: Lives, parts: int, days: float, random: np.random.Generator) -> tuple[I64, F64, F64]:
-    """The part, the beginning and the end of each spell: lives and repairs in turn, until the days are over."""
+def _spells(kind: PartLifetimes, parts: int, days: float, random: np.random.Generator) -> tuple[I64, F64, F64]:
+    """Return the part, the beginning and the end of each spell; lives and repairs alternate until the days are over."""
     found, now = [], np.zeros(parts)
     while (now < days).any():
         start = now + random.exponential(kind.mtbf_days, parts)
@@ -72,32 +72,32 @@ def _spells(kind: Lives, parts: int, days: float, random: np.random.Generator) -
     return column(part, np.int64), start, end
 
 
-def independent(rate: float, units: int, draws: int, seed: int) -> States:
-    """States in each of which every unit is faulty with the same probability, whatever the others are.
+def independent_states(rate: float, units: int, draws: int, seed: int) -> MachineStates:
+    """Return states in which every unit is faulty with the same probability, independently of all others.
 
     Raises:
-        InputError: a rate that is no probability, or no draws.
+        InputError: The rate is no probability, or there are no draws.
     """
     if not 0 <= rate < 1:
         raise must_be("faults", "rate", "0 or more and below 1", rate)
     if draws < 1:
         raise must_be("faults", "draws", "1 or more", draws)
     faulty: Bool = np.random.default_rng(seed).random((draws, units)) < rate
-    return States(np.full(draws, 1 / draws), faulty, np.arange(draws, dtype=np.float64))
+    return MachineStates(np.full(draws, 1 / draws), faulty, np.arange(draws, dtype=np.float64))
 
 
-def divided(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
-    """The log of the nodes that each server is divided into: of a faulty server one or more nodes are faulty.
+def divide_servers(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
+    """Return the log of the nodes that each server is divided into: one or more nodes of a faulty server are faulty.
 
     GPUs fail by themselves, so a node of a server is faulty with q, where 1 - (1 - q)^nodes is the rate of servers
     (InfiniteHBD, appendix A: a 4-GPU node of a faulty 8-GPU server is with 50.21 %). Nodes of a server are drawn together, so
     that no fault of the log is lost.
 
     Args:
-        log: Of servers.
-        nodes: Of each server.
+        log: The log of servers.
+        nodes: The nodes of each server.
         rate: The share of servers that is faulty, in the mean over time.
-        seed: Of the draw.
+        seed: The seed of the draw.
     """
     if nodes == 1:
         return log

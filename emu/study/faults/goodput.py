@@ -1,6 +1,6 @@
-"""What is left of the time where a job saves checkpoints and begins again after a fault.
+"""The share of the time that is useful work where a job saves checkpoints and restarts after a fault.
 
-Symbols: delta what a checkpoint takes, R what a restart takes, M the mean time between faults of the job.
+Symbols: delta the time of a checkpoint, R the time of a restart, M the mean time between faults of the job.
 """
 
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from emu.errors import must_be
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """How often a job saves, and what faults and saving cost it."""
+    """The interval at which a job saves, and the share of the time that faults and saving cost."""
 
     interval_s: float  # of work from one checkpoint to the next
     lost: float  # share of the time that is no work that lasts
 
 
-def optimal(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Restarts:
-    """The interval that loses least.
+def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Restarts:
+    """Return the interval that loses least time, and the share of the time that it loses.
 
     Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006): equation 37 for the
     interval, whose first term is Young's (CACM 17, 1974); equation 20 for the time that exponential faults make of it.
 
     Args:
-        checkpoint_s: delta.
-        restart_s: R.
-        mtbf_s: M, of the whole job.
+        checkpoint_s: The time of a checkpoint, delta.
+        restart_s: The time of a restart, R.
+        mtbf_s: The mean time between faults of the whole job, M.
 
     Raises:
-        InputError: a checkpoint or a mean time of 0 or less, or a restart of less than 0.
+        InputError: The time of a checkpoint or between faults is not above 0, or the time of a restart is below 0.
     """
     for name, value, least in (("checkpoint", checkpoint_s, "above 0"), ("mtbf", mtbf_s, "above 0")):
         if value <= 0:

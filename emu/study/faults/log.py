@@ -1,4 +1,4 @@
-"""When servers were faulty: a log as a CSV file has it, and the states that it takes a machine through.
+"""Fault logs: when servers were faulty, as a CSV file lists it, and the states of a machine that follow from it.
 
 S spells, E states, U units: servers, or the nodes that they are divided into.
 """
@@ -20,7 +20,7 @@ MOST_STATES = 2048
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FaultLog:
-    """Spells in which units were faulty; a unit's spells may overlap, and then they are one."""
+    """Spells in which units were faulty; spells of one unit that overlap count as one."""
 
     units: int
     days: float  # that the log covers, from day 0 on
@@ -30,14 +30,14 @@ class FaultLog:
 
     @property
     def mean_repair_days(self) -> float:
-        """The mean length of a spell; 0 where there is none."""
+        """The mean length of a spell in days; 0: there is none."""
         return float((self.end - self.start).mean()) if len(self.unit) else 0.0
 
     def lasting(self, days: float) -> "FaultLog":
-        """The same faults, each repaired in so many days, or at the end of the log (InfiniteHBD 6.2 takes the mean for all).
+        """Return the log with each spell `days` long, or to the end of the log (InfiniteHBD 6.2 takes the mean for all).
 
         Raises:
-            InputError: a time that is not above 0.
+            InputError: The time is not above 0.
         """
         if not 0 < days < np.inf:
             raise must_be("faults", "days of a repair", "a finite number above 0", days)
@@ -45,13 +45,13 @@ class FaultLog:
 
     @property
     def faults_per_unit_day(self) -> float:
-        """Spells that begin, for each unit and day."""
+        """The number of spells that begin, for each unit and day."""
         return len(self.unit) / self.units / self.days
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class States:
-    """What a machine is like, from one change to the next."""
+class MachineStates:
+    """The states of a machine, from one change to the next."""
 
     share: F64  # [E] of the time; they sum to 1
     faulty: Bool  # [E, U]
@@ -63,26 +63,26 @@ class States:
         return float(self.share @ self.faulty.mean(axis=1))
 
 
-def states(log: FaultLog) -> States:
-    """The states of the units, one after another; of a log with more than 2,048 changes those at as many even moments."""
+def states_of_log(log: FaultLog) -> MachineStates:
+    """Return the states of the units, one after another; a log with over 2,048 changes is sampled at 2,048 even moments."""
     times = np.unique(np.clip(np.concatenate((log.start, log.end, [0.0, log.days])), 0.0, log.days))
     if len(times) > MOST_STATES:
         times = np.linspace(0.0, log.days, MOST_STATES + 1)
     change = np.zeros((len(times) + 1, log.units), np.int16)
     np.add.at(change, (np.searchsorted(times, log.start), log.unit), 1)
     np.add.at(change, (np.searchsorted(times, log.end), log.unit), -1)
-    return States(np.diff(times) / log.days, change.cumsum(axis=0, dtype=np.int16)[: len(times) - 1] > 0, times[:-1])
+    return MachineStates(np.diff(times) / log.days, change.cumsum(axis=0, dtype=np.int16)[: len(times) - 1] > 0, times[:-1])
 
 
 def read_log(path: Path, units: int = 0) -> FaultLog:
-    """A log of one's own: a line a spell, `server,start_day,end_day`; servers are numbered from 0.
+    """Return the fault log of a CSV file: one spell a line, `server,start_day,end_day`; servers are numbered from 0.
 
     Args:
-        path: Of the CSV file.
-        units: That it speaks of, those without a fault too; 0: as many as its largest number says.
+        path: The path of the CSV file.
+        units: The number of servers, with those that have no fault; 0: the largest number in the file plus 1.
 
     Raises:
-        InputError: no such file, columns that are missing, or a line with a value that cannot be.
+        InputError: The file or a column is missing, or a line has an impossible value.
     """
     name = str(path)
     with csv_rows(path, "--log", name, COLUMNS) as reader:
@@ -118,7 +118,7 @@ def _number(text: str | None, field: str, where: str) -> float:
 
 
 def _check_apart(rows: list[tuple[int, int, float, float]], name: str) -> None:
-    """No spell of a server begins within another of its own."""
+    """Refuse a spell that begins within another spell of its server."""
     last: dict[int, tuple[float, int]] = {}
     for line, unit, start, end in sorted(rows, key=lambda row: (row[2], row[0])):
         until, before = last.get(unit, (0.0, 0))

@@ -1,4 +1,4 @@
-"""Where a machine's faults come from: a log, lives that are drawn, or a probability. U nodes, each of as many NPUs."""
+"""The sources of a machine's faults: a log, drawn lifetimes, or a probability. U nodes, each of as many NPUs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -7,33 +7,33 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import must_be
-from emu.study.faults.draw import Lives, divided, independent, renewals
-from emu.study.faults.log import MOST_STATES, FaultLog, States, states
+from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
+from emu.study.faults.log import MOST_STATES, FaultLog, MachineStates, states_of_log
 
 
 class Faults(NamedTuple):
-    """What happens to the nodes of a machine."""
+    """The faults of the nodes of a machine."""
 
-    states: States
+    states: MachineStates
     per_day: float  # faults of all nodes that begin in a day; 0: they have no times
     notes: tuple[str, ...]  # where they come from, a sentence each
 
 
-class Source(Protocol):
-    """One that gives a machine of any size its faults."""
+class FaultSource(Protocol):
+    """A source that gives a machine of any size its faults."""
 
     def of(self, npus: int) -> Faults:
-        """The faults of a machine of so many NPUs.
+        """Return the faults of a machine with a number of NPUs.
 
         Raises:
-            InputError: nodes do not divide the machine, or the source does not reach so far.
+            InputError: Nodes do not divide the machine, or the source has too few servers for it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """Each node is faulty with the same probability, by itself; no state comes after another."""
+class FaultProbability:
+    """A source in which each node is faulty with the same probability, by itself; its states have no order in time."""
 
     node: int  # NPUs of a node
     seed: int
@@ -41,41 +41,41 @@ class Rate:
     draws: int
 
     def of(self, npus: int) -> Faults:
-        """As many draws."""
-        found = independent(self.rate, _nodes(npus, self.node), self.draws, self.seed)
+        """Return independent draws of the machine's state."""
+        found = independent_states(self.rate, _nodes(npus, self.node), self.draws, self.seed)
         words = f"each node of {self.node} NPUs is faulty with {100 * self.rate:.4g} %, by itself: {self.draws} draws"
         return Faults(found, 0.0, (f"{words}, seed {self.seed}",))
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Nodes and domains of nodes fail and are repaired."""
+class DrawnFaults:
+    """A source in which nodes and domains of nodes fail and are repaired at drawn times."""
 
     node: int
     seed: int
-    parts: tuple[Lives, ...]
+    parts: tuple[PartLifetimes, ...]
     days: float
 
     def of(self, npus: int) -> Faults:
-        """The days, of which the first begins without a fault."""
+        """Return the states over the drawn days; on day 0 everything works."""
         log = renewals(self.parts, _nodes(npus, self.node), self.days, self.seed)
         words = f"faults are drawn for {self.days:g} days, seed {self.seed}; on day 0 everything works"
-        return _told(log, (words,))
+        return _with_notes(log, (words,))
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
-    """The servers of a log in an order by the seed, each divided into nodes; domains may fail beside."""
+class LoggedFaults:
+    """A source that takes the servers of a log in a seeded order, each divided into nodes; domains may fail too."""
 
     node: int
     seed: int
     log: FaultLog  # of servers
     name: str  # by which sentences call it
     server: int  # NPUs of a server
-    parts: tuple[Lives, ...] = ()
+    parts: tuple[PartLifetimes, ...] = ()
 
     def of(self, npus: int) -> Faults:
-        """As long as the log is."""
+        """Return the states over the days of the log."""
         each = self.server // self.node
         if each * self.node != self.server:
             raise must_be("faults", "NPUs of a node", f"a divisor of the {self.server} of a server of the log", self.node)
@@ -85,15 +85,15 @@ class Logged:
             mend = "take fewer NPUs, or faults that are drawn"
             what = f"at most {self.log.units} hosts of {self.server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
-        rate = states(self.log).mean_faulty
+        rate = states_of_log(self.log).mean_faulty
         found = self._placed(units, each, wanted, rate)
         if self.parts:
-            found = _both(found, renewals(self.parts, units, found.days, self.seed))
-        return _told(found, self._notes(each, wanted, rate))
+            found = _merge_logs(found, renewals(self.parts, units, found.days, self.seed))
+        return _with_notes(found, self._notes(each, wanted, rate))
 
     def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
-        """The log of the machine's nodes."""
-        nodes = divided(self.log, each, rate, self.seed)
+        """Return the log of the machine's nodes."""
+        nodes = divide_servers(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)
         unit = place[nodes.unit // each] * each + nodes.unit % each
@@ -101,6 +101,7 @@ class Logged:
         return FaultLog(units, nodes.days, column(unit[kept], np.int64), nodes.start[kept], nodes.end[kept])
 
     def _notes(self, each: int, wanted: int, rate: float) -> tuple[str, ...]:
+        """Return the sentences that say where the faults come from."""
         mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
         apart = f"a faulty server has 1 to {each} faulty nodes of {self.node} NPUs, as if its NPUs failed by themselves"
         return (
@@ -111,13 +112,14 @@ class Logged:
         )
 
 
-def _told(log: FaultLog, notes: tuple[str, ...]) -> Faults:
-    found = states(log)
+def _with_notes(log: FaultLog, notes: tuple[str, ...]) -> Faults:
+    """Return the faults of a log with notes; a note says if the states are sampled."""
+    found = states_of_log(log)
     sampled = f"the machine is looked at at {MOST_STATES} even moments, as it changes more often"
     return Faults(found, len(log.unit) / log.days, (*notes, *([sampled] if len(found.share) == MOST_STATES else [])))
 
 
-def _both(one: FaultLog, other: FaultLog) -> FaultLog:
+def _merge_logs(one: FaultLog, other: FaultLog) -> FaultLog:
     unit, start, end = (np.concatenate([getattr(log, name) for log in (one, other)]) for name in ("unit", "start", "end"))
     return FaultLog(one.units, one.days, unit, start, end)
 

@@ -1,4 +1,4 @@
-"""What faults leave of a machine: GPUs that work but find no group (waste), the largest job, and what one fault costs.
+"""The effect of faults on a machine: NPUs that work but find no group (waste), the largest job, and the cost of one fault.
 
 E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
 """
@@ -10,39 +10,39 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
-from emu.study.faults.log import States
+from emu.study.faults.log import MachineStates
 from emu.topology.topology import Topology
-from emu.topology.usable_npus import usable_npus as usable
+from emu.topology.usable_npus import usable_npus
 
 _CHUNK = 2**24  # bytes of states that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """As many copies of a topology as make so many NPUs; a group stays within a copy."""
+    """A machine of several copies of a topology; a group stays within a copy."""
 
     topology: Topology
     copies: int
 
     @property
     def npus(self) -> int:
-        """Of all copies."""
+        """The NPUs of all copies."""
         return self.copies * self.topology.n_npus
 
     def usable(self, group: int, faulty: Bool) -> I64:
-        """[E] NPUs that groups can be made of; [E, N] which are faulty."""
+        """Return [E] the NPUs that can be in groups of a size, given [E, N] the faulty NPUs."""
         alone = faulty.reshape(-1, self.topology.n_npus)
         different, place = np.unique(np.packbits(alone, axis=1), axis=0, return_inverse=True)
         states = np.unpackbits(different, axis=1, count=self.topology.n_npus).astype(np.bool_)
-        left = usable(self.topology, group, states)[place.ravel()]
+        left = usable_npus(self.topology, group, states)[place.ravel()]
         return column(left.reshape(len(faulty), self.copies).sum(axis=1), np.int64)
 
 
 def machine_of(topology: Topology, npus: int) -> Machine:
-    """Copies of a topology side by side.
+    """Return the machine of as many copies of a topology as a number of NPUs has room for.
 
     Raises:
-        InputError: fewer NPUs than the topology has.
+        InputError: There are fewer NPUs than the topology has.
     """
     if npus < topology.n_npus:
         raise must_be("faults", "npus", f"{topology.n_npus} or more, those of {topology.name}", npus)
@@ -51,7 +51,7 @@ def machine_of(topology: Topology, npus: int) -> Machine:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waste:
-    """What the states of a machine leave for groups of a size."""
+    """The result for groups of one size over the states of a machine."""
 
     topology: str
     npus: int
@@ -65,41 +65,44 @@ class Waste:
 
     @property
     def wasted(self) -> F64:
-        """[E] the share of the NPUs that work and find no group: InfiniteHBD's waste ratio (2.1).
+        """Array [E] of the share of the NPUs that work and find no group: InfiniteHBD's waste ratio (2.1).
 
-        Backup NPUs are none of the NPUs, so that groups may take more than work; then nothing is wasted.
+        Backup NPUs do not count as NPUs, so groups may take more than work; then nothing is wasted.
         """
         return np.maximum(0.0, 1 - self.faulty - self.usable / self.npus)
 
     @property
     def mean(self) -> float:
-        """Waste ratio, over the time."""
+        """The waste ratio, in the mean over the time."""
         return float(self.share @ self.wasted)
 
     @property
     def availability(self) -> float:
-        """The share of the NPUs that do work, over the time."""
+        """The share of the NPUs that are in groups, in the mean over the time."""
         return float(self.share @ self.usable) / self.npus
 
     def largest_job(self, quantile: float) -> int:
-        """NPUs that a job finds for such a share of the time, or more."""
+        """Return the NPUs of the largest job that has room for a share of the time."""
         return int(self.usable[self._at(-self.usable, quantile)])
 
     def waiting(self, job: int) -> float:
-        """The share of the time in which a job of so many NPUs finds no room, and waits for a repair (InfiniteHBD 6.2).
+        """Return the share of the time in which a job has no room, and waits for a repair (InfiniteHBD 6.2).
+
+        Args:
+            job: The NPUs of the job.
 
         Raises:
-            InputError: no such job, or one that is larger than all groups of the whole machine.
+            InputError: The job has no NPU, or more than all groups of the whole machine.
         """
         check_job(self.topology, self.npus, self.group, job)
         return float(self.share @ (self.usable < job))
 
     def quantile(self, quantile: float) -> float:
-        """The waste ratio that is not exceeded for such a share of the time."""
+        """Return the waste ratio that is not exceeded for a share of the time."""
         return float(self.wasted[self._at(self.wasted, quantile)])
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
-        """The state up to which the values, from the smallest, have such a share of the time."""
+        """Return the state up to which the values, from the smallest, have a share of the time."""
         order = np.argsort(values, kind="stable")
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
@@ -109,7 +112,7 @@ def check_job(topology: str, npus: int, group: int, job: int) -> None:
     """Refuse a job that no state of a machine has room for.
 
     Raises:
-        InputError: a job of no NPU, or of more than all groups of the machine have.
+        InputError: The job has no NPU, or more than all groups of the machine.
     """
     most = npus // group * group
     if not 1 <= job <= most:
@@ -118,21 +121,21 @@ def check_job(topology: str, npus: int, group: int, job: int) -> None:
 
 
 def check_group(machine: Machine, group: int, job: int | None = None) -> None:
-    """Refuse groups, and a job, that the machine cannot hold, before its states are looked at.
+    """Refuse groups, and a job, that the machine cannot hold, before its states are examined.
 
     Raises:
-        InputError: no part of the machine can hold such a group, or as `check_job`.
+        InputError: No part of the machine can hold such a group, or as `check_job`.
     """
     machine.usable(group, np.zeros((1, machine.npus), np.bool_))
     if job is not None:
         check_job(machine.topology.name, machine.npus, group, job)
 
 
-def waste(machine: Machine, group: int, states: States) -> Waste:
-    """What the states leave for groups of so many NPUs.
+def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
+    """Return the waste of a machine for groups of a number of NPUs.
 
     Raises:
-        InputError: units that do not divide the machine, or no part of it can hold such a group.
+        InputError: The units do not divide the machine, or no part of it can hold such a group.
     """
     units = states.faulty.shape[1]
     if machine.npus % units:
@@ -153,7 +156,7 @@ def waste(machine: Machine, group: int, states: States) -> Waste:
 
 
 def _radius(machine: Machine, group: int, units: int) -> int:
-    """The fault explosion radius: how many NPUs one unit takes out of groups, where it does most harm."""
+    """Return the fault explosion radius: the most NPUs that one faulty unit takes out of groups."""
     each, copy = machine.npus // units, machine.topology.n_npus
     alike = Machine(machine.topology, lcm(copy, each) // copy)  # further units lie in their copies as these do
     whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))
@@ -166,5 +169,5 @@ def _radius(machine: Machine, group: int, units: int) -> int:
 
 
 def _alone(first: I64, each: int, npus: int) -> Bool:
-    """[E, N] in each state as many NPUs from one on are faulty."""
+    """Return [E, N] states in which the NPUs of one unit are faulty, for units that begin at `first`."""
     return np.asarray(np.arange(npus) // each == first[:, None] // each)

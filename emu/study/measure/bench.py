@@ -1,4 +1,4 @@
-"""How long does one collective take on an idle fabric, and did it do its job?"""
+"""The time of one collective on an idle fabric, and the check that it moves real data correctly."""
 
 import time
 from collections.abc import Iterator
@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
-from emu.collective.algorithm import AUTO, Choice
-from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import picked
 from emu.study.choice.requirement import Requirement, choosers
-from emu.study.measure.request import Asked, BenchRequest, Case, ask
-from emu.study.measure.row import BenchRow, busbw_factor
+from emu.study.measure.bench_row import BenchRow, busbw_factor
+from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.timing.collective import spread_collective, time_collective
 from emu.topology.topology import Topology
 from emu.units import seconds
@@ -23,60 +22,60 @@ from emu.units import seconds
 _NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
 
 
-class Outcome(Protocol):
-    """What came of moving the data."""
+class MoveOutcome(Protocol):
+    """The result of moving real data."""
 
     @property
     def wrong(self) -> int:
-        """Elements that are not what they must be."""
+        """The number of wrong elements."""
 
     @property
     def wall_s(self) -> float:
-        """How long it took here."""
+        """The seconds of this host that moving took."""
 
 
 class Mover(Protocol):
-    """Moves real data by a collective, and checks every element."""
+    """A callable that moves real data by a collective and checks every element."""
 
-    def check(self, asked: Asked) -> None:
-        """Refuse what cannot be moved.
+    def check(self, asked: PlacedBench) -> None:
+        """Refuse a bench that cannot be moved.
 
         Raises:
-            InputError: more data than this host's free memory holds.
+            InputError: The data are larger than this host's free memory.
         """
 
-    def __call__(self, case: Case, size: int) -> Outcome:
-        """Move a size in bytes."""
+    def __call__(self, case: Case, size: int) -> MoveOutcome:
+        """Move the data of a size in bytes, and return the result."""
 
 
 def bench(topology: Topology, request: BenchRequest, mover: Mover | None = None) -> Iterator[BenchRow]:
     """Time a collective on a fabric, size by size, and move real data by the same schedule if a mover is given.
 
     Raises:
-        InputError: as `ask` and `measure`.
+        InputError: As `place_bench` and `measure`.
     """
-    return measure(ask(topology, request), mover)
+    return measure(place_bench(topology, request), mover)
 
 
-def measure(asked: Asked, mover: Mover | None = None) -> Iterator[BenchRow]:
-    """The same of what was asked.
+def measure(asked: PlacedBench, mover: Mover | None = None) -> Iterator[BenchRow]:
+    """Yield a row for each size of a placed bench; real data move too if a mover is given.
 
     Raises:
-        InputError: what cannot be moved, or cannot be timed; or nothing that fits where any may serve.
+        InputError: The data cannot be moved, the collective cannot be timed, or no algorithm fits.
     """
     if mover is not None:
         mover.check(asked)
     case: Case | None = None
     for size in asked.request.sizes:
         began = time.perf_counter()
-        case = _served(asked, size, case)
+        case = _next_case(asked, size, case)
         wall_build_s = time.perf_counter() - began
         timed = _time(case, size)
         yield _row(case, size, timed, mover(case, size) if mover else None, wall_build_s)
 
 
-def _served(asked: Asked, size: int, last: Case | None) -> Case:
-    """By the algorithm that was named, else by the fastest at that size, or by what a library takes for it."""
+def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
+    """Return the case of a size: the named algorithm, or the one that `auto` or a library chooses for that size."""
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
     (name, dims), passed, told = _chosen(asked, size)
@@ -84,17 +83,17 @@ def _served(asked: Asked, size: int, last: Case | None) -> Case:
     return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
 
 
-def _chosen(asked: Asked, size: int) -> tuple[Served, tuple[str, ...], str]:
-    """What serves a size, what was not tried, and what a library says of it."""
+def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
+    """Return the chosen algorithm of a size, the algorithms that were not tried, and the library's own words."""
     by, operation = asked.request.algorithm, asked.operation.name
     if by == AUTO:
-        return *fastest(asked.site, wanted(asked, size)), ""
+        return *fastest(asked.site, requirement_of(asked, size)), ""
     found = picked(by, asked.site.topology, asked.site.npus, operation, size)
-    return (found.served, (), found.told) if found else (Served(Choice().name(operation)), (), "nothing of its own")
+    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(operation)), (), "nothing of its own")
 
 
-def wanted(asked: Asked, size: int) -> Requirement:
-    """What a size in bytes asks of an algorithm."""
+def requirement_of(asked: PlacedBench, size: int) -> Requirement:
+    """Return the requirement that a size in bytes sets for an algorithm."""
     op = asked.operation
     return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
 
@@ -112,8 +111,8 @@ def _time(case: Case, size: int) -> _Timed:
     return _Timed(timeline, spread_collective(job, seeds) if seeds else None, wall_s)
 
 
-class _Held(NamedTuple):
-    """What a time is held against."""
+class _BoundCheck(NamedTuple):
+    """A time and the bound that it is compared with."""
 
     limit: Limit
     block_bytes: int  # of the smallest block
@@ -121,34 +120,35 @@ class _Held(NamedTuple):
 
     @property
     def of_bound(self) -> float | None:
-        """The least time possible over the time."""
+        """The least possible time over the time; None: no bound is known."""
         least_s, by = self.limit.least_s(self.block_bytes)
         return least_s / self.exact_s if by else None
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What more effort would look at, where there is a gap that it may close."""
+        """Bounds that more effort would compute, if there is a gap that they may close."""
         return self.limit.left_out if (self.of_bound or 1) < _NO_GAP else ()
 
     def reached_s(self, s_per_byte: float | None) -> float | None:
-        """What that many seconds a byte come to."""
+        """Return the seconds of the smallest block at a rate in seconds a byte."""
         return None if s_per_byte is None else s_per_byte * self.block_bytes
 
 
-def _held(case: Case, size: int, timeline: Timeline) -> _Held:
-    """Against quick bounds, and all others only where these leave a gap and they were asked for."""
+def _bound_check(case: Case, size: int, timeline: Timeline) -> _BoundCheck:
+    """Return the time with quick bounds; with all bounds only if these leave a gap and the request wants them."""
     asked, helpers = case.asked, case.plan.helpers > 0
     what = asked.site.topology, asked.operation, asked.site.npus
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
     exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s
-    quick = _Held(limit_of(*what, helpers=helpers), block_bytes, exact_s)
+    quick = _BoundCheck(limit_of(*what, helpers=helpers), block_bytes, exact_s)
     if asked.request.effort == QUICK or not quick.left_out:
         return quick
     return quick._replace(limit=limit_of(*what, helpers=helpers, effort=asked.request.effort))
 
 
-def _row(case: Case, size: int, timed: _Timed, moved: Outcome | None, wall_build_s: float) -> BenchRow:
-    asked, request, held = case.asked, case.asked.request, _held(case, size, timed.timeline)
+def _row(case: Case, size: int, timed: _Timed, moved: MoveOutcome | None, wall_build_s: float) -> BenchRow:
+    """Return the row of one size."""
+    asked, request, held = case.asked, case.asked.request, _bound_check(case, size, timed.timeline)
     time_s = request.launch_s + timed.timeline.end_s
     bound_s, bound = held.limit.least_s(held.block_bytes)
     algbw = size / time_s if time_s else 0.0

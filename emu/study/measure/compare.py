@@ -1,4 +1,4 @@
-"""Every algorithm of one operation against the others; no data is moved for it."""
+"""The comparison of all algorithms of one operation; no data are moved for it."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,15 +10,15 @@ from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice.candidates import candidates, takers
 from emu.study.measure.bench import measure
-from emu.study.measure.request import Asked, Case
-from emu.study.measure.row import BenchRow
-from emu.study.timing.least import LIGHT, ROUNDING, least
+from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.request import Case, PlacedBench
+from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
 from emu.units import TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
-    """One size of an algorithm that was not timed: it takes long to time, and its bound says that another is faster."""
+class UntimedRow:
+    """One size of an algorithm that was not timed: timing takes long, and its bound says that another algorithm is faster."""
 
     topology: str
     operation: str
@@ -34,14 +34,14 @@ class PassedOver:
         return named_shape(self.algorithm, self.shape)
 
 
-def compare(asked: Asked) -> Iterator[BenchRow | PassedOver]:
-    """Time every candidate at every size, algorithm by algorithm; those that promise the least time at the largest size first.
+def compare(asked: PlacedBench) -> Iterator[BenchRow | UntimedRow]:
+    """Yield a row of every candidate at every size, algorithm by algorithm; the smallest bound at the largest size comes first.
 
     An algorithm of more than 2**15 messages that no symmetry makes equal is timed only where its bound is below the least time
-    so far. Left out is what would tear an optical switch or need every row.
+    so far. An algorithm that would tear an optical switch or need every row is left out.
 
     Raises:
-        InputError: as `measure`; or no algorithm fits.
+        InputError: As `measure`; or no algorithm fits.
     """
     best = dict.fromkeys(asked.request.sizes, float("inf"))
     for heavy, name in _by_bound(asked):
@@ -52,12 +52,12 @@ def compare(asked: Asked) -> Iterator[BenchRow | PassedOver]:
                 yield row
 
 
-def _by_bound(asked: Asked) -> list[tuple[bool, str]]:
-    """The candidates, and whether each takes long to time: those that do not first, and then by their bound."""
+def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
+    """Return the candidates, and whether each takes long to time: the quick ones first, then by bound."""
     size, found = asked.request.sizes[-1], []
     for each in candidates(asked.operation.name, asked.site):
         with suppress(RowsError, TornError):
-            known = least(asked.case(each.name).job(size))
+            known = time_bound(asked.case(each.name).job(size))
             found.append((known.messages > LIGHT, known.end_fs, each.name))
     if not found:
         where = f"{asked.operation.n_ranks} ranks of {asked.site.topology.name}"
@@ -65,21 +65,22 @@ def _by_bound(asked: Asked) -> list[tuple[bool, str]]:
     return [(heavy, name) for heavy, _, name in sorted(found)]
 
 
-def names(asked: Asked) -> list[str]:
-    """Of the algorithms that take the ranks, each with its grid."""
+def algorithm_names(asked: PlacedBench) -> list[str]:
+    """Return the names of the algorithms that take the ranks, each with its grid."""
     site = asked.site
     found = takers(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 
-def _named(asked: Asked, name: str, sizes: tuple[int, ...]) -> Asked:
+def _named(asked: PlacedBench, name: str, sizes: tuple[int, ...]) -> PlacedBench:
     return replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))
 
 
-def _bounded(asked: Asked, name: str, best: dict[int, float]) -> Iterator[BenchRow | PassedOver]:
+def _bounded(asked: PlacedBench, name: str, best: dict[int, float]) -> Iterator[BenchRow | UntimedRow]:
+    """Yield a row for each size of an algorithm; a size whose bound is above the best time is not timed."""
     case = asked.case(name)
     for size in asked.request.sizes:
-        known = least(case.job(size))
+        known = time_bound(case.job(size))
         at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
         if known.messages > LIGHT and at_least_s > best[size]:
             yield _passed_over(case, size, at_least_s)
@@ -87,9 +88,9 @@ def _bounded(asked: Asked, name: str, best: dict[int, float]) -> Iterator[BenchR
             yield from measure(_named(asked, name, (size,)))
 
 
-def _passed_over(case: Case, size: int, at_least_s: float) -> PassedOver:
+def _passed_over(case: Case, size: int, at_least_s: float) -> UntimedRow:
     asked = case.asked
-    return PassedOver(
+    return UntimedRow(
         topology=asked.site.topology.name,
         operation=asked.operation.name,
         algorithm=case.algorithm,
@@ -100,8 +101,8 @@ def _passed_over(case: Case, size: int, at_least_s: float) -> PassedOver:
     )
 
 
-def best_rows(rows: Iterable[BenchRow | PassedOver]) -> dict[int, BenchRow]:
-    """By size, the row that takes the least time; the first by name of those that take as little."""
+def best_rows(rows: Iterable[BenchRow | UntimedRow]) -> dict[int, BenchRow]:
+    """Return, by size, the row with the least time; of equal rows, the first by name."""
     best: dict[int, BenchRow] = {}
     for row in sorted((row for row in rows if isinstance(row, BenchRow)), key=lambda row: row.algorithm):
         if row.size_bytes not in best or row.time_s < best[row.size_bytes].time_s:

@@ -1,4 +1,4 @@
-"""Does a collective do its job on real data, in this process or between ranks? Every element is checked."""
+"""The movement of real data by a collective, in this process or between ranks; every element is checked."""
 
 import time
 from collections.abc import Callable
@@ -17,22 +17,22 @@ from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import InputError
 from emu.study.measure.payload import Payload, dtype_of
-from emu.study.measure.request import Asked, Case
+from emu.study.measure.request import Case, PlacedBench
 from emu.units import format_size
 
 T = TypeVar("T")
 
 
-class Run(Protocol):
-    """Runs `program(rank)` on every rank, with PyTorch's default group made; the results in rank order."""
+class RankRunner(Protocol):
+    """A callable that runs `program(rank)` on every rank with PyTorch's default group; it returns results in rank order."""
 
     def __call__(self, n_ranks: int, choice: Choice, program: Callable[[int], T], /) -> list[T]:
-        """Run it."""
+        """Run the program on every rank."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Moved:
-    """What one rank has got, or all of them."""
+class MoveResult:
+    """The result of one rank, or of all of them."""
 
     wrong: int  # elements that are not what they must be
     wall_s: float
@@ -40,8 +40,8 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One collective on the payload; call it with a rank where PyTorch's default group is made."""
+class CollectiveMove:
+    """One collective on the payload; call it with a rank where PyTorch's default group exists."""
 
     operation: str
     n_ranks: int
@@ -52,12 +52,12 @@ class Move:
     keep: bool = False  # the outputs
 
     def payload(self, *here: int) -> Payload:
-        """The data, with outputs of those ranks, or of all."""
+        """Return the payload, with outputs of the given ranks, or of all."""
         wanted = operation(self.operation, self.n_ranks, self.root)
         return Payload.make(wanted, self.count, dtype_of(self.dtype), self.reduce, here or None)
 
-    def __call__(self, rank: int) -> Moved:
-        """Move what this rank has, and check what it gets."""
+    def __call__(self, rank: int) -> MoveResult:
+        """Move the data of this rank, and check its output."""
         group, payload = dist.group.WORLD, self.payload(rank)
         assert isinstance(group, EmuProcessGroup)
         call = self._call(payload, rank)
@@ -65,9 +65,10 @@ class Move:
         began = time.perf_counter()
         group.submit(call).wait()
         wall_s = time.perf_counter() - began
-        return Moved(payload.wrong(), wall_s, call.output if self.keep else None)
+        return MoveResult(payload.wrong(), wall_s, call.output if self.keep else None)
 
     def _call(self, payload: Payload, rank: int) -> RankRequest:
+        """Return the request of a rank."""
         pair, wanted = payload.buffers()[rank], payload.operation
         sides = wanted.input_blocks(rank), wanted.output_blocks(rank)
         own = min(sides, key=len) if wanted.name in ROUTED else np.union1d(*sides)  # of tokens, those of its own batch
@@ -79,27 +80,27 @@ class Move:
         )
 
 
-def move(run: Run, choice: Choice, what: Move) -> Moved:
-    """Move the payload, as the choice serves it, among ranks that `run` runs; what is wrong, and the slowest rank's time.
+def move(run: RankRunner, choice: Choice, what: CollectiveMove) -> MoveResult:
+    """Move the payload among the ranks of `run`; return the wrong elements of all ranks, and the time of the slowest.
 
     Raises:
-        RunError: a rank failed.
+        RunError: A rank failed.
     """
     each = run(what.n_ranks, choice, what)
-    return Moved(sum(m.wrong for m in each), max(m.wall_s for m in each))
+    return MoveResult(sum(m.wrong for m in each), max(m.wall_s for m in each))
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMover:
-    """Moves the data of a bench: the whole in this process, or each rank's by the rank where a `run` of ranks is given."""
+    """A mover for a bench: it moves all data in this process, or each rank's data by its rank if `run` is given."""
 
-    run: Run | None = None
+    run: RankRunner | None = None
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: PlacedBench) -> None:
         """Refuse more data than this host's free memory holds.
 
         Raises:
-            InputError: the message has both sizes.
+            InputError: The message has both sizes.
         """
         n, largest = asked.operation.n_ranks, max(asked.request.sizes)
         # An output a rank, as much scratch where an algorithm relays or adds what its rank does not want, and the engine's own.
@@ -110,18 +111,18 @@ class TensorMover:
                 f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
             )
 
-    def __call__(self, case: Case, size: int) -> Moved:
-        """Move a size in bytes, and check every element.
+    def __call__(self, case: Case, size: int) -> MoveResult:
+        """Move the data of a size in bytes, and check every element.
 
         Raises:
-            RunError: a rank failed.
+            RunError: A rank failed.
         """
         op, request, count = case.asked.operation, case.asked.request, case.asked.elements(size)
         if self.run is not None:
-            what = Move(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
+            what = CollectiveMove(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
             return move(self.run, Choice({op.name: case.algorithm}, {op.name: case.dims}), what)
         payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
         began = time.perf_counter()
         execute(case.plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
         wall_s = time.perf_counter() - began
-        return Moved(payload.wrong(), wall_s)
+        return MoveResult(payload.wrong(), wall_s)

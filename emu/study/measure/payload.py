@@ -29,10 +29,10 @@ _INTEGER_OF = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The torch dtype of that name.
+    """Return the torch dtype of a name.
 
     Raises:
-        InputError: none of `emu.dtypes.DTYPES`.
+        InputError: The name is none of `emu.dtypes.DTYPES`.
     """
     item_bytes(name)
     found: torch.dtype = getattr(torch, name)
@@ -41,7 +41,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Payload:
-    """Inputs of every rank, outputs that nobody has written, and what these must become."""
+    """Inputs of every rank, outputs that nobody has written, and the values that the outputs must get."""
 
     operation: Operation
     block_counts: I64
@@ -53,7 +53,7 @@ class Payload:
 
     @staticmethod
     def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str, here: Sequence[int] | None = None) -> "Payload":
-        """Inputs of `count` elements (the operation's size) of `dtype`; outputs of the ranks that are `here`, or of all."""
+        """Return a payload of `count` elements (the operation's size), with outputs of the ranks in `here`, or of all."""
         here = range(operation.n_ranks) if here is None else here
         counts = operation.block_counts(count)
         sides = (operation.have, operation.want)
@@ -64,25 +64,25 @@ class Payload:
         return Payload(operation, counts, reduce, sequence, inputs, here, outputs)
 
     def buffers(self) -> dict[int, Buffers]:
-        """Each rank's input and output, of those that are here."""
+        """Return the input and the output of each rank in `here`."""
         return {rank: Buffers(self.inputs[rank], self._output(rank)) for rank in self.here}
 
     def _output(self, rank: int) -> Tensor:
         return self.outputs[self.here.index(rank), : int(self.block_counts[self.operation.output_blocks(rank)].sum())]
 
     def wrong(self) -> int:
-        """Elements of all ranks here that differ from what they must be."""
+        """Return the number of output elements that differ from the values they must have."""
         whole = self._reduced() if self.operation.holders > 1 else self.sequence
         start, cut = self._starts(), _Cut(whole)
         return sum(_different(self._output(rank), cut(*self._wanted(rank, start))) for rank in self.here)
 
     def _wanted(self, rank: int, start: I64) -> tuple[I64, I64]:
-        """Where each block begins that a rank wants, and its elements."""
+        """Return the first element of each block that a rank wants, and the size of each."""
         blocks = self.operation.output_blocks(rank)
         return start[blocks], self.block_counts[blocks]
 
     def _starts(self) -> I64:
-        """[B] where each block begins: in the sequence where one rank has it, or in all blocks end to end if several do."""
+        """Return [B] where each block begins: in the sequence if one rank has it, or in all blocks end to end if several do."""
         if self.operation.holders > 1:
             return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
         start = np.empty(self.operation.n_blocks, np.int64)
@@ -90,7 +90,7 @@ class Payload:
         return start
 
     def _places(self) -> I64:
-        """[H] where in the sequence each rank's block begins that it has."""
+        """Return [H] where in the sequence each block of a rank begins."""
         rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
         sizes = self.block_counts[block]
         ends = np.cumsum(sizes)
@@ -98,7 +98,7 @@ class Payload:
         return np.asarray(ends - sizes - (np.cumsum(width) - width)[rank] + rank * _SHIFT)
 
     def _reduced(self) -> Tensor:
-        """All blocks reduced over the ranks that have them, in exact integers, then as the dtype holds it."""
+        """Return all blocks reduced over the ranks that have them, in exact integers, then rounded to the dtype."""
         parts = torch.view_as_real(self.sequence) if self.sequence.is_complex() else self.sequence
         total = self._folded(parts.to(torch.int64), FOLDS[self.reduce])
         held = total.to(parts.dtype)
@@ -106,7 +106,7 @@ class Payload:
         return torch.view_as_complex(held) if self.sequence.is_complex() else held
 
     def _folded(self, exact: Tensor, fold: Fold) -> Tensor:
-        """What all blocks come to, laid end to end."""
+        """Return the reduction of all blocks, laid end to end."""
         n, holders = self.operation.n_ranks, self.operation.holders
         if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
             return _over_windows(exact, n, fold)[: len(self.inputs[0])]
@@ -115,7 +115,7 @@ class Payload:
 
 
 def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
-    """At each place, n elements folded that lie _SHIFT apart, one of each rank; those of 1, 2, 4, ... ranks at a time."""
+    """Return, at each position, the reduction of n elements that lie _SHIFT apart, over 1, 2, 4, ... ranks at a time."""
     some, folded, width = exact, 0, 1
     total = exact[:0]
     while width <= n:
@@ -129,14 +129,14 @@ def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
 
 
 class _Cut:
-    """Cuts stretches out of a tensor and lays them end to end: a view where they lie at a constant stride."""
+    """A function that cuts stretches out of a tensor and lays them end to end: a view if they lie at a constant stride."""
 
     def __init__(self, whole: Tensor) -> None:
         self._whole = whole
         self._last = np.empty(0, np.int64), np.empty(0, np.int64), whole[:0]
 
     def __call__(self, start: I64, sizes: I64) -> Tensor:
-        """Those that begin at `start`."""
+        """Return the stretches that begin at `start`, end to end."""
         step = int(start[1] - start[0]) if len(start) > 1 else 0
         if len(start) and step >= 0 and (np.diff(start) == step).all() and (sizes == sizes[0]).all():
             return self._whole.as_strided((len(start), int(sizes[0])), (step, 1), int(start[0]))
@@ -146,6 +146,7 @@ class _Cut:
 
 
 def _different(output: Tensor, expected: Tensor) -> int:
+    """Return the number of elements that differ."""
     laid = output.view(expected.shape)
     if np.array_equal(_bits(laid), _bits(expected)):
         return 0
@@ -153,18 +154,18 @@ def _different(output: Tensor, expected: Tensor) -> int:
 
 
 def _bits(values: Tensor) -> NDArray[np.signedinteger[Any]]:
-    """The same memory as integers, which NumPy compares in less time than torch compares floats."""
+    """Return the memory as integers, which NumPy compares in less time than torch compares floats."""
     return np.asarray(values.view(_INTEGER_OF[values.element_size()]).numpy())
 
 
 def _stretches(start: I64, sizes: I64) -> Tensor:
-    """Indices of stretches that begin at `start`, one after another."""
+    """Return the indices of stretches that begin at `start`, one after another."""
     ends = np.cumsum(sizes)
     return torch.from_numpy(np.repeat(start - (ends - sizes), sizes) + np.arange(int(sizes.sum())))
 
 
 def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str) -> Tensor:
-    """Small integers whose reduction over the ranks is exact in `dtype`, in every order."""
+    """Return small integers whose reduction over the ranks is exact in `dtype`, in every order."""
     length = width + operation.n_ranks * _SHIFT
     generator = torch.Generator().manual_seed(0)
     terms = operation.holders if reduce in ("sum", "avg") else 1
@@ -185,7 +186,7 @@ def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str)
 
 
 def _flags(length: int, holders: int, dtype: torch.dtype, reduce: str, generator: torch.Generator) -> Tensor:
-    """Elements of which one bit differs from all others, or none does where many ranks hold them: so that it can decide."""
+    """Return elements of which mostly one bit, or none, differs from all others, so that single ranks decide the result."""
     bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits - dtype.is_signed
     marked = torch.rand(length, generator=generator) < bits / max(2, holders)
     marks = marked.to(torch.int64) << torch.randint(0, bits, (length,), generator=generator)

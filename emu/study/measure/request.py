@@ -1,4 +1,4 @@
-"""What to measure, and what that comes to on one topology: checked once, before anything is built."""
+"""The request of a bench, and its form on one topology: checked once, before anything is built."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,7 @@ from emu.bound.limit import QUICK, Effort
 from emu.collective.algorithm import algorithm, stored
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Grid, Shape, ranks_of, show_shape
-from emu.collective.shape import PartialGrid as Part
+from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
 from emu.fabric.perturb import check_seeds
@@ -30,7 +29,7 @@ _MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What to measure: sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
+    """A bench: an operation and sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
 
     operation: str
     algorithm: str  # or `AUTO`, the fastest at each size, or a library's name: what that takes at each size
@@ -48,8 +47,8 @@ class BenchRequest:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
-    """A request on one topology."""
+class PlacedBench:
+    """A bench on one topology: the request, its operation, and the NPUs of its ranks."""
 
     request: BenchRequest
     operation: Operation
@@ -57,14 +56,14 @@ class Asked:
     item_bytes: int
 
     def elements(self, size: int) -> int:
-        """Of a size in bytes."""
+        """Return the number of elements in a size in bytes."""
         return size // self.item_bytes
 
     def case(self, name: str, grid: Grid | None = None) -> "Case":
-        """The algorithm of that name for it, on the site's grid unless another is given.
+        """Return the case of an algorithm, on the site's grid unless another is given.
 
         Raises:
-            InputError: no such algorithm, or ranks that it does not take.
+            InputError: There is no such algorithm, or it does not take that many ranks.
         """
         op, dims = self.operation, self.site.grid if grid is None else grid
         shape = algorithm(op.name, name).fit(op.n_ranks, dims)
@@ -73,9 +72,9 @@ class Asked:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One algorithm for what was asked, built."""
+    """One algorithm of a placed bench, with its schedule."""
 
-    asked: Asked
+    asked: PlacedBench
     algorithm: str
     dims: Grid  # that it was offered
     shape: Shape  # that it is built for
@@ -84,25 +83,25 @@ class Case:
     chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> Job:
-        """What is timed for a size in bytes."""
+        """Return the job to time for a size in bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
         return Job(op, self.plan, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name)
 
     def assumptions(self) -> tuple[str, ...]:
-        """What its time rests on, a sentence each: what the topology takes for granted, then what the fabric's model does."""
+        """Return a sentence for each assumption of the time: those of the topology, then those of the fabric's model."""
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *_MODEL)
 
 
-def ask(topology: Topology, request: BenchRequest) -> Asked:
-    """What a request comes to on a topology.
+def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
+    """Return a bench on a topology.
 
     Raises:
-        InputError: an unknown name, ranks that do not fit, or a size that is no whole number of elements.
+        InputError: A name is unknown, the ranks do not fit, or a size is no whole number of elements.
     """
     item = item_bytes(request.dtype)
     op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
@@ -112,21 +111,25 @@ def ask(topology: Topology, request: BenchRequest) -> Asked:
     if request.algorithm not in choosers():
         _check_fits(request, op.n_ranks, site)
     _check_values(request, op, item)
-    return Asked(request, op, site, item)
+    return PlacedBench(request, op, site, item)
 
 
 def _site(topology: Topology, request: BenchRequest, n: int) -> Site:
-    """By the axes asked for, else the places of a job on some of the topology's own grid, else its first NPUs."""
+    """Return the NPUs of the ranks.
+
+    They follow --axes; else they are the members of a partial grid on the topology's own grid; else the first NPUs.
+    """
     dims, axes, own, first = request.dims, request.axes, topology.dims, Site.first(topology, n)
     if axes:
         turned = tuple(own[axis] for axis in axes) if own and n == topology.n_npus else ()
         return Site(topology, tuple(by_axes(topology, axes)[:n].tolist()), dims or turned, bool(dims))
     if not dims:
         return first
-    return Site(topology, dims.members if isinstance(dims, Part) and dims.dims == own else first.npus, dims, only=True)
+    return Site(topology, dims.members if isinstance(dims, PartialGrid) and dims.dims == own else first.npus, dims, only=True)
 
 
 def _check_fits(request: BenchRequest, n: int, site: Site) -> None:
+    """Refuse an algorithm that does not fit the ranks or the grid."""
     found = algorithm(request.operation, request.algorithm)
     if request.dims:
         found.check(request.dims)
@@ -134,6 +137,7 @@ def _check_fits(request: BenchRequest, n: int, site: Site) -> None:
 
 
 def _check_values(request: BenchRequest, op: Operation, item: int) -> None:
+    """Refuse a reduction, a size or a number of perturbed starts that the operation does not allow."""
     if request.perturb:
         check_seeds(request.perturb)
     if request.reduce not in REDUCE_OPERATIONS:
@@ -147,10 +151,10 @@ def _check_values(request: BenchRequest, op: Operation, item: int) -> None:
 
 
 def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
-    """Sizes from `begin` to `end`, each `factor` times the one before, as nccl-tests steps them.
+    """Return the sizes from `begin` to `end`, each `factor` times the one before, as nccl-tests has them.
 
     Raises:
-        InputError: an end below the beginning, or a factor that does not grow.
+        InputError: The end is below the beginning, or the factor is not above 1.
     """
     if not 0 < begin <= end:
         raise must_be("bench", "sizes", "above 0, and the end (-e) not below the beginning (-b)", f"{begin} B to {end} B")

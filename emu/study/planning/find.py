@@ -19,7 +19,7 @@ from emu.model.plan.vocabulary import padding_note
 from emu.model.read import find_model
 from emu.registry import unknown
 from emu.study.choice.site import Site
-from emu.study.forked import forked
+from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed
@@ -31,8 +31,8 @@ from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timed import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
-from emu.study.training.composed.calls import device_under, topology_under
 from emu.study.training.composed.composed import COMPOSED as TOLD
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -74,7 +74,7 @@ def find_plans(
     space = _space(request, search)
     _check_words(request, topologies, space.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
-    with forked(timer, processes) as submit:
+    with job_pool(timer, processes) as submit:
         ours = _found(search, space, device, submit, 2 * processes)
         theirs = [
             placed

@@ -14,7 +14,7 @@ from emu.model.plan.plan import CHOICES, Plan, divisors
 from emu.model.plan.plan_checks import OF_MEGATRON, check_fits, check_runs, even_layers, tp_sizes
 from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
-from emu.study.training.placed import axes_of
+from emu.study.training.axis_placement import axes_of
 
 PLACEMENTS = 8  # orders of a plan's axes that are tried at most, its own first
 _LEFT_OUT = {  # of a word's values those that are not searched unless they are given

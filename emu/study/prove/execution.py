@@ -1,4 +1,4 @@
-"""Does every algorithm do its operation on real tensors, between processes as in one?"""
+"""The execution of algorithms on real tensors between processes, compared with the operation and with one process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from torch import Tensor
 from emu.backend.executor.executor import execute
 from emu.collective.algorithm import Algorithm, Choice
 from emu.collective.operation import operation
-from emu.study.measure.move import Move, Moved, Run
-from emu.study.prove.proving import roots_of
+from emu.study.measure.move import CollectiveMove, MoveResult, RankRunner
+from emu.study.prove.algorithm_proof import roots_of
 from emu.study.prove.verify import PROCESSES
 
 _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
-    """What came of one algorithm on real int64 tensors among ranks that are processes."""
+class ExecutionRow:
+    """The result of one algorithm on real int64 tensors among ranks that are processes."""
 
     operation: str
     algorithm: str
@@ -30,15 +30,15 @@ class Executed:
 
     @property
     def ok(self) -> bool:
-        """Whether every element is right."""
+        """True if every element is right."""
         return not self.wrong and not self.differ
 
 
-def verify_moves(run: Run, algorithms: Iterable[Algorithm], ns: Iterable[int] = PROCESSES) -> Iterator[Executed]:
-    """Execute each algorithm on ranks that `run` runs; hold it against the operation and against one process.
+def verify_execution(run: RankRunner, algorithms: Iterable[Algorithm], ns: Iterable[int] = PROCESSES) -> Iterator[ExecutionRow]:
+    """Execute each algorithm on the ranks of `run`; compare it with the operation and with one process.
 
     Raises:
-        RunError: a rank failed.
+        RunError: A rank failed.
     """
     found = tuple(algorithms)
     for n in ns:
@@ -47,7 +47,7 @@ def verify_moves(run: Run, algorithms: Iterable[Algorithm], ns: Iterable[int] = 
 
 
 def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
-    """Algorithms that one job can run, as a choice names one for each operation."""
+    """Yield sets of algorithms that one job can run, because a choice names one algorithm for each operation."""
     by_operation: dict[str, list[Algorithm]] = {}
     for each in found:
         by_operation.setdefault(each.operation, []).append(each)
@@ -59,15 +59,15 @@ def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
 class _Several:
     """Moves one after another; call it with a rank."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[CollectiveMove, ...]
 
-    def __call__(self, rank: int) -> list[Moved]:
+    def __call__(self, rank: int) -> list[MoveResult]:
         return [move(rank) for move in self.moves]
 
 
-def _executed(run: Run, batch: Sequence[Algorithm], n: int) -> Iterator[Executed]:
+def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[ExecutionRow]:
     jobs = [
-        (each, Move(each.operation, n, _count(each, n), "int64", root=root, keep=True))
+        (each, CollectiveMove(each.operation, n, _count(each, n), "int64", root=root, keep=True))
         for each in batch
         for root in _roots(each, n)
     ]
@@ -78,11 +78,11 @@ def _executed(run: Run, batch: Sequence[Algorithm], n: int) -> Iterator[Executed
         wall_s = sum(max(m.wall_s for m in moved) for _, moved in mine)
         wrong = sum(m.wrong for _, moved in mine for m in moved)
         differ = sum(_differ(each, what, moved) for what, moved in mine)
-        yield Executed(each.operation, each.name, n, _roots(each, n), wrong, differ, wall_s)
+        yield ExecutionRow(each.operation, each.name, n, _roots(each, n), wrong, differ, wall_s)
 
 
 def _count(found: Algorithm, n: int) -> int:
-    """Ragged blocks, where the operation can have them."""
+    """Return a number of elements that gives blocks of unequal size, if the operation can have them."""
     return _COUNT + -_COUNT % operation(found.operation, n).count_step
 
 
@@ -90,8 +90,8 @@ def _roots(found: Algorithm, n: int) -> tuple[int, ...]:
     return tuple(roots_of(found.operation, n))
 
 
-def _differ(found: Algorithm, what: Move, moved: Sequence[Moved]) -> int:
-    """Elements that are not what one process gets."""
+def _differ(found: Algorithm, what: CollectiveMove, moved: Sequence[MoveResult]) -> int:
+    """Return the number of elements that differ from those of one process."""
     alone = what.payload()
     built = found.schedule(found.fit(what.n_ranks), what.root)
     execute(built, alone.operation, alone.buffers(), counts=alone.block_counts)

@@ -1,4 +1,4 @@
-"""Does every algorithm do its operation, on every rank with the same bits, and as fast as its paper says?
+"""The verification of algorithms: the operation is done, every rank has the same bits, and the time is as the paper says.
 
 Each schedule is proved by exact multisets and again by random integers, and timed on the ideal fabric of its claim, where a
 message takes 1 ms of latency and a block 1 ms of a port; in a claim of several link classes these differ from class to class.
@@ -17,14 +17,13 @@ import numpy as np
 from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.operation import ROOTED, cut, operation
-from emu.collective.proof import ScheduleFault as Fault
+from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule
-from emu.collective.shape import PartialGrid as Part
-from emu.collective.shape import Shape, dims_of, ranks_of, show_shape
+from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import lower
-from emu.study.prove.proving import How, Proved, proved
+from emu.study.prove.algorithm_proof import How, ProofResult, prove_algorithm
 from emu.units import TICKS_PER_S
 
 RANKS = (*range(1, 18), 31, 32, 64)
@@ -36,8 +35,8 @@ _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What came of one algorithm on one shape."""
+class VerificationRow:
+    """The result of one algorithm on one shape."""
 
     operation: str
     algorithm: str
@@ -49,7 +48,7 @@ class Verified:
     roots: tuple[int, ...]  # that were tried, of a rooted operation
     rows: int  # of the schedule from one root
     uniform: bool  # proved: every rank that wants a block gets the same bits
-    fault: Fault | None  # where a proof that was refused went wrong, from the last root
+    fault: ScheduleFault | None  # where a proof that was refused went wrong, from the last root
     claim: str  # "equal", "bound", "none" where nothing is claimed, "not timed", "" without proof; or how it is not kept
     time_s: float  # virtual, on the ideal fabric
     claim_s: float  # what is claimed of it
@@ -57,24 +56,24 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether both the proof and the claim hold."""
+        """True if both the proof and the claim hold."""
         return self.proof == "ok" and self.claim in ("equal", "bound", "none", "not timed")
 
     @property
     def failed(self) -> bool:
-        """Whether the proof was refused, or the claim not kept."""
+        """True if the proof was refused, or the claim is not kept."""
         return not self.ok and self.proved != "not run"
 
 
 def shapes_of(
     algorithms: Iterable[Algorithm], ns: Iterable[int] = RANKS, *, each: bool = False
 ) -> list[tuple[Algorithm, Shape]]:
-    """Each algorithm with every shape that it takes of each number of ranks; above 64, the best of each number of dims.
+    """Return each algorithm with every shape for each number of ranks; above 64 ranks, the best shape of each number of dims.
 
     Args:
-        algorithms: To be tried.
-        ns: On so many ranks.
-        each: Try one that takes none of those numbers on the least that it takes, up to 1,024.
+        algorithms: The algorithms to try.
+        ns: The numbers of ranks.
+        each: Whether to try an algorithm that takes none of these numbers on the least number that it takes, up to 1,024.
     """
     ranks, cases = tuple(ns), []
     for found in algorithms:
@@ -87,7 +86,7 @@ def shapes_of(
 
 
 def ranks_to(most: int) -> tuple[int, ...]:
-    """The numbers of ranks that are tried, up to `most`: `RANKS`, then 128, 256 and so on."""
+    """Return the numbers of ranks that are tried, up to `most`: `RANKS`, then 128, 256 and so on."""
     doubled = (2**i * max(RANKS) for i in range(1, most.bit_length()))
     return tuple(n for n in (*RANKS, *doubled) if n <= most)
 
@@ -98,25 +97,25 @@ def _tried(found: Algorithm, n: int) -> Iterable[Shape]:
         return shapes
     best: dict[tuple[int, bool], Shape] = {}
     for shape in shapes:
-        best.setdefault((len(dims_of(shape)), isinstance(shape, Part)), shape)
+        best.setdefault((len(dims_of(shape)), isinstance(shape, PartialGrid)), shape)
     return best.values()
 
 
-def verify(cases: Iterable[tuple[Algorithm, Shape]]) -> Iterator[Verified]:
+def verify(cases: Iterable[tuple[Algorithm, Shape]]) -> Iterator[VerificationRow]:
     """Prove and time each algorithm on its shape; a refusal is a row, not an exception."""
     return (_verified(found, shape) for found, shape in cases)
 
 
-def _verified(found: Algorithm, shape: Shape) -> Verified:
+def _verified(found: Algorithm, shape: Shape) -> VerificationRow:
     started = time.perf_counter()
-    done = proved(found, shape)
+    done = prove_algorithm(found, shape)
     claim, taken_fs, claimed_fs = _claim(found, shape, done)
-    return Verified(
+    return VerificationRow(
         operation=found.operation,
         algorithm=found.name,
         ranks=ranks_of(shape),
         shape=dims_of(shape),
-        members=shape.members if isinstance(shape, Part) else None,
+        members=shape.members if isinstance(shape, PartialGrid) else None,
         proof=done.said,
         proved=done.how,
         roots=done.roots if found.operation in ROOTED else (),
@@ -130,8 +129,8 @@ def _verified(found: Algorithm, shape: Shape) -> Verified:
     )
 
 
-def _claim(found: Algorithm, shape: Shape, done: Proved) -> tuple[str, int, Fraction]:
-    """How the claim is kept, the time taken and the time claimed."""
+def _claim(found: Algorithm, shape: Shape, done: ProofResult) -> tuple[str, int, Fraction]:
+    """Return how the claim is kept, the time taken and the time claimed."""
     if done.said != "ok" or found.claim is None or done.schedule is None:
         return "" if done.said != "ok" else "none" if found.claim is None else "not timed", 0, Fraction(0)
     try:
@@ -164,12 +163,12 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> 
 
 
 def _latency(link_class: int) -> int:
-    """In ms: 1 of the first class and 2 more for each after it, so that a claim which mixes them up is not kept."""
+    """Return the latency of a link class in ms: 1 for the first and 2 more for each next one, so a mix-up breaks the claim."""
     return 1 + 2 * link_class
 
 
 def _body(link_class: int) -> int:
-    """In ms, what a block takes of a link: 1 of the first class; a power of four, so that a class's rate is exact."""
+    """Return the ms that a block takes on a link class: a power of four, so that the rate of a class is exact."""
     return int(4**link_class)
 
 

@@ -1,4 +1,4 @@
-"""What a schedule takes at least, because its messages wait for one another: cheaper to tell than to time it.
+"""A lower bound on a schedule's time from messages that wait for one another; computing it is cheaper than timing.
 
 S rows, M messages, P participants, K slots.
 """
@@ -16,7 +16,7 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 
 
 class _Messages(NamedTuple):
-    """Those of a schedule in order, and the rows that they carry."""
+    """The messages of a schedule in order, and the rows that they carry."""
 
     first: I64  # [M] rows
     of_row: I64  # [S]
@@ -29,16 +29,16 @@ class _Messages(NamedTuple):
 
 
 def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
-    """Ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
+    """Return the ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
 
     A message waits for all its slots, and for the bodies of the messages of its queue in earlier rounds. So no fabric whose
     links are shared is quicker.
 
     Args:
-        plan: With every row stored.
-        sizes: [K] bytes of each slot, spare ones too.
-        topology: Where it runs.
-        nodes: [P] of each participant.
+        plan: The schedule, with every row stored.
+        sizes: [K] the bytes of each slot, with temporary slots.
+        topology: The topology on which it runs.
+        nodes: [P] the node of each participant.
     """
     if plan.n_participants * len(sizes) > _MOST_SLOTS:
         return 0.0
@@ -59,7 +59,7 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
 
 
 def message_count(plan: Schedule) -> int:
-    """Messages of a schedule that has every row, slots of no bytes among them."""
+    """Return the number of messages of a schedule that stores every row, with slots of no bytes."""
     new = plan.src != plan.dst  # leaves its rank, and is not of the message of the row before
     same: Bool = np.ones(max(len(new) - 1, 0), np.bool_)
     for each in (plan.round_column(), plan.src, plan.dst, plan.channel):
@@ -69,7 +69,7 @@ def message_count(plan: Schedule) -> int:
 
 
 def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Messages:
-    """Without slots of no bytes; a copy inside a rank is a message that takes no time, in a queue of its own."""
+    """Return the messages without slots of no bytes; a copy inside a rank is a message of no time in a queue of its own."""
     rows = np.flatnonzero(sizes[plan.slot] > 0)
     src, dst, channel = (c[rows].astype(np.int64) for c in (plan.src, plan.dst, plan.channel))
     slot, written, round_of = plan.slot[rows], plan.written_slot[rows], plan.round_column()[rows]
@@ -88,7 +88,7 @@ def _messages(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> _Me
 
 
 def _ways(pair: I64, n: int, topology: Topology, nodes: I64) -> tuple[F64, F64]:
-    """[M] ticks of latency, and ticks that a byte takes over the narrowest link; of what stays inside a rank, none."""
+    """Return [M] ticks of latency, and [M] ticks that a byte takes over the narrowest link; both are 0 inside a rank."""
     asked, number = np.unique(pair, return_inverse=True)
     (src, dst), channel = np.divmod(asked // CHANNELS, n), asked % CHANNELS
     away = np.flatnonzero(src != dst)

@@ -1,4 +1,4 @@
-"""What one collective takes on an idle fabric; no data is moved for it."""
+"""The time of one collective on an idle fabric; no data are moved for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,11 @@ from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
 from emu.fabric.isolated_time import time_alone
-from emu.fabric.lower import UnevenError, lower
-from emu.fabric.lower import store_rows as every_row
+from emu.fabric.lower import UnevenError, lower, store_rows
 from emu.fabric.lowering.classes import invariant
 from emu.fabric.lowering.names import message_name
 from emu.fabric.perturb import Spread, spread
-from emu.fabric.task_error import name_tasks as named
+from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
@@ -33,24 +32,24 @@ def time_collective(
     send_overhead_fs: int = 0,
     name: str = "",
 ) -> Timeline:
-    """Time a schedule.
+    """Return the timeline of a schedule.
 
     Args:
-        op: What it is for.
+        op: The operation.
         plan: The schedule.
-        count: Elements of the operation's size.
-        item_bytes: Of an element.
-        topology: Where it runs.
+        count: The elements of the operation's size.
+        item_bytes: The bytes of an element.
+        topology: The topology on which it runs.
         placement: [N] the NPU of each rank; helpers are put on switches.
         send_overhead_fs: LogGP's o, in ticks.
-        name: What errors call the schedule; unless given, its operation's.
+        name: The name of the schedule in errors; without it, its operation's.
 
     Raises:
-        InputError: fewer switches than helpers, a pair that no route joins, more rows than can be timed, or a message that
-            ends beyond the clock.
+        InputError: There are fewer switches than helpers, no route joins a pair, there are more rows than can be timed, or a
+            message ends beyond the clock.
     """
     nodes, sizes = with_helpers(topology, placement, plan.helpers), slot_bytes(op, plan, count, item_bytes)
-    with mended(op, plan, count, item_bytes):
+    with name_even_sizes(op, plan, count, item_bytes):
         return time_alone(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name)
 
 
@@ -68,24 +67,24 @@ class Job(NamedTuple):
 
 
 def spread_collective(job: Job, seeds: int) -> Spread | None:
-    """What `time_collective` comes to over perturbed starts; see `spread`.
+    """Return the spread of the time over perturbed starts; see `spread`.
 
     Raises:
-        InputError: as `time_collective`, and `spread`.
+        InputError: As `time_collective` and `spread`.
     """
     op, plan, count, item_bytes, topology, placement, send_overhead_fs, name = job
     nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(slot_bytes(op, plan, count, item_bytes))
     called = name or op.name
-    with mended(op, plan, count, item_bytes):
-        full = every_row(plan, sizes, topology, send_overhead_fs=send_overhead_fs, name=called)
+    with name_even_sizes(op, plan, count, item_bytes):
+        full = store_rows(plan, sizes, topology, send_overhead_fs=send_overhead_fs, name=called)
     graph = lower(full, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
-    with named(called, partial(message_name, full, graph)):
+    with name_tasks(called, partial(message_name, full, graph)):
         return spread(graph, seeds)
 
 
 @contextmanager
-def mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
-    """Name the nearest sizes that would do, where this one is refused for not cutting evenly."""
+def name_even_sizes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
+    """Add the nearest sizes that work to the error of a size that does not cut evenly."""
     try:
         yield
     except UnevenError as error:
@@ -95,7 +94,7 @@ def mended(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterat
 
 
 def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
-    """The nearest whole sizes in elements, at most one below `count` and one above, of which translations keep the slots."""
+    """Return the nearest sizes in elements, at most one below `count` and one above, whose slots translations keep equal."""
     parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
     pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
     step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
@@ -105,7 +104,7 @@ def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
 
 
 def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
-    """[K] bytes of each slot; where all are alike a view of one number, for there may be billions."""
+    """Return [K] the bytes of each slot; if all are equal, a view of one number, because there may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
         return cut(blocks, plan.n_slots, plan.shares).count * item_bytes

@@ -1,4 +1,4 @@
-"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, held against the axes that there are."""
+"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, and their check against the axes of a run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ _MOST = 64  # groups of an axis that are looked at: they are of one size, and di
 
 
 def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
-    """The words that are for one axis each, by its name."""
+    """Return, by axis, the words that name an algorithm for that axis alone."""
     found: dict[str, list[str]] = {}
     for word in words:
         axis, dot, _ = word.partition("=")[0].rpartition(".")
@@ -25,15 +25,15 @@ def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def check_axes(words: Sequence[str], groups: Mapping[str, Sequence[Sequence[int]] | I64], topology: Topology) -> None:
-    """Refuse words for axes that are not there, and algorithms that no group of their axis can have.
+    """Refuse words for axes that do not communicate, and algorithms that no group of their axis can use.
 
     Args:
-        words: What serves operations, as it is typed.
-        groups: Of each axis, the NPUs of each of its groups.
-        topology: Where they are.
+        words: Words of --algorithm, as typed.
+        groups: For each axis, the NPUs of each of its groups.
+        topology: The topology with these NPUs.
 
     Raises:
-        InputError: as it says; the message names the nearest.
+        InputError: The message names the nearest axis or algorithm.
     """
     for axis, own in axes_named(words).items():
         if axis not in groups:
@@ -44,10 +44,10 @@ def check_axes(words: Sequence[str], groups: Mapping[str, Sequence[Sequence[int]
 
 
 def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
-    """Refuse a word for an algorithm that none of the groups of its axis, at these sites, can have.
+    """Refuse a word for an algorithm that no group of its axis can use, given the sites of the groups.
 
     Raises:
-        InputError: as it says; the message names the nearest that they can have.
+        InputError: The message names the nearest algorithm that they can use.
     """
     asked, _, served = word.partition("=")
     if served in choosers():

@@ -1,4 +1,4 @@
-"""How long would a training step take? From the model and the plan alone: nothing runs, so that any size can be asked for."""
+"""An estimate of a training step, from the model and the plan alone: nothing runs, so any size can be estimated."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ from emu.model.read import find_model
 from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
 from emu.study.training.axes import axes_named, check_axes
-from emu.study.training.composed.calls import device_under, topology_under
-from emu.study.training.generated import GeneratedStep, roles_of
-from emu.study.training.placed import axes_of, npus_of
+from emu.study.training.axis_placement import axes_of, npus_of
+from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
 from emu.study.training.step.step import LEFT_OUT, Step, TimedTrace
 from emu.topology.placement import order
@@ -33,7 +33,7 @@ MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made
 
 @dataclass(frozen=True, slots=True)
 class EstimateRequest:
-    """A step of which model, laid how over ranks, by which software."""
+    """A step to estimate: its model, plan and software."""
 
     model: str | Model  # by its name or file, or itself
     plan: Plan
@@ -43,10 +43,10 @@ class EstimateRequest:
     scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
 
     def on(self, topology: Topology) -> "EstimateRequest":
-        """The same, with as much dp as there is room for, if it may be scaled.
+        """Return the request with the largest dp that the topology has room for, if dp may be scaled.
 
         Raises:
-            InputError: not even the least dp finds room.
+            InputError: The topology has no room for the smallest dp.
         """
         plan, npus = self.plan, len(order(topology))
         without = plan.world // plan.dp
@@ -61,14 +61,17 @@ class EstimateRequest:
 
 
 def _dp_parts(plan: Plan) -> int:
-    """What dp must be a multiple of, so that experts regroup the ranks of a stage, and states are sharded over a part of dp."""
+    """Return the number that dp must be a multiple of.
+
+    Experts regroup the ranks of a stage, and the states may be sharded over a part of dp.
+    """
     experts = plan.expert_tp * plan.ep
     return lcm(experts // gcd(experts, plan.tp * plan.cp), plan.shard or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimated(Step):
-    """A step on one topology."""
+class StepEstimate(Step):
+    """An estimated step on one topology."""
 
     model: str
     plan: str
@@ -86,14 +89,14 @@ class Estimated(Step):
 
     @property
     def expected_s(self) -> tuple[float, float]:
-        """Between which times nine of ten such steps are, by models that the fit of the device has not seen."""
+        """The range in which nine of ten such steps lie, for models that the fit of the device has not seen, in seconds."""
         off = self.either_way or 0.0
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Prepared:
-    """A step of which all is known but what its computations take."""
+class PreparedEstimate:
+    """An estimate of which all is known but the times of computations."""
 
     request: EstimateRequest
     model: Model
@@ -101,11 +104,11 @@ class Prepared:
     timed: Callable[[Device], TimedTrace]
     wall_s: float  # that it took
 
-    def moments(self, device: Device, *, briefly: bool = False) -> tuple[Estimated, TimedTrace]:
-        """The step with a device, and the moments that its figures are of; briefly as of `TimedTrace.step`.
+    def moments(self, device: Device, *, briefly: bool = False) -> tuple[StepEstimate, TimedTrace]:
+        """Return the step with a device, and the times of its tasks; `briefly` as in `TimedTrace.step`.
 
         Raises:
-            InputError: a step that ends beyond the clock.
+            InputError: The step ends beyond the clock.
         """
         began = time.perf_counter()
         timed = self.timed(device_under(self.request.stack, device))
@@ -113,18 +116,17 @@ class Prepared:
         return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
 
 
-def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> Estimated:
-    """The step on a topology, its ranks on the first NPUs in its own order, or in that of the request's axes.
+def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> StepEstimate:
+    """Return the step on a topology; its ranks are on the first NPUs, in the topology's order or in that of the request's axes.
 
     Args:
-        request: Which step.
-        topology: Where.
-        device: What computes.
-        most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
+        request: The step.
+        topology: The topology on which it runs.
+        device: The device that computes.
+        most_events: The most events of all ranks in a whole graph; a step with more events is composed.
 
     Raises:
-        InputError: a plan that fits neither model nor topology, that cannot be generated yet, or a model that does not fit
-            the memory of the device.
+        InputError: The plan does not fit the model, the topology or the device's memory, or cannot be generated yet.
     """
     return estimate_moments(request, topology, device, most_events)[0]
 
@@ -135,11 +137,11 @@ def estimate_moments(
     device: Device,
     most_events: int = MOST_EVENTS,
     speed: F64 | None = None,
-) -> tuple[Estimated, TimedTrace]:
-    """The same with the moments that its figures are of; arguments and errors as of `estimate` and `prepare`.
+) -> tuple[StepEstimate, TimedTrace]:
+    """Return the step and the times of its tasks; arguments and errors as in `estimate` and `prepare`.
 
     Raises:
-        InputError: besides, as `check_axes`.
+        InputError: Also as `check_axes`.
     """
     prepared = prepare(request, topology, device, most_events, speed)
     check_words(prepared.request, prepared.model, topology)
@@ -152,18 +154,18 @@ def prepare(
     device: Device,
     most_events: int = MOST_EVENTS,
     speed: F64 | None = None,
-) -> Prepared:
-    """All of an estimate that the speed of a device does not change; arguments and errors as of `estimate`.
+) -> PreparedEstimate:
+    """Return all of an estimate that does not depend on the speed of a device; arguments as in `estimate`.
 
     Args:
         request: The step.
-        topology: Where it runs.
-        device: Its memory is asked whether the model fits, and what it takes to launch a request.
-        most_events: Of all ranks, of which the whole graph is made; of more, the step is composed.
-        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
+        topology: The topology on which it runs.
+        device: The device; its memory and its time to launch a request are used here.
+        most_events: The most events of all ranks in a whole graph; a step with more events is composed.
+        speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 
     Raises:
-        InputError: as `estimate`; or ranks compute at several speeds, and the step is to be composed.
+        InputError: As `estimate`; or ranks compute at several speeds, and the step must be composed.
     """
     began = time.perf_counter()
     request = request.on(topology)
@@ -176,14 +178,14 @@ def prepare(
     under = request.stack, request.algorithms, request.axes
     step = GeneratedStep(model, plan, *under, topology, most_events, speed)
     roles_of(model, plan, request.stack)
-    return Prepared(request, model, memory, step.timed, time.perf_counter() - began)
+    return PreparedEstimate(request, model, memory, step.timed, time.perf_counter() - began)
 
 
 def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
-    """Refuse words for axes that a plan lacks, and algorithms that no group of their axis can have.
+    """Refuse words for axes that a plan lacks, and algorithms that no group of their axis can use.
 
     Raises:
-        InputError: as `check_axes`.
+        InputError: As `check_axes`.
     """
     if not axes_named(request.algorithms):
         return
@@ -193,17 +195,18 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
 
 
 def model_of(request: EstimateRequest) -> Model:
-    """The model that is asked for.
+    """Return the model of a request.
 
     Raises:
-        InputError: as `find_model`.
+        InputError: As `find_model`.
     """
     return request.model if isinstance(request.model, Model) else find_model(request.model)
 
 
 def _estimated(
     request: EstimateRequest, model: Model, timed: TimedTrace, memory: Mapping[str, int], wall_s: float, *, briefly: bool
-) -> Estimated:
+) -> StepEstimate:
+    """Return the estimate with all its figures and assumptions."""
     plan, precision = request.plan, request.stack.precision
     step, activation = timed.step(briefly=briefly), precision.activation
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
@@ -214,7 +217,7 @@ def _estimated(
     told = _memory_told(model, plan, request.stack)
     filled = padding_note(plan, model, request.stack)
     of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
-    return Estimated(
+    return StepEstimate(
         **of_step,
         model=model.name,
         plan=spell(plan),
@@ -232,7 +235,7 @@ def _estimated(
 
 
 def _memory_told(model: Model, plan: Plan, stack: Stack) -> str:
-    """What is assumed of memory."""
+    """Return the sentence that says what is assumed of memory."""
     kept = _KEEPERS[stack.software]
     told = f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
     if certain(plan, stack):

@@ -1,4 +1,4 @@
-"""Does a plan fit the memory of a device? If not, which plan that is near it does."""
+"""The check that a plan fits the memory of a device, and the nearest plan that fits where it does not."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,17 +20,17 @@ _SHARDING = ("ddp", "zero1", "fsdp")  # each keeps less on a rank than the one b
 
 
 def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_ranks: int) -> dict[str, int]:
-    """Bytes of a rank by part, refused where they are more than the device has.
+    """Return the bytes of a rank by part; refuse a plan that needs more bytes than the device has.
 
     Args:
-        model: What is trained.
-        plan: How.
-        stack: In which precision.
-        device: Of unknown memory (0) it has room for all.
-        most_ranks: That a plan named instead may take.
+        model: The model that is trained.
+        plan: The plan.
+        stack: The software, with its precision.
+        device: The device. If its memory is unknown (0), every plan fits.
+        most_ranks: The most ranks that a proposed plan may have.
 
     Raises:
-        InputError: the message says how much is missing, which parts take it, and the nearest plan that fits.
+        InputError: The message says how much is missing, which parts take it, and the nearest plan that fits.
     """
     memory = memory_by_part(model, plan, stack)
     needed, has = sum(memory.values()), device.memory_bytes
@@ -45,6 +45,7 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
 
 
 def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+    """Return the words that propose the nearest plan that fits."""
     found = nearest_plan(model, plan, stack, has, most_ranks)
     if found is None:
         return f"no plan near it on {most_ranks} ranks fits: take a larger topology, or another global batch or sequence"
@@ -54,10 +55,10 @@ def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> 
 
 
 def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> Plan | None:
-    """The plan that fits with the fewest changes of this one; of as many the one on fewest ranks, then the first.
+    """Return the plan that fits with the fewest changes; of equals, the one with fewest ranks, then the first. None: none fits.
 
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
-    in this order. More tp or pp comes at the cost of dp, where that divides, or with more ranks. None: none of them fits.
+    in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
     for near in sorted(_near(plan, most_ranks), key=lambda near: (near.changes, near.ranks)):
         try:
@@ -72,7 +73,7 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
 
 
 class _Near(NamedTuple):
-    """What is changed of a plan."""
+    """A change of a plan: the number of changed settings, the ranks, and the new values."""
 
     changes: int
     ranks: int
@@ -80,6 +81,7 @@ class _Near(NamedTuple):
 
 
 def _near(plan: Plan, most_ranks: int) -> Iterator[_Near]:
+    """Yield all changes of a plan that are tried."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
     sharding = _SHARDING[_SHARDING.index(plan.sharding) :]
     every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), sharding, (plan.microbatch, *smaller))

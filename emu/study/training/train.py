@@ -1,6 +1,6 @@
-"""What does a training step cost on a machine that is not there, and does it learn what one process learns?
+"""The time of a training step on a machine that is not there, and the check that the ranks learn what one process learns.
 
-Real steps run on emulated NPUs and are held against one process; what they did is then timed on each topology.
+Real steps run on emulated NPUs and are compared with one process. Their trace is then timed on each topology.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from emu.model.plan.plan_text import spell
 from emu.model.read import anywhere, find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, check_words
-from emu.study.training.learn.learn import Learned, RunOn, learn, on_threads
+from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, time_trace
-from emu.topology.fault_injection.repair_action import RankLoss as Loss
+from emu.topology.fault_injection.repair_action import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -36,7 +36,7 @@ from emu.units import format_size
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """What to train, and for how long."""
+    """A training run: the model, the plan and the number of steps."""
 
     model: str
     plan: Plan
@@ -49,8 +49,8 @@ class TrainRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained(Step):
-    """A run on one topology: its step, and what it learned."""
+class TrainingResult(Step):
+    """A run on one topology: the figures of its step, and its losses."""
 
     model: str
     plan: str
@@ -59,24 +59,24 @@ class Trained(Step):
     gradient_error: float  # max |g - g_ref| / max |g_ref| over parameters, at the first and the last step, from equal weights
     wall_run_s: float
     wall_reference_s: float
-    wall_step_s: float  # as the next, of `Learned`
+    wall_step_s: float  # as the next, of `LearningResult`
     wall_step_cpu_s: float
 
 
 def train(
     request: TrainRequest, topologies: Sequence[Topology], device: Device, run_on: RunOn = on_threads
-) -> Iterator[Trained]:
-    """Train once, and time what ran on each topology.
+) -> Iterator[TrainingResult]:
+    """Train once, and yield the result on each topology.
 
     Args:
-        request: What to train.
-        topologies: Where it is timed; ranks sit on the first NPUs.
-        device: What times computation.
-        run_on: Where the ranks really run.
+        request: The training run.
+        topologies: The topologies on which it is timed; ranks are on the first NPUs.
+        device: The device that times computation.
+        run_on: The cluster on which the ranks really run.
 
     Raises:
-        InputError: a plan that fits neither model, text nor topology, or a run that the host cannot hold.
-        RunError: the run failed, or the first step differs from the reference.
+        InputError: The plan does not fit the model, the text or a topology, or the host lacks memory for the run.
+        RunError: The run failed, or its first step differs from that of one process.
     """
     learned = run_steps(request, topologies, device, run_on)
     for topology in topologies:
@@ -88,19 +88,19 @@ def run_steps(
     topologies: Sequence[Topology],
     device: Device,
     run_on: RunOn = on_threads,
-    lost: Sequence[Loss] = (),
-) -> Learned:
-    """The steps themselves, before any fabric; arguments and errors as of `train`.
+    lost: Sequence[RankLoss] = (),
+) -> LearningResult:
+    """Return the result of the steps themselves, before any fabric; arguments and errors as in `train`.
 
     Args:
-        request: What to train.
-        topologies: Where it is timed.
-        device: What times computation.
-        run_on: Where the ranks really run.
-        lost: Ranks that are lost on the way.
+        request: The training run.
+        topologies: The topologies on which it is timed.
+        device: The device that times computation.
+        run_on: The cluster on which the ranks really run.
+        lost: The ranks that are lost on the way.
 
     Raises:
-        LostError: one was.
+        LostError: A rank was lost.
     """
     program, choice = program_of(request, topologies, device)
     learned = learn(replace(program, lost=tuple(lost)), choice, run_on)
@@ -110,7 +110,7 @@ def run_steps(
 
 
 def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:
-    """What the ranks do, and what serves their requests; errors as of `train`, before anything runs."""
+    """Return the program of the ranks and the algorithms of their requests, before anything runs; errors as in `train`."""
     model = find_model(request.model)
     for topology in topologies:
         check_world(request.plan, model, topology.n_npus, topology.name)
@@ -124,6 +124,7 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
 
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
+    """Refuse a plan, a text or a number of steps that cannot run, and a run that needs more memory than this host has free."""
     check_fits(request.plan, model)
     check_executed(request.plan, model)
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)
@@ -141,14 +142,16 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
         )
 
 
-def time_steps(request: TrainRequest, learned: Learned, topology: Topology, device: Device) -> tuple[Trained, TimedTrace]:
-    """The steps of a run, timed on one topology: the figures, and the moments that they are of."""
+def time_steps(
+    request: TrainRequest, learned: LearningResult, topology: Topology, device: Device
+) -> tuple[TrainingResult, TimedTrace]:
+    """Return the steps of a run timed on one topology: the figures, and the times of all tasks."""
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     timed = time_trace(learned.trace, choice, topology, device, request.dtype)
     step = timed.step()
     of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    trained = Trained(
+    trained = TrainingResult(
         **of_step,
         model=model.name,
         plan=spell(plan),

@@ -1,4 +1,4 @@
-"""The phases of a step: which stage of a pipeline each rank is of, and what its optimizer takes."""
+"""The phases of a step: the stage of each rank of a pipeline, and the time of its optimizer."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ STAGES = "pp"  # the axis whose groups have a rank of each stage of a pipeline, 
 
 
 def stages_of(trace: Trace) -> dict[int, int]:
-    """The stage of each rank of a pipeline."""
+    """Return the stage of each rank of a pipeline."""
     return {rank: stage for group in trace.groups if group.axis == STAGES for stage, rank in enumerate(group.ranks)}
 
 
 def optimizer_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int) -> int | None:
-    """Ticks of what a rank computes of a step after the mark of an optimizer; None: there is no such mark."""
+    """Return the ticks of a rank's computation in a step after the mark of an optimizer; None: there is no such mark."""
     events, first = trace.events_of(rank), replayed.first_event[rank]
     marks = np.flatnonzero((events.kind == Kind.MARK) & (events.step == step))
     begun = [row for row in marks.tolist() if events.name[row] == UPDATE]

@@ -1,4 +1,4 @@
-"""What a training step took, and where its time went, on the rank that ended last.
+"""The time of a training step, and where it went, on the rank that ended last.
 
 An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
 for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
@@ -15,9 +15,9 @@ from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.timeline import Timeline
 from emu.trace.replay.replay import ReplayGraph
-from emu.trace.report.doing import Doing, spent
+from emu.trace.report.activity import Activity, time_division
 from emu.trace.report.phases import optimizer_fs, stages_of
-from emu.trace.report.requests import Coming, Requests, requests_of
+from emu.trace.report.request_times import Arrivals, RequestTimes, requests_of
 from emu.trace.report.spans import Spans, covered
 from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import Kind, Trace
@@ -26,11 +26,11 @@ from emu.units import seconds
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepReport:
-    """Times in ticks; seconds are derived. The parts are of `step` and of `rank`.
+    """The parts of a step in ticks; seconds are derived. The parts are those of `step` and of `rank`.
 
-    A step begins when the last rank has ended the one before. What another rank did of it until then is in no part, so that
-    what a rank computes in the step differs between fabrics; what it computes of the step does not, unless streams run beside
-    one another for longer.
+    A step begins when the last rank has ended the one before. Work of another rank on it until then is in no part, so the
+    computation in the step differs between fabrics; the computation of the step does not, unless streams run side by side for
+    longer.
     """
 
     step_times_fs: tuple[int, ...]  # of every step but set-up, from the end of the one before on any rank
@@ -96,7 +96,7 @@ class StepReport:
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
-        """The same by the axis of the group; of several requests, that of which all members had come first."""
+        """Seconds of exposed communication by the axis of the group; of several, the one that all came to first counts."""
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
@@ -121,25 +121,25 @@ class StepReport:
 
     @property
     def idle_fs(self) -> int:
-        """Ticks of neither: the rank waits for others."""
+        """Ticks of neither computation nor exposed communication: the rank waits for others."""
         return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
 
     @property
     def idle_s(self) -> float:
-        """Seconds of neither: the rank waits for others."""
+        """Seconds of neither computation nor exposed communication: the rank waits for others."""
         return seconds(self.idle_fs)
 
 
 def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepReport:
-    """Say where the time of the step that the run is about went.
+    """Return where the time of the step that the run is about went.
 
     Args:
-        trace: What ran.
-        replayed: The same on a fabric.
-        timeline: When its tasks ran.
+        trace: The trace.
+        replayed: The graph of the trace on a fabric.
+        timeline: The times of its tasks.
 
     Raises:
-        InputError: the trace holds no step but set-up.
+        InputError: The trace holds no step but set-up.
     """
     ends = step_ends(trace, replayed, timeline.end_fs)
     whole = np.maximum.accumulate(ends.max(axis=0))
@@ -167,8 +167,8 @@ def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepRepor
     )
 
 
-class Apart(NamedTuple):
-    """What a rank does within a window, in ticks; what is neither is idle."""
+class RankTimes(NamedTuple):
+    """The division of a rank's time in a window, in ticks; the rest is idle."""
 
     compute_fs: int
     exposed_fs: dict[str, int]  # it stands still for requests to which all members have come, by axis
@@ -177,50 +177,52 @@ class Apart(NamedTuple):
     spoken_fs: int  # of all its requests, each from when all members had come until the rank may leave
 
 
-def told_apart(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]) -> list[Apart]:
-    """What some ranks do between the beginning and the end of the step that is told; arguments as of `report`."""
+def rank_times(
+    trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]
+) -> list[RankTimes]:
+    """Return the division of some ranks' time in the reported step; arguments as in `report`."""
     of_rank = _Ranks(trace, replayed, timeline)
     return [of_rank.apart(rank, told.began_fs, told.ended_fs) for rank in ranks]
 
 
 @dataclass(slots=True)
 class _Ranks:
-    """What each rank does, worked out for those that are looked at."""
+    """The activity of each rank, computed when it is first needed."""
 
     trace: Trace
     replayed: ReplayGraph
     timeline: Timeline
-    coming: Coming = field(init=False)
-    known: dict[int, tuple[Doing, Requests]] = field(default_factory=dict)
+    coming: Arrivals = field(init=False)
+    known: dict[int, tuple[Activity, RequestTimes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.coming = Coming.of(self.replayed, self.timeline)
+        self.coming = Arrivals.of(self.replayed, self.timeline)
 
-    def apart(self, rank: int, low: int, high: int) -> Apart:
-        """Between two moments."""
+    def apart(self, rank: int, low: int, high: int) -> RankTimes:
+        """Return the division of a rank's time between two moments."""
         window = Spans(np.array([low]), np.array([high]))
-        found, asked = spent(lambda other: self._of(other)[0], stages_of(self.trace), rank, window), self._of(rank)[1]
+        found, asked = time_division(lambda other: self._of(other)[0], stages_of(self.trace), rank, window), self._of(rank)[1]
         exposed = {axis: found.exposed_fs[axis] for axis in sorted({*asked.axes.tolist(), *found.exposed_fs})}
         spoken = asked.spoken.within(low, high).ticks
-        return Apart(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
+        return RankTimes(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
 
-    def _of(self, rank: int) -> tuple[Doing, Requests]:
+    def _of(self, rank: int) -> tuple[Activity, RequestTimes]:
         if rank not in self.known:
             asked = requests_of(self.trace, self.replayed, self.timeline, self.coming, rank)
-            self.known[rank] = Doing.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked
+            self.known[rank] = Activity.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked
         return self.known[rank]
 
 
 def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
-    """[N, steps] when each rank's last event of each step ended; of steps it has none of, 0.
+    """Return [N, steps] the tick at which each rank's last event of each step ended; 0: the rank has no event in it.
 
     Args:
-        trace: What ran.
-        replayed: The same on a fabric.
-        end_fs: [V] when its tasks ended.
+        trace: The trace.
+        replayed: The graph of the trace on a fabric.
+        end_fs: [V] the tick at which each task ended.
 
     Raises:
-        InputError: the trace holds no step but set-up.
+        InputError: The trace holds no step but set-up.
     """
     steps = count_steps(trace)
     if steps == 0:
@@ -234,12 +236,12 @@ def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
 
 
 def _computes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int) -> I64:
-    """[N] how long each rank computes of a step, whenever."""
+    """Return [N] the ticks that each rank computes for a step, at any time."""
     return np.array([computing(trace, replayed, timeline, rank, step).ticks for rank in range(trace.n_ranks)], np.int64)
 
 
 def computing(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int | None = None) -> Spans:
-    """When a rank computes (of a step, if one is given): one span after another, streams that run side by side as one."""
+    """Return the spans in which a rank computes (for a step, if one is given); streams that run side by side count as one."""
     task = replayed.begins[replayed.first_event[rank] : replayed.first_event[rank + 1]]
     events = trace.events_of(rank)
     rows = np.flatnonzero((events.kind == Kind.COMPUTE) & (task >= 0) & ((events.step == step) if step else True))

@@ -1,4 +1,4 @@
-"""Stretches of time, of one rank or of anything else that is at work now and then."""
+"""Spans of time, of one rank or of anything else that works at times."""
 
 from typing import NamedTuple
 
@@ -8,32 +8,32 @@ from emu.arrays import I64
 
 
 class Spans(NamedTuple):
-    """From when to when, in ticks."""
+    """Spans of time, each from a start to an end, in ticks."""
 
     start: I64
     end: I64
 
     @property
     def ticks(self) -> int:
-        """Return how long all of them last."""
+        """The ticks of all spans together."""
         return int((self.end - self.start).sum())
 
     def within(self, low: int, high: int) -> "Spans":
-        """The same, clipped."""
+        """Return the spans, clipped to a window."""
         return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
     def take(self, which: np.ndarray) -> "Spans":
-        """Some of them, in that order."""
+        """Return some of the spans, in that order."""
         return Spans(self.start[which], self.end[which])
 
 
 def joined(*several: Spans) -> Spans:
-    """One after another."""
+    """Return all spans, one after another."""
     return Spans(*(np.concatenate(c) for c in zip(*several, strict=True)))
 
 
 def merged(start: I64, end: I64) -> Spans:
-    """Spans that touch, made one; they come by start."""
+    """Return spans sorted by start with those that touch made one."""
     covered = np.maximum.accumulate(end)
     new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
     last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
@@ -41,6 +41,6 @@ def merged(start: I64, end: I64) -> Spans:
 
 
 def covered(*several: Spans) -> Spans:
-    """When there is one of them at least: one span after another."""
+    """Return the spans in which at least one of the given spans lies, one after another."""
     spans = joined(*several)
     return merged(*spans.take(np.argsort(spans.start, kind="stable")))

@@ -10,8 +10,8 @@ import click
 
 from emu.cluster.pace.pace import Pace
 from emu.errors import InputError
-from emu.study.live.disturbed import Disturbed
-from emu.study.live.train import Keeping, train_kept
+from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
@@ -69,18 +69,18 @@ class CheckpointOptions:
         where: ClusterOptions,
         stack: str,
         pace: Pace | None,
-    ) -> Disturbed:
+    ) -> FaultyJob:
         """Run the job, and return its steps.
 
         Raises:
-            InputError: as `train_kept`.
-            RunError: as `train_kept`.
+            InputError: as `train_with_checkpoints`.
+            RunError: as `train_with_checkpoints`.
         """
         assert self.folder is not None
-        keeping = Keeping(self.folder, self.every, self.elastic, where.cluster == "ray")
+        keeping = CheckpointPolicy(self.folder, self.every, self.elastic, where.cluster == "ray")
         built, under = build_topology(topology), calls_of(stack)
         with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-            return train_kept(request, keeping, built, device, faults, under, cluster.record)
+            return train_with_checkpoints(request, keeping, built, device, faults, under, cluster.record)
 
 
 def keep_options(command: Callable[..., Any]) -> Callable[..., Any]:

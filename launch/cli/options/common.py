@@ -16,7 +16,7 @@ from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import algorithm_cache
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from emu.errors import InputError, RunError
-from emu.study.live.disturbed import Disturbed
-from emu.study.live.lost import losses
+from emu.study.live.faulty_job import FaultyJob
+from emu.study.live.job_losses import losses
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.fault_script import faults_of, read_faults
@@ -93,7 +93,7 @@ def check_fault_options(faults: Sequence[str], beside: Mapping[str, object], png
         raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")
 
 
-def show_jobs(results: Sequence[Disturbed], png: Path | None, *, as_json: bool) -> None:
+def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) -> None:
     """Print each job, and draw them.
 
     Raises:

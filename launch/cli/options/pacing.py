@@ -11,8 +11,8 @@ from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
-from emu.study.live.disturbed import Disturbed
-from emu.study.training.composed.calls import topology_under
+from emu.study.live.faulty_job import FaultyJob
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -65,7 +65,7 @@ def pacing_of(pace: Pace | None) -> Paced | None:
     return None if pace is None else pace.told()
 
 
-def with_pace(results: Sequence[Disturbed], pace: Pace | None) -> list[Disturbed]:
+def with_pace(results: Sequence[FaultyJob], pace: Pace | None) -> list[FaultyJob]:
     """Return the results, the first one with how well this host kept up: the run was paced by the first topology."""
     return [replace(results[0], paced=pacing_of(pace)), *results[1:]]
 

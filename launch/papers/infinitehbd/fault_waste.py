@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64
-from emu.study.faults.draw import independent
-from emu.study.faults.log import FaultLog, States, states
-from emu.study.faults.source import Logged
+from emu.study.faults.draw import independent_states
+from emu.study.faults.log import FaultLog, MachineStates, states_of_log
+from emu.study.faults.source import LoggedFaults
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.faults import GPUS, SOURCE, production_log
@@ -65,28 +65,28 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
 
 
 @cache
-def trace(seed: int, repair_days: float = 0.0) -> States:
+def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
     """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
     log = production_log()
     return _log_source(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
 
 
-def _log_source(log: FaultLog, seed: int) -> Logged:
+def _log_source(log: FaultLog, seed: int) -> LoggedFaults:
     """Return a log as a source of faults, with servers in an order by the seed."""
-    return Logged(NODE, seed, log, SOURCE, GPUS)
+    return LoggedFaults(NODE, seed, log, SOURCE, GPUS)
 
 
 @cache
 def at_rate(system: str, tp: int, rate: float) -> Waste:
     """Return the waste where each node is faulty with the same probability."""
-    drawn = independent(rate, NPUS // NODE, _DRAWS, 0)
+    drawn = independent_states(rate, NPUS // NODE, _DRAWS, 0)
     return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
 
 
 @cache
-def servers() -> States:
+def servers() -> MachineStates:
     """Return the states of the servers over the production trace."""
-    return states(production_log())
+    return states_of_log(production_log())
 
 
 def faulty_quantile(quantile: float) -> float:
@@ -119,7 +119,7 @@ def _alone(paper: Any, target: Target) -> Answer:
     topology = build_topology(word)
     faulty = np.zeros((1, units * topology.n_npus), np.bool_)
     faulty.reshape(units, -1)[:, :faults] = True
-    found = waste(machine_of(topology, faulty.size), target.number("tp"), States(np.ones(1), faulty, np.zeros(1)))
+    found = waste(machine_of(topology, faulty.size), target.number("tp"), MachineStates(np.ones(1), faulty, np.zeros(1)))
     scale = {"%": 100.0, "GPUs": float(found.npus)}[target.unit]
     return Answer(scale * found.mean, (f"{units} x {word}",))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.study.faults.draw import independent
+from emu.study.faults.draw import independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.faults import production_log
@@ -152,7 +152,7 @@ _SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
 
 def _explosion(paper: Any, target: Target) -> Answer:
     """Answer how many GPUs a failed node takes out of groups of 64; rings of 576 stand for an HBD around GPUs."""
-    drawn, found = independent(_SELDOM, NPUS // NODE, 2000, 0), {}
+    drawn, found = independent_states(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
         of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
         found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)

@@ -16,7 +16,7 @@ from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.bound.ways import Ways
 from emu.study.planning.search.row import PlanRow
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.units import format_size
 from launch.papers.infinitehbd.setting import GPUS, InfiniteHBDSteps, Training, plan_of

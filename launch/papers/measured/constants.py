@@ -4,7 +4,7 @@ What is expected of them: a clock somewhat below that at which a kernel is measu
 and the share of the memory's bandwidth that kernels reach which were measured by themselves.
 """
 
-from emu.study.training.fitted import Constant
+from emu.study.training.device_fit import Constant
 from launch.data.fitted import DATA
 
 TRAINING = DATA / "training.csv"

@@ -9,9 +9,9 @@ import numpy as np
 
 from emu.errors import InputError
 from emu.model.plan.plan_checks import check_fits, check_megatron
-from emu.study.training.composed.calls import device_under
-from emu.study.training.estimate import EstimateRequest, Prepared, prepare
-from emu.study.training.fitted import Fit, Near, with_constants
+from emu.study.training.composed.software_costs import device_under
+from emu.study.training.device_fit import DeviceFit, StepNearDevice, with_constants
+from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
@@ -51,12 +51,12 @@ class Ready:
     """A row of which all is known but what computations take."""
 
     asked: Asked
-    prepared: Prepared
+    prepared: PreparedEstimate
 
-    def near(self, device: Device) -> Near:
+    def near(self, device: Device) -> StepNearDevice:
         """What a step takes with a device, or one near it."""
         under = partial(device_under, self.asked.request.stack)
-        return Near.of(self.prepared.timed(under(device)), device, under)
+        return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ def fit(rows: Sequence[Ready]) -> dict[str, Fitted]:
         own = [of for of in rows if of.asked.run.device == device]
         models = [of.asked.model for of in own]
         measured = np.array([of.asked.run.step_s for of in own])
-        of = Fit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
+        of = DeviceFit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
         without = {str(model): constants for model, constants in of.without().items()}
         blind = dict(_blind(of.blind(DRAWS, SEED), [each.asked.run.kind for each in own])) if len(set(models)) > 1 else {}
         found[device] = Fitted(tuple(dict.fromkeys(models)), of.best, without, blind)

@@ -17,7 +17,7 @@ from emu.model.stack.spell import parse_stack, spell_stack
 from emu.model.stack.stack import Stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
 from launch.data.fitted import DATA

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from emu.files import write_file
 from emu.model.generate.peak import memory_by_part, reserved_bytes
 from emu.model.read import find_model
-from emu.study.training.estimate import Estimated, Prepared, prepare
+from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
@@ -64,9 +64,9 @@ class Ready:
     """A run of which all is known but what computations take."""
 
     run: Run
-    prepared: Prepared
+    prepared: PreparedEstimate
 
-    def step(self, device: Device) -> Estimated:
+    def step(self, device: Device) -> StepEstimate:
         """Return the step on a device."""
         return self.prepared.moments(device)[0]
 

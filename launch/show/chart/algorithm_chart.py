@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from emu.study.measure.row import BenchRow
+from emu.study.measure.bench_row import BenchRow
 from emu.units import format_size
 from launch.show.canvas import save
 from launch.show.chart.bar_chart import Bar, bars

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from emu.study.live.disturbed import Disturbed
+from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
 from launch.show.canvas import INK, new_page, save, wrap
 
@@ -19,7 +19,7 @@ _LABEL_PT = 8.0
 _MOST = 10  # most places with events that are written
 
 
-def draw_live(results: Sequence[Disturbed], path: Path) -> None:
+def draw_live(results: Sequence[FaultyJob], path: Path) -> None:
     """Draw to a file the time of each step, with a line for each topology and a mark at each event.
 
     Args:
@@ -32,7 +32,7 @@ def draw_live(results: Sequence[Disturbed], path: Path) -> None:
     save(picture(results), path)
 
 
-def picture(results: Sequence[Disturbed]) -> Figure:
+def picture(results: Sequence[FaultyJob]) -> Figure:
     """Return the figure that `draw_live` writes."""
     names = ", ".join(dict.fromkeys(result.topology for result in results))
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, f"{results[0].ranks} {results[0].device} on {names}: virtual time of each step")
@@ -60,7 +60,7 @@ def _step_label(steps: Sequence[int], place: float, _: object = None) -> str:
     return str(steps[int(place)]) if place.is_integer() and 0 <= place < len(steps) else ""
 
 
-def _draw(axes: Axes, result: Disturbed, colour: object, *, several: bool) -> None:
+def _draw(axes: Axes, result: FaultyJob, colour: object, *, several: bool) -> None:
     """Draw the line of one topology; the part of a step that repairs take is thick."""
     steps = range(len(result.steps))
     whole, mending = ([getattr(step, name) for step in result.steps] for name in ("time_s", "mending_s"))
@@ -71,7 +71,7 @@ def _draw(axes: Axes, result: Disturbed, colour: object, *, several: bool) -> No
     axes.vlines([steps[i] for i in healed], low, [whole[i] for i in healed], color=_FAULT, linewidth=4, alpha=0.6)
 
 
-def _mark(axes: Axes, results: Sequence[Disturbed]) -> None:
+def _mark(axes: Axes, results: Sequence[FaultyJob]) -> None:
     """Draw a dashed line at each step that begins with events, and write the first ten events beside the lines."""
     happened = {place: said for result in results for place, said in _event_labels(result)}
     for place in sorted(happened):
@@ -80,7 +80,7 @@ def _mark(axes: Axes, results: Sequence[Disturbed]) -> None:
         _write(axes, place, "\n".join(wrap(", ".join(happened[place]), _LABEL_PT, 1.4)[:4]))
 
 
-def _event_labels(result: Disturbed) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _event_labels(result: FaultyJob) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the place of each step that begins with events, and the texts of these events."""
     before = 0
     for place, step in enumerate(result.steps):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from emu.study.training.estimate import Estimated
+from emu.study.training.estimate import StepEstimate
 from launch.show.canvas import new_page, rank_range, save
 from launch.show.chart.bar_chart import Bar, dress
 from launch.show.step_parts import step_parts
@@ -13,7 +13,7 @@ from launch.show.step_parts import step_parts
 _WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
 
 
-def draw_parts(results: Sequence[Estimated], path: Path) -> None:
+def draw_parts(results: Sequence[StepEstimate], path: Path) -> None:
     """Draw to a file where the time of a step goes on each topology.
 
     Raises:
@@ -22,7 +22,7 @@ def draw_parts(results: Sequence[Estimated], path: Path) -> None:
     save(parts_figure(results), path)
 
 
-def parts_figure(results: Sequence[Estimated]) -> Figure:
+def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     """Return the figure that `draw_parts` writes; the first topology is on top."""
     ranks = sorted({r.ranks for r in results})
     figure, axes = new_page(
@@ -39,6 +39,6 @@ def parts_figure(results: Sequence[Estimated]) -> Figure:
     return figure
 
 
-def _bar(r: Estimated, *, several: bool) -> Bar:
+def _bar(r: StepEstimate, *, several: bool) -> Bar:
     """Return the name, time and note of the bar of a result; the note has the number of NPUs where results differ in it."""
     return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))

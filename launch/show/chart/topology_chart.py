@@ -7,7 +7,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from emu.study.measure.row import BenchRow
+from emu.study.measure.bench_row import BenchRow
 from emu.units import format_size
 from launch.show.canvas import rank_range, save
 from launch.show.chart.bar_chart import Bar, bars

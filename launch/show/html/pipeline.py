@@ -8,8 +8,8 @@ import numpy as np
 from emu.fabric.timeline import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import ReplayGraph
-from emu.trace.report.report import Apart, told_apart
-from emu.trace.report.requests import Coming
+from emu.trace.report.report import RankTimes, rank_times
+from emu.trace.report.request_times import Arrivals
 from emu.trace.report.spans import Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
@@ -76,9 +76,9 @@ def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
 def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     """Return the chart of the reported step, and a table of its times."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
-    ranks, coming = rows_of(timed), Coming.of(timed.replayed, timed.timeline)
+    ranks, coming = rows_of(timed), Arrivals.of(timed.replayed, timed.timeline)
     lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), coming, each.row)] for each in ranks]
-    apart = told_apart(*_of(timed), timed.report, [each.row for each in ranks])
+    apart = rank_times(*_of(timed), timed.report, [each.row for each in ranks])
     axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
@@ -100,7 +100,7 @@ def _computes(lane: Lane) -> bool:
     return lane.stream.startswith("compute")
 
 
-def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: Apart, colours: dict[str, str], total: int) -> StageRow:
+def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: RankTimes, colours: dict[str, str], total: int) -> StageRow:
     """Return the row of one rank.
 
     Args:
@@ -158,7 +158,7 @@ def _ticks(total: int) -> list[TimeTick]:
     return [TimeTick(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
 
 
-def _table(ranks: Sequence[RepresentativeRank], apart: Sequence[Apart], total: int) -> Table:
+def _table(ranks: Sequence[RepresentativeRank], apart: Sequence[RankTimes], total: int) -> Table:
     """Return a table of the parts of each rank's time."""
     axes = axes_in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
     staged = any(each.stage is not None for each in ranks)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib.colors import to_hex, to_rgb
 
 from emu.study.training.step.step import Step, TimedTrace
-from emu.trace.report.path import COMPUTATION
+from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_size, format_time
 from launch.show.html.link_map import link_map
 from launch.show.html.page import (

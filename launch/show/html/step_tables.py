@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.estimate import Estimated
+from emu.study.training.estimate import StepEstimate
 from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import Step, TimedTrace
-from emu.study.training.train import Trained
-from emu.trace.report.busy import busiest
+from emu.study.training.train import TrainingResult
+from emu.trace.report.link_use import busiest
 from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.page import Cell, KeyFigure, Table, table_of
 from launch.show.text.estimate_table import exposed_axes
@@ -66,7 +66,7 @@ def _memory(step: Step) -> list[KeyFigure]:
 
 def _losses(step: Step) -> list[KeyFigure]:
     """Return the key figures of the last loss and of the gradients; none where nothing was trained."""
-    if not isinstance(step, Trained):
+    if not isinstance(step, TrainingResult):
         return []
     last, note = step.loss[-1], f"one process: {step.reference_loss[-1]:.6f}"
     return [
@@ -100,7 +100,7 @@ def _row(step: Step, axes: Sequence[str], *, rated: bool) -> list[Cell]:
 
 def steps_table(step: Step) -> Table:
     """Return a table of the time of every step of a run, with its loss where something was trained."""
-    losses = {"loss": step.loss, "loss of one process": step.reference_loss} if isinstance(step, Trained) else {}
+    losses = {"loss": step.loss, "loss of one process": step.reference_loss} if isinstance(step, TrainingResult) else {}
     rows = []
     for i, time_s in enumerate(step.step_times_s):
         row = [Cell(str(i + 1), i + 1), Cell(format_time(time_s), time_s)]
@@ -136,9 +136,9 @@ def settings_of(step: Step) -> list[str]:
     """Return the settings of a step (topology, device, model, plan, stack), a sentence each."""
     timed = timed_told(step.dtype, step.products, step.messages_in)
     told = [f"topology: {step.topology}", f"{step.ranks} ranks; device {step.device}", f"timed {timed}"]
-    if isinstance(step, Estimated | Trained):
+    if isinstance(step, StepEstimate | TrainingResult):
         told.append(f"model {step.model}; plan {step.plan}")
-    if isinstance(step, Estimated):
+    if isinstance(step, StepEstimate):
         told += [
             f"global batch {step.global_batch}; stack {step.stack}",
             f"placement {step.axes}: neighbouring NPUs are on the first axis",

@@ -3,23 +3,23 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.measure.compare import PassedOver, best_rows, names
-from emu.study.measure.request import Asked
-from emu.study.measure.row import BenchRow
+from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows
+from emu.study.measure.request import PlacedBench
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.bounds import bounds_text, of_bound
 
 
-def compare_lines(asked: Asked, rows: Iterable[BenchRow | PassedOver]) -> Iterator[str]:
+def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield a line for each algorithm with time and of_bound of each size, then the fastest of each size and the assumptions.
 
     Args:
         asked: The comparison that was asked for.
         rows: The rows of each algorithm, size after size.
     """
-    op, width = asked.operation, max(map(len, names(asked)))
-    seen: list[BenchRow | PassedOver] = []
+    op, width = asked.operation, max(map(len, algorithm_names(asked)))
+    seen: list[BenchRow | UntimedRow] = []
     for built, of in groupby(rows, key=lambda row: row.built):
         line = list(of)
         if not seen:  # not before: what cannot be timed leaves nothing but its error
@@ -36,14 +36,14 @@ def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
     return "  ".join([name.ljust(width), *(f"{time:>12} {of:<5}" for time, of in cells)]).rstrip()
 
 
-def _cell(row: BenchRow | PassedOver) -> tuple[str, str]:
+def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
     """Return the time and of_bound of a row; a row that was not timed has a least time."""
-    if isinstance(row, PassedOver):
+    if isinstance(row, UntimedRow):
         return f">= {format_time(row.at_least_s)}", "-"
     return format_time(row.time_s), of_bound(row)
 
 
-def _tail(rows: Sequence[BenchRow | PassedOver]) -> Iterator[str]:
+def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield the lines after the table."""
     timed, best = [row for row in rows if isinstance(row, BenchRow)], best_rows(rows)
     if len(timed) < len(rows):

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emu.study.cost.cost import Cost
-from emu.study.cost.owned import Owned
+from emu.study.cost.ownership import OwnershipCost
 from launch.show.text.table import table
 
 if TYPE_CHECKING:
-    from emu.study.training.estimate import Estimated
+    from emu.study.training.estimate import StepEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class NetworkCost:
 
     cost: Cost
     energy_dollars: float | None  # None: energy was not asked for
-    owned: Owned | None = None  # None: a step was not asked for
-    step: "Estimated | None" = None
+    owned: OwnershipCost | None = None  # None: a step was not asked for
+    step: "StepEstimate | None" = None
 
     @property
     def tokens_per_s_dollar(self) -> float | None:

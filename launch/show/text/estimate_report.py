@@ -1,13 +1,13 @@
 """The report of a step that was estimated on one topology, as text."""
 
-from emu.study.training.estimate import Estimated
+from emu.study.training.estimate import StepEstimate
 from emu.units import format_time
 from launch.show.text.step_report import foot_lines, rate_lines, step_lines
 
 _BY = {"pytorch": "software=pytorch", "megatron": "software=megatron (generated, not executed)"}
 
 
-def expected_told(r: Estimated) -> str:
+def expected_told(r: StepEstimate) -> str:
     """How far the step may be off, as steps of models are that no fit of the device has seen."""
     if r.either_way is None:
         return off_told(r)
@@ -15,14 +15,14 @@ def expected_told(r: Estimated) -> str:
     return f"{low} to {high}: {off_told(r)}"
 
 
-def off_told(r: Estimated) -> str:
+def off_told(r: StepEstimate) -> str:
     """Return how far steps on the device are off, as a share."""
     if r.either_way is None:
         return f"no measured step of a {r.device} is known, so that nobody knows how far this is off"
     return f"{r.either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
 
 
-def estimate_report(r: Estimated) -> str:
+def estimate_report(r: StepEstimate) -> str:
     """Return the figures of one estimate as text."""
     ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
     lines = [

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from emu.study.training.estimate import Estimated
+from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.estimate_report import off_told
@@ -13,7 +13,7 @@ from launch.show.text.table import table
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
 
 
-def estimates_report(results: Sequence[Estimated]) -> str:
+def estimates_report(results: Sequence[StepEstimate]) -> str:
     """Return a table with a line for each topology and a column of exposed communication for each axis."""
     first, axes = results[0], exposed_axes(results)
     head = (
@@ -67,7 +67,7 @@ def axes_in_order(axes: Iterable[str]) -> list[str]:
     return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
 
 
-def _row(r: Estimated, axes: Sequence[str]) -> tuple[str, ...]:
+def _row(r: StepEstimate, axes: Sequence[str]) -> tuple[str, ...]:
     """Return the cells of one estimate."""
     exposed = [format_time(r.exposed_comm_by_axis_s.get(axis, 0.0)) for axis in axes]
     times = (format_time(r.step_time_s), format_time(r.compute_s), *exposed, format_time(r.idle_s))

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.live.disturbed import Disturbed, LiveStep, Recovery
+from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.assumptions import assumption_lines
 from launch.show.text.pacing_report import pacing_lines, pacing_warning
 from launch.show.text.table import table
 
 
-def job_report(result: Disturbed) -> str:
+def job_report(result: FaultyJob) -> str:
     """Return the steps of a job on one topology as text; equal steps in a row share a line."""
     count = len(result.faults)
     lines = [
@@ -41,7 +41,7 @@ def _recovery_line(how: Recovery) -> str:
     )
 
 
-def _steps(result: Disturbed) -> str:
+def _steps(result: FaultyJob) -> str:
     """Return the table of steps, with losses where something was trained."""
     head = ("step", "time", "of it mending", "what happened")
     if result.loss is None or result.reference_loss is None:

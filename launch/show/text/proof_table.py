@@ -6,13 +6,13 @@ from itertools import groupby
 import numpy as np
 
 from emu.collective.shape import PartialGrid, Shape, show_shape
-from emu.study.prove.verify import Verified
+from emu.study.prove.verify import VerificationRow
 from launch.show.text.table import table
 
 _HEADS = ("operation", "algorithm", "ranks", "shapes", "roots", "proved", "claimed time", "wall (s)")
 
 
-def proof_lines(rows: Iterable[Verified]) -> Iterator[str]:
+def proof_lines(rows: Iterable[VerificationRow]) -> Iterator[str]:
     """Yield the table, and a line for each shape that was not run."""
     rows = list(rows)
     groups = groupby(rows, key=lambda row: (row.operation, row.algorithm))
@@ -21,7 +21,7 @@ def proof_lines(rows: Iterable[Verified]) -> Iterator[str]:
     yield from (f"not run: {row.operation} {row.algorithm} on {_shape(row)}: {row.proof}" for row in missed)
 
 
-def _cells(found: Sequence[Verified]) -> tuple[str, ...]:
+def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
     """Return the cells of one algorithm of an operation."""
     first, run = found[0], [row for row in found if row.proved != "not run"]
     bad = next((row for row in found if row.failed), None)
@@ -41,7 +41,7 @@ def _cells(found: Sequence[Verified]) -> tuple[str, ...]:
     )
 
 
-def _proof_cell(run: Sequence[Verified]) -> str:
+def _proof_cell(run: Sequence[VerificationRow]) -> str:
     """Return what was proved on the shapes that ran, in words."""
     if not run:
         return "not run"
@@ -50,7 +50,7 @@ def _proof_cell(run: Sequence[Verified]) -> str:
     return ", ".join(words + [f"{moved} by translation"] * bool(moved))
 
 
-def _claims(run: Sequence[Verified]) -> str:
+def _claims(run: Sequence[VerificationRow]) -> str:
     """Return how often times are equal to the claimed ones or below them, in words."""
     words = (("equal", "equal"), ("bound", "below"), ("none", "none"), ("not timed", "not timed"))
     counts = [(word, sum(row.claim == claim for row in run)) for claim, word in words]
@@ -58,7 +58,7 @@ def _claims(run: Sequence[Verified]) -> str:
     return there[0][0] if len(there) == 1 else ", ".join(f"{word} on {count}" for word, count in there)
 
 
-def _shape(row: Verified) -> str:
+def _shape(row: VerificationRow) -> str:
     """Return the shape of a row in words."""
     shape: Shape = PartialGrid(row.shape, row.members) if row.members is not None else row.shape
     return f"{show_shape(shape)} ranks"

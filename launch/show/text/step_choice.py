@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step.changed import Changed, ChosenForStep
 from emu.study.training.step.step import Step
+from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 from emu.units import format_size, format_time
 
 
@@ -19,12 +19,12 @@ def step_choice_text(step: Step) -> str:
     return f"{changes_told(step.auto)}; {_times(step)} with the fastest algorithm of each request"
 
 
-def changes_told(auto: ChosenForStep) -> str:
+def changes_told(auto: StepChoice) -> str:
     """Return what was changed alone, such as `dp all_gather: ring instead of direct`."""
     return "; ".join(_changes(auto))
 
 
-def _changes(auto: ChosenForStep) -> list[str]:
+def _changes(auto: StepChoice) -> list[str]:
     """Return a text for each change; it names sizes where an operation of an axis changes more than once."""
     several = {key for key in _keys(auto.changed) if _keys(auto.changed).count(key) > 1}
     return [
@@ -34,12 +34,12 @@ def _changes(auto: ChosenForStep) -> list[str]:
     ]
 
 
-def _keys(changed: Sequence[Changed]) -> list[tuple[str, str]]:
+def _keys(changed: Sequence[AlgorithmChange]) -> list[tuple[str, str]]:
     """Return the axis and the operation of each change."""
     return [(each.axis, each.operation) for each in changed]
 
 
-def _sizes(each: Changed) -> str:
+def _sizes(each: AlgorithmChange) -> str:
     """Return the sizes of a change in words."""
     least, most = format_size(each.least_bytes), format_size(each.most_bytes)
     return f" of {least}" if least == most else f" of {least} to {most}"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from emu.study.training.step.precision import timed_told
-from emu.study.training.step.step import Costly, Step
-from emu.trace.report.path import PathPart
+from emu.study.training.step.step import CostlyRequest, Step
+from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import assumption_lines
 from launch.show.text.pacing_report import pacing_lines, pacing_warning
@@ -149,7 +149,7 @@ _WHAT = ("line", "operation", "axis", "ranks", "times", "size", "in all")
 COSTLY = (*_WHAT, "algorithm", "alone", "busbw", "of_bound", "next best", "alone")
 
 
-def costly_row(each: Costly) -> list[str]:
+def costly_row(each: CostlyRequest) -> list[str]:
     """Return the cells of a request under the heads of `COSTLY`; busbw is in GB/s."""
     whole = [each.line, each.operation, each.axis or "-", str(each.ranks), str(each.times), format_size(each.size_bytes)]
     return [

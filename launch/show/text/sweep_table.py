@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.study.planning.search.row import PlanRow
-from emu.study.training.estimate import Estimated
+from emu.study.training.estimate import StepEstimate
 from launch.show.text.estimate_table import exposed_axes
 
-SweepStep = Estimated | PlanRow  # a step of the given plan, or of the best plan found
+SweepStep = StepEstimate | PlanRow  # a step of the given plan, or of the best plan found
 _RATES = ("step_time_s", "tokens_per_s", "mfu", "hfu", "peak_memory_bytes")
 _OF_ESTIMATE = ("ranks", "dp", "global_batch", *_RATES, "compute_s", "exposed_comm_s", "idle_s", "bubble_s")
 _OF_PLAN = ("plan", "axes", *_RATES, "compute_s", "idle_s", "bubble_s")

@@ -1,12 +1,12 @@
 """The report of a training run, as text."""
 
-from emu.study.training.train import Trained
+from emu.study.training.train import TrainingResult
 from emu.units import format_time
 from launch.show.text.pacing_report import pacing_lines, pacing_warning
 from launch.show.text.step_report import foot_lines, rate_lines, step_lines
 
 
-def train_report(r: Trained) -> str:
+def train_report(r: TrainingResult) -> str:
     """Return the losses and times of a training run on one topology as text."""
     rows = zip(r.loss, r.reference_loss, r.step_times_s, strict=True)
     lines = [

@@ -24,11 +24,11 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
-from emu.study.live.train import Keeping, train_kept
+from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
 from emu.study.measure.bench import bench
 from emu.study.measure.move import TensorMover
 from emu.study.measure.request import BenchRequest
-from emu.study.prove.execution import verify_moves
+from emu.study.prove.execution import verify_execution
 from emu.study.training.learn.learn import learn
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text
@@ -209,7 +209,7 @@ def test_algorithms_are_right_between_processes(cluster, every):
     fit = {key: found for key, found in ALGORITHMS if list(found.shapes(4))}
     last = {found.operation: key for key, found in fit.items()}
     chosen = fit if every else {key: fit[key] for key in last.values()}
-    rows = list(verify_moves(cluster.run, chosen.values(), (4,)))
+    rows = list(verify_execution(cluster.run, chosen.values(), (4,)))
     assert {f"{row.operation}/{row.algorithm}" for row in rows} == chosen.keys()
     assert all(row.ok for row in rows)
 
@@ -337,8 +337,8 @@ def test_a_job_whose_npu_is_killed_goes_on_with_the_losses_of_one_that_nothing_d
     device = find_device("h100", "bfloat16")
 
     def trained(folder, *faults, on=cluster.record):
-        keeping = Keeping(tmp_path / folder, goes_on=True, dies=True)
-        return train_kept(request, keeping, build_topology(line), device, faults, Stack(), on)
+        keeping = CheckpointPolicy(tmp_path / folder, goes_on=True, dies=True)
+        return train_with_checkpoints(request, keeping, build_topology(line), device, faults, Stack(), on)
 
     whole = trained("whole")
     assert trained("threads", on=LocalCluster().record).loss == whole.loss
@@ -364,7 +364,7 @@ def test_what_a_users_file_has_in_it_is_executed_between_processes(cluster, tmp_
     )
     import_file(own)
     try:
-        (row,) = verify_moves(cluster.run, [algorithm("all_gather", "own-direct")], [3])
+        (row,) = verify_execution(cluster.run, [algorithm("all_gather", "own-direct")], [3])
     finally:
         ALGORITHMS._filed.pop("all_gather/own-direct")
     assert row.ok

@@ -14,7 +14,7 @@ from emu.topology.placement import place
 from emu.trace.replay.brief_replay import brief_replay
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import TraceLayout
-from emu.trace.report.report import told_apart
+from emu.trace.report.report import rank_times
 from launch.data.devices import find_device
 from launch.show import lanes as lanes_module
 from launch.show.lanes import few_lanes, representatives
@@ -60,7 +60,7 @@ def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):
 
 
 def test_the_rank_that_is_told_is_told_apart_as_the_report_has_it(timed):
-    (parts,) = told_apart(timed.trace, timed.replayed, timed.timeline, timed.report, [timed.report.rank])
+    (parts,) = rank_times(timed.trace, timed.replayed, timed.timeline, timed.report, [timed.report.rank])
     assert parts.compute_fs == timed.report.compute_fs
     assert parts.exposed_fs == timed.report.exposed_comm_by_axis_fs
 

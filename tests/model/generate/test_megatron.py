@@ -10,8 +10,8 @@ from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.kernels import kept_by
 from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack_kernels import saved_amount
 from emu.trace.trace import Kind
 
 GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")
@@ -256,7 +256,7 @@ def test_a_layer_keeps_what_the_paper_counts(tp, words):
     again = parse_plan(f"{words},recompute=selective", global_batch=2, seq=512, microbatch=2)
     for of, scores in ((plan, 1), (again, 0)):
         layer = [o.on(Cut(tp, sequence=of.sp)) for o in GPT.part("dense", Tokens(512, sequences=2))]
-        kept = sum(kept_by(o, stack, of).bytes(2) for o in layer)
+        kept = sum(saved_amount(o, stack, of).bytes(2) for o in layer)
         statistics = 2 * 2 * 2 * 512 * 2 // tp  # of two norms, two a token
         assert kept == (32 * 512 * 2 * H + scores * 2 * GPT.heads * 512**2 * 2) // tp + statistics
 
@@ -395,7 +395,9 @@ def test_dropout_moves_scores_and_masks_once_more_and_keeps_them():
     assert moved[1] - moved[0] == 2 * (L * (5 * scores + sums) + S * B * H)  # the embedding's too
     words = parse_plan("dropout=0.1", global_batch=B, seq=S)
     stack, part = parse_stack("software=megatron,attention=unfused"), GPT.part("dense", Tokens(S, sequences=B))
-    kept = [sum(kept_by(o, stack, plan).bytes(2) for o in part) for plan in (parse_plan("tp=1", global_batch=B, seq=S), words)]
+    kept = [
+        sum(saved_amount(o, stack, plan).bytes(2) for o in part) for plan in (parse_plan("tp=1", global_batch=B, seq=S), words)
+    ]
     assert kept[1] - kept[0] == 3 * scores + sums
 
 

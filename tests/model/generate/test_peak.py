@@ -11,7 +11,7 @@ import pytest
 
 from emu.model.generate.generate import roles_by_place
 from emu.model.generate.peak import holds, memory_by_part
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.spell import parse_stack

@@ -7,9 +7,9 @@ from math import ceil
 
 import pytest
 
-from emu.model.generate.passes import Parts
 from emu.model.generate.peak import memory_by_part, reserved_bytes
-from emu.model.generate.rank import RankParts, walk
+from emu.model.generate.rank_step import RankParts, walk
+from emu.model.generate.stage_passes import ModelParts
 from emu.model.generate.tape import SilentTape
 from emu.model.memory.ledger import Ledger, Pools
 from emu.model.model import MODELS
@@ -29,7 +29,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
-    parts = Parts(*asked(*of, **others), lambda *_: None)
+    parts = ModelParts(*asked(*of, **others), lambda *_: None)
     return walk(RankParts.at(parts, 0), SilentTape).tape.memory
 
 

@@ -13,7 +13,7 @@ from emu.backend.rank.count import Count, Operator
 from emu.errors import InputError
 from emu.study.calibrate import probe
 from emu.study.calibrate.calibrate import calibrate, fit, seconds_of
-from emu.study.calibrate.layers import LayerSizes, Ran, row_of, rows_of, run, step_of
+from emu.study.calibrate.layers import LayerSizes, LayerStep, row_of, rows_of, run, step_of
 from emu.study.calibrate.probe import SIZES, Probe, here, layers, probes
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device, write_device
@@ -122,7 +122,7 @@ def test_every_kernel_of_a_step_is_timed_by_itself_in_the_order_of_the_step():
 def test_rows_are_means_of_what_is_alike_and_stand_for_other_operators_of_as_many_bytes():
     product = Operator("aten.mm", "float32", 1024, 768, 192, Shape(Kernel.PRODUCT, 1, 8, 8, 8))
     added, scaled = (Operator(f"aten.{name}", "float32", 0, 96, 24) for name in ("add", "mul"))
-    ran = Ran([(product, 2.0), (product, 4.0), (added, 1.0), (scaled, 3.0)], 20.0)
+    ran = LayerStep([(product, 2.0), (product, 4.0), (added, 1.0), (scaled, 3.0)], 20.0)
     rows = {(row.kernel, row.name): row for row in rows_of([ran], besides_s=0.5)}
     assert {key: row.seconds for key, row in rows.items()} == {
         (Kernel.PRODUCT, ""): 3.5,

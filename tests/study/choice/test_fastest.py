@@ -21,7 +21,7 @@ from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
 from emu.study.timing.chain import chain_fs
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.least import MOST_PARTS, claimed_bytes_fs, claimed_fs, least
+from emu.study.timing.time_bound import MOST_PARTS, claimed_bytes_fs, claimed_fs, time_bound
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits
@@ -91,7 +91,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
         shape = found.fit(n, site.grid)
         plan = found.schedule(shape)
         if taken < np.inf:
-            known = least(Job(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))
+            known = time_bound(Job(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))
             assert 0 < known.busiest_fs <= taken + len(plan.src), found.name
             assert 0 < known.chain_fs <= taken + len(plan.src), found.name
             assert claimed_fs(found, shape, topology) <= taken
@@ -101,7 +101,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
 def test_a_chain_of_messages_on_links_of_their_own_is_the_whole_time() -> None:
     topology = build_topology(f"ring:n=6,{LINK}")
     op, plan = operation("all_reduce", 6), algorithm("all_reduce", "ring").schedule(6)
-    known = least(Job(op, plan, 6 * 1000, 4, topology, place(topology, 6)))
+    known = time_bound(Job(op, plan, 6 * 1000, 4, topology, place(topology, 6)))
     assert known.chain_fs == pytest.approx(10 * (500e-9 + 4000 / 50e9) * 1e15, rel=1e-9)
     assert known.busiest_fs == pytest.approx(10 * 4000 / 50e9 * 1e15, rel=1e-9)
     assert known.messages == 60
@@ -158,11 +158,11 @@ def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_pa
 def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, op = build_topology(TORUS), operation("all_reduce", 16)
     job = Job(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
-    known = least(job)
+    known = time_bound(job)
     tried: list[object] = []
     plain = job_symmetry._keeps_routes
     monkeypatch.setattr(job_symmetry, "_keeps_routes", lambda *of: tried.append(of) or plain(*of))
-    found = least(job, known.messages - fewer)
+    found = time_bound(job, known.messages - fewer)
     assert found.messages == known.messages > 1
     assert bool(tried) == tries == (found.end_fs > 0)
 

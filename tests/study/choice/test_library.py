@@ -10,7 +10,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.choice.library import around, picked
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 
 HOSTS = build_topology("servers:nodes=4,gpus=4")

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.faults.draw import Lives, divided, independent, renewals
-from emu.study.faults.log import FaultLog, states
+from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
+from emu.study.faults.log import FaultLog, states_of_log
 from launch.data.faults import production_log
 
 
 def unavailable(log):
-    found = states(log)
+    found = states_of_log(log)
     return float(found.share @ found.faulty.mean(axis=1))
 
 
 def test_nodes_are_faulty_for_mttr_of_mtbf_and_mttr():
-    lives = Lives(mtbf_days=20, mttr_days=5)
+    lives = PartLifetimes(mtbf_days=20, mttr_days=5)
     log = renewals((lives,), 400, 1000, seed=3)
     assert unavailable(log) == pytest.approx(lives.unavailability, rel=0.03)
     assert log.mean_repair_days == pytest.approx(5, rel=0.03)
@@ -25,19 +25,19 @@ def test_nodes_are_faulty_for_mttr_of_mtbf_and_mttr():
 
 
 def test_a_domain_takes_all_its_nodes_at_once():
-    found = states(renewals((Lives(20, 5, units=8),), 20, 500, seed=0))
+    found = states_of_log(renewals((PartLifetimes(20, 5, units=8),), 20, 500, seed=0))
     domains = [found.faulty[:, :8], found.faulty[:, 8:16], found.faulty[:, 16:]]
     assert all((domain.all(axis=1) == domain.any(axis=1)).all() for domain in domains)
     assert not (domains[0][:, 0] == domains[1][:, 0]).all()
 
 
 def test_kinds_of_parts_fail_beside_one_another():
-    both = unavailable(renewals((Lives(20, 5), Lives(60, 5, units=2)), 200, 1000, seed=1))
+    both = unavailable(renewals((PartLifetimes(20, 5), PartLifetimes(60, 5, units=2)), 200, 1000, seed=1))
     assert both == pytest.approx(1 - (20 / 25) * (60 / 65), rel=0.04)
 
 
 def test_a_rate_is_the_share_of_nodes_that_are_faulty():
-    found = independent(0.0117, 720, 2000, seed=0)
+    found = independent_states(0.0117, 720, 2000, seed=0)
     assert found.faulty.mean() == pytest.approx(0.0117, rel=0.02)
     counts = found.faulty.sum(axis=1)
     assert counts.var() == pytest.approx(720 * 0.0117 * (1 - 0.0117), rel=0.1)  # as independent ones have it
@@ -45,11 +45,11 @@ def test_a_rate_is_the_share_of_nodes_that_are_faulty():
 
 def test_no_fault_of_a_server_is_lost_where_it_is_divided():
     log = production_log()
-    halves = divided(log, 2, 0.0233, seed=0)
+    halves = divide_servers(log, 2, 0.0233, seed=0)
     spells = set(zip(halves.unit // 2, halves.start, halves.end, strict=True))
     assert spells == set(zip(log.unit, log.start, log.end, strict=True))
     assert (halves.units, halves.days) == (2 * log.units, log.days)
-    assert divided(log, 1, 0.0233, seed=0) is log
+    assert divide_servers(log, 1, 0.0233, seed=0) is log
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
@@ -58,30 +58,30 @@ def test_of_a_faulty_server_each_number_of_nodes_is_faulty_as_often_as_if_each_f
     rate, spells = 0.5, 40_000
     server = np.arange(spells)
     log = FaultLog(spells, 1.0, server, np.zeros(spells), np.ones(spells))
-    found = np.bincount(divided(log, nodes, rate, seed=5).unit // nodes)
+    found = np.bincount(divide_servers(log, nodes, rate, seed=5).unit // nodes)
     q = 1 - 0.5 ** (1 / nodes)
     often = [comb(nodes, k) * q**k * (1 - q) ** (nodes - k) / rate for k in range(1, nodes + 1)]
     counted = np.bincount(found, minlength=nodes + 1)[1:] / spells
     assert counted == pytest.approx(often, abs=4 * 0.5 / spells**0.5)  # four standard deviations at the most
-    each = np.bincount(divided(log, nodes, rate, seed=5).unit % nodes) / spells
+    each = np.bincount(divide_servers(log, nodes, rate, seed=5).unit % nodes) / spells
     assert each == pytest.approx([q / rate] * nodes, abs=4 * 0.5 / spells**0.5)
 
 
 def test_the_same_seed_draws_the_same_and_another_does_not():
-    one, again, other = (renewals((Lives(20, 5),), 50, 100, seed) for seed in (1, 1, 2))
+    one, again, other = (renewals((PartLifetimes(20, 5),), 50, 100, seed) for seed in (1, 1, 2))
     assert one.start.tolist() == again.start.tolist() != other.start.tolist()
 
 
 def test_what_cannot_be_drawn_is_one_line():
     with pytest.raises(InputError, match="faults: mtbf_days must be a finite number of days above 0, got 0"):
-        Lives(0, 1)
+        PartLifetimes(0, 1)
     with pytest.raises(InputError, match="faults: rate must be 0 or more and below 1, got 1"):
-        independent(1, 4, 4, 0)
+        independent_states(1, 4, 4, 0)
     with pytest.raises(InputError, match="faults: days must be a finite number above 0, got 0"):
-        renewals((Lives(1, 1),), 4, 0, 0)
+        renewals((PartLifetimes(1, 1),), 4, 0, 0)
 
 
 def test_without_a_fault_a_log_is_one_state():
-    log = renewals((Lives(1e9, 1),), 4, 10, 0)
-    assert states(log).faulty.tolist() == [[False] * 4]
-    assert np.array_equal(states(log).share, [1.0])
+    log = renewals((PartLifetimes(1e9, 1),), 4, 10, 0)
+    assert states_of_log(log).faulty.tolist() == [[False] * 4]
+    assert np.array_equal(states_of_log(log).share, [1.0])

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from emu.errors import InputError
-from emu.study.faults.goodput import optimal
+from emu.study.faults.goodput import optimal_restarts
 
 
 def simulated(interval, delta, restart, mtbf, segments, seed):
@@ -27,7 +27,7 @@ def simulated(interval, delta, restart, mtbf, segments, seed):
 
 @pytest.mark.parametrize(("delta", "restart", "mtbf"), [(60, 0, 86400), (120, 300, 7200), (30, 600, 3600)])
 def test_what_is_lost_is_what_a_simulated_job_loses(delta, restart, mtbf):
-    found = optimal(delta, restart, mtbf)
+    found = optimal_restarts(delta, restart, mtbf)
     lost = simulated(found.interval_s, delta, restart, mtbf, 20_000, seed=0)
     assert found.lost == pytest.approx(lost, rel=0.05)
 
@@ -38,15 +38,15 @@ def test_no_other_interval_loses_noticeably_less(delta, mtbf):
         return 1 - interval / (mtbf * expm1((interval + delta) / mtbf) * exp(0))
 
     best = minimize_scalar(lost, bounds=(1, 10 * mtbf), method="bounded")
-    found = optimal(delta, 0, mtbf)
+    found = optimal_restarts(delta, 0, mtbf)
     assert found.lost == pytest.approx(lost(found.interval_s))
     assert found.lost <= best.fun + 2e-3
 
 
 def test_times_that_cannot_be_are_one_line():
     with pytest.raises(InputError, match="faults: checkpoint must be a time above 0, got '0 s'"):
-        optimal(0, 0, 1)
+        optimal_restarts(0, 0, 1)
     with pytest.raises(InputError, match="faults: mtbf must be a time above 0, got '0 s'"):
-        optimal(1, 0, 0)
+        optimal_restarts(1, 0, 0)
     with pytest.raises(InputError, match="faults: restart must be a time of 0 or more, got '-1 s'"):
-        optimal(1, -1, 1)
+        optimal_restarts(1, -1, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.faults.log import MOST_STATES, FaultLog, read_log, states
+from emu.study.faults.log import MOST_STATES, FaultLog, read_log, states_of_log
 from launch.data.faults import production_log
 
 
@@ -15,7 +15,7 @@ def write(path, *lines):
 
 def test_a_state_has_the_servers_that_are_faulty_at_its_time():
     log = production_log()
-    found = states(log)
+    found = states_of_log(log)
     assert found.share.sum() == pytest.approx(1)
     ends = np.append(found.begin[1:], log.days)
     for i in np.random.default_rng(0).integers(len(found.begin), size=40):
@@ -26,7 +26,7 @@ def test_a_state_has_the_servers_that_are_faulty_at_its_time():
 
 def test_the_time_that_servers_are_faulty_is_that_of_their_spells(tmp_path):
     log = read_log(write(tmp_path / "log.csv", "0,0,5", "2,4,10", "0,8,10"), 4)
-    found = states(log)
+    found = states_of_log(log)
     assert found.share @ found.faulty.mean(axis=1) == pytest.approx((5 + 6 + 2) / 4 / 10)
     assert log.mean_repair_days == pytest.approx(13 / 3)
 
@@ -35,7 +35,7 @@ def test_of_a_log_with_many_changes_even_moments_are_looked_at():
     random = np.random.default_rng(0)
     start = random.random(3000) * 90
     log = FaultLog(50, 100.0, random.integers(50, size=3000), start, start + random.random(3000))
-    found = states(log)
+    found = states_of_log(log)
     assert len(found.begin) == MOST_STATES
     for i in (0, 700, 2047):
         there = log.unit[(log.start <= found.begin[i]) & (found.begin[i] < log.end)]

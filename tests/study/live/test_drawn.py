@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from emu.model.plan.plan import Plan
-from emu.study.live.disturbed import disturbed
-from emu.study.live.estimated import of_estimate
+from emu.study.live.faulty_job import time_faulty_job
+from emu.study.live.step_times import times_of_estimate
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of
@@ -31,7 +31,7 @@ def test_a_job_with_random_faults_ends_and_its_seed_says_how(seed):
     reports = []
     for _ in range(2):
         faults = faults_of(words, topology, 8, 6)
-        reports.append(disturbed(topology, faults, 8, 6, of_estimate(replace(REQUEST), DEVICE), DEVICE.name))
+        reports.append(time_faulty_job(topology, faults, 8, 6, times_of_estimate(replace(REQUEST), DEVICE), DEVICE.name))
     assert reports[0] == reports[1]
     (report, _) = reports
     assert [step.step for step in report.steps] == list(range(1, len(report.steps) + 1))

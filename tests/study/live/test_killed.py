@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.live.train import Keeping, train_kept
+from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -30,7 +30,7 @@ MOMENTS = [  # of the save after step 3
 
 def trained(folder: Path) -> tuple[float, ...]:
     line, device = "ub-mesh:rack-full:dims=2x2", find_device("h100", "bfloat16")
-    return train_kept(REQUEST, Keeping(folder), build_topology(line), device, (), Stack()).loss
+    return train_with_checkpoints(REQUEST, CheckpointPolicy(folder), build_topology(line), device, (), Stack()).loss
 
 
 def killed(folder: Path, name: str, nth: int) -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.study.live.disturbed import disturbed
-from emu.study.live.lost import ends, losses, room
+from emu.study.live.faulty_job import time_faulty_job
+from emu.study.live.job_losses import check_room_for_job, job_ends, losses
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.topology.fault_injection.fault_check import check_faults
@@ -36,7 +36,7 @@ def job(line, ranks, *texts):
         placed = on.topology.place(ranks)
         return (float(on.topology.routes(placed, np.roll(placed, 1), np.zeros(ranks, np.int64)).hops.sum()),)
 
-    return disturbed(topology, known, ranks, 5, hops, "none"), found
+    return time_faulty_job(topology, known, ranks, 5, hops, "none"), found
 
 
 @pytest.mark.parametrize("part", ["link 0-1", "nic 1", "link 1-5", "switch 9"])
@@ -160,11 +160,11 @@ def cut(line, npu, step):
 def test_a_rank_on_an_npu_that_is_cut_off_is_lost_and_goes_on_elsewhere(line):
     topology, plan = build_topology(line), Plan(dp=8, global_batch=8, seq=8)
     npu = int(topology.place(8)[1])
-    (loss,) = ends(topology, cut(line, npu, 3), plan, 5)
+    (loss,) = job_ends(topology, cut(line, npu, 3), plan, 5)
     assert (loss.step, loss.rank) == (3, 1)
     assert "failed, and rank 1 with it" in str(loss)
     assert losses(topology, cut(line, npu, 3), 8, 5) == (loss,)
-    assert npu not in room(topology, cut(line, npu, 3), plan).npus
+    assert npu not in check_room_for_job(topology, cut(line, npu, 3), plan).npus
 
 
 def test_at_a_time_a_rank_on_an_npu_that_is_cut_off_is_lost_too():

@@ -17,8 +17,8 @@ import torch._dynamo  # noqa: F401 - which makes a folder in the temporary one a
 from emu.errors import LostError, RunError
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
-from emu.study.live.disturbed import Disturbed
-from emu.study.live.train import Keeping, train_kept
+from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.train import TrainRequest, run_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_check import cables
@@ -52,9 +52,9 @@ class Drawn:
     every: int
     goes_on: bool
 
-    def run(self, folder: Path, *faults: str) -> Disturbed:
-        keeping = Keeping(folder, self.every, self.goes_on)
-        return train_kept(self.request, keeping, build_topology(self.line), DEVICE, faults, Stack())
+    def run(self, folder: Path, *faults: str) -> FaultyJob:
+        keeping = CheckpointPolicy(folder, self.every, self.goes_on)
+        return train_with_checkpoints(self.request, keeping, build_topology(self.line), DEVICE, faults, Stack())
 
 
 def drawn(seed: int) -> Drawn:
@@ -77,7 +77,7 @@ def undisturbed(request: TrainRequest) -> tuple[float, ...]:
     return run_steps(request, [topology], DEVICE).loss
 
 
-def in_worlds_of(job: Drawn, report: Disturbed, folder: Path) -> tuple[float, ...]:
+def in_worlds_of(job: Drawn, report: FaultyJob, folder: Path) -> tuple[float, ...]:
     """The losses of a job that has the worlds of this one, each from the same checkpoint on, and no faults."""
     plan, batch = job.request.plan, {"global_batch": job.request.plan.global_batch, "seq": job.request.plan.seq}
     found, begun = None, 0
@@ -88,7 +88,7 @@ def in_worlds_of(job: Drawn, report: Disturbed, folder: Path) -> tuple[float, ..
     return found.loss
 
 
-def told(job: Drawn, folder: Path) -> Disturbed | str:
+def told(job: Drawn, folder: Path) -> FaultyJob | str:
     """The report, or the line that the job ends in."""
     ends = RunError if job.goes_on else LostError
     try:

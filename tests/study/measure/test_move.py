@@ -11,9 +11,9 @@ from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
 from emu.study.measure.bench import bench
-from emu.study.measure.move import Move, Moved, TensorMover, move
+from emu.study.measure.move import CollectiveMove, MoveResult, TensorMover, move
 from emu.study.measure.request import BenchRequest
-from emu.study.prove.execution import Executed, verify_moves
+from emu.study.prove.execution import ExecutionRow, verify_execution
 from emu.topology.catalogue import build_topology
 
 
@@ -25,7 +25,7 @@ def run(n_ranks, choice, program):
 def test_every_operation_moves_its_payload(asked):
     for n, count, dtype in ((1, 5, "float32"), (3, 1000, "int64"), (5, 7, "bfloat16")):
         whole = count + -count % operation(asked, n).count_step
-        assert move(run, Choice(), Move(asked, n, whole, dtype)).wrong == 0
+        assert move(run, Choice(), CollectiveMove(asked, n, whole, dtype)).wrong == 0
 
 
 def test_a_rank_that_gets_something_else_is_counted():
@@ -36,14 +36,14 @@ def test_a_rank_that_gets_something_else_is_counted():
 
         return run(n_ranks, choice, with_a_fault)
 
-    assert move(spoilt, Choice(), Move("all_reduce", 3, 10)).wrong == 1
+    assert move(spoilt, Choice(), CollectiveMove("all_reduce", 3, 10)).wrong == 1
 
 
 def test_an_output_is_held_against_the_definition():
-    what = Move("all_gather", 3, 9, keep=True)
+    what = CollectiveMove("all_gather", 3, 9, keep=True)
 
     def silent(rank):
-        return Moved(what.payload(rank).wrong(), 0.0)
+        return MoveResult(what.payload(rank).wrong(), 0.0)
 
     assert [silent(rank).wrong for rank in range(3)] == [9] * 3
 
@@ -51,7 +51,7 @@ def test_an_output_is_held_against_the_definition():
 def test_memory_is_marked_where_a_result_is_checked_and_left_as_it_is_for_programs(monkeypatch):
     marked, done = [], cluster.execute
     monkeypatch.setattr(cluster, "execute", lambda *args, **how: (marked.append(how["marked"]), done(*args, **how)))
-    move(run, Choice(), Move("broadcast", 3, 10))
+    move(run, Choice(), CollectiveMove("broadcast", 3, 10))
     assert marked == [False, True]  # a barrier, and the payload
     run(2, Choice(), lambda _: dist.all_reduce(torch.ones(4)))
     assert marked[2:] == [False]
@@ -60,7 +60,7 @@ def test_memory_is_marked_where_a_result_is_checked_and_left_as_it_is_for_progra
 def test_every_algorithm_executed_is_right_and_as_in_one_process():
     named = [("all_reduce", "ring"), ("all_reduce", "direct"), ("broadcast", "binomial"), ("combine", "hierarchical")]
     found = [algorithm(*key) for key in named]
-    rows = list(verify_moves(run, found, (1, 4)))
+    rows = list(verify_execution(run, found, (1, 4)))
     assert all(row.ok for row in rows)
     assert {(row.operation, row.algorithm, row.ranks, row.roots) for row in rows} == {
         ("all_reduce", "ring", 1, (0,)),
@@ -83,13 +83,13 @@ def test_an_output_unlike_one_process_is_counted():
 
         return run(n_ranks, choice, with_a_fault)
 
-    (row,) = verify_moves(spoilt, [algorithm("all_reduce", "ring")], (3,))
+    (row,) = verify_execution(spoilt, [algorithm("all_reduce", "ring")], (3,))
     assert (row.wrong, row.differ, row.ok) == (0, 1, False)
 
 
 def test_only_a_row_without_a_wrong_element_is_ok():
-    assert Executed("all_reduce", "ring", 2, (0,), 0, 0, 0.0).ok
-    assert not Executed("all_reduce", "ring", 2, (0,), 1, 0, 0.0).ok
+    assert ExecutionRow("all_reduce", "ring", 2, (0,), 0, 0, 0.0).ok
+    assert not ExecutionRow("all_reduce", "ring", 2, (0,), 1, 0, 0.0).ok
 
 
 def test_bench_times_alike_wherever_its_data_moves():

@@ -18,7 +18,7 @@ from emu.study.planning.search.kept import Kept
 from emu.study.planning.search.row import Candidate, Planned, PlanRequest
 from emu.study.planning.search.timed import Lone, Timer
 from emu.study.planning.space import Space, placements
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device

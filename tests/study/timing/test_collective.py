@@ -11,7 +11,7 @@ from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
 from emu.study.timing.collective import Job, even_counts, spread_collective, time_collective
-from emu.study.timing.least import least
+from emu.study.timing.time_bound import time_bound
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits
@@ -35,7 +35,7 @@ def test_all_rows_take_as_long_and_carry_as_much(line, name, count):
     job = (count, 4, topology, place(topology, 8))
     by_rank_0, by_all = (time_collective(op, each, *job).end_s for each in (plan, plan.expand()))
     assert by_rank_0 == by_all
-    by_rank_0, by_all = (least(Job(op, each, *job)).busiest_fs for each in (plan, plan.expand()))
+    by_rank_0, by_all = (time_bound(Job(op, each, *job)).busiest_fs for each in (plan, plan.expand()))
     assert by_rank_0 == pytest.approx(by_all, rel=1e-12)
 
 
@@ -49,8 +49,8 @@ def test_more_rows_than_are_ever_stored_are_timed():
     assert timeline.how == "quotient"
     # Ties go up on an even channel: 64 * 65 / 2 pairs of a line cross a link of X upwards, from each of 64 places along Y.
     busiest = 2080 * 64 * 1000
-    assert least(Job(*job)).end_fs == pytest.approx(busiest / 50e9 * 1e15)
-    assert int(timeline.end_fs.max()) >= least(Job(*job)).end_fs * (1 - 1e-9)
+    assert time_bound(Job(*job)).end_fs == pytest.approx(busiest / 50e9 * 1e15)
+    assert int(timeline.end_fs.max()) >= time_bound(Job(*job)).end_fs * (1 - 1e-9)
     assert np.isfinite(timeline.end_s)
 
 
@@ -75,7 +75,7 @@ def test_a_size_that_does_not_cut_evenly_is_refused_with_the_nearest_that_do():
     for size in (4194304, 4227072):
         assert time_collective(*uneven._replace(elements=size // 4)).how == "quotient"
     with pytest.raises(InputError, match=r"4194324 B do not cut evenly among 8192 ranks, .* take 4194304 B or 4227072 B$"):
-        least(uneven._replace(name=""))
+        time_bound(uneven._replace(name=""))
 
 
 def test_below_the_least_even_size_only_the_one_above_is_named():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.model.stack.stack import Stack
-from emu.study.training.composed.calls import topology_under
+from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.hosts import hosts_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from emu.fabric.run import run
 from emu.trace.report.report import report
-from emu.trace.report.requests import Coming, requests_of
+from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.trace import Group, Kind
 from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replayed, star_of, told, trace_of
 from tests.trace.walked import walked
@@ -266,7 +266,7 @@ def test_for_a_request_of_a_step_that_computes_nothing_a_rank_stands_still_from_
     trace = trace_of(words.events(*rows))
     laid = replayed(trace)
     timeline = run(laid.graph)
-    [request] = zip(*requests_of(trace, laid, timeline, Coming.of(laid, timeline), 0), strict=True)
+    [request] = zip(*requests_of(trace, laid, timeline, Arrivals.of(laid, timeline), 0), strict=True)
     assert (request[1] / MS, request[2] / MS, request[3]) == (1, 3, 0)  # met, left, since
 
 

@@ -6,7 +6,7 @@ gathered after the optimizer. Overlapped, the first stage's buckets of 40 M para
 each reduced once their gradients are there; every other buffer, and chunked the first stage's, is one bucket. Weights are
 gathered as the next step begins, one bucket ahead.
 
-What is scattered is filled up: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the ranks. A
+Scattered buffers are filled up: a tensor begins at a multiple of 64 elements, a bucket ends at one of 128 and of the ranks. A
 table of which both ends of a pipeline have a copy is then a bucket of its own.
 Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/{distributed_data_parallel,param_and_grad_buffer}.py; Rajbhandari
 et al., ZeRO (2020), section 5.1.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import NamedTuple
 
-from emu.model.generate.gradients import moved
+from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.tape import Tape
 from emu.model.stack.stack import Precision
@@ -66,42 +66,42 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """Of all buckets."""
+        """The elements of all buckets."""
         return sum(self.buckets)
 
     @property
     def owned(self) -> int:
-        """Parameters that the rank's optimizer changes."""
+        """The parameters that the rank's optimizer changes."""
         return self.elements // self.ranks if self.scattered else self.elements
 
     def cleared(self) -> None:
-        """Gradients are 0 as a step begins."""
-        self.tape.compute(moved(self.precision, self.elements))
+        """Set gradients to 0 as a step begins."""
+        self.tape.compute(gradient_work(self.precision, self.elements))
 
     def arrived(self) -> None:
-        """The gradient of the next tensor is there, in the last backward: a bucket that is full is reduced meanwhile."""
+        """Record that the gradient of the next tensor is there, in the last backward; a full bucket is reduced meanwhile."""
         self.there += 1
         if self.there == len(self.of) or self.of[self.there] != self.of[self.there - 1]:
             self.requests += self._reduced(self.buckets[self.of[self.there - 1]])
 
     def reduce(self) -> None:
-        """What was asked for is waited for; then bucket after bucket that was not."""
+        """Wait for the requests made so far; then reduce the other buckets one after another."""
         self.tape.join(*self.requests)
         for elements in self.buckets[len(self.requests) :]:
             self.tape.join(*self._reduced(elements))
 
     def gather(self) -> None:
-        """The weights that the ranks have changed, bucket after bucket."""
+        """Gather the changed weights, bucket after bucket."""
         for elements in self.buckets if self._gathers else []:
             self.tape.join(self._gathered(elements))
 
     def ahead(self) -> None:
-        """A step begins: the weights of the first bucket to be used are asked for."""
+        """Request the weights of the first bucket that the new step uses."""
         if self._gathers:
             self.gathers.append(self._gathered(self.buckets[-1]))
 
     def needs(self, place: int) -> None:
-        """The first forward comes to a part: its weights are waited for, and those of the next bucket asked for."""
+        """Wait for the weights of a part in the first forward, and request those of the next bucket."""
         own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
         while self._gathers and own and self.gathered < len(self.buckets) - min(own):
             self.tape.join(self.gathers[self.gathered])
@@ -114,10 +114,10 @@ class Buffer:
         return self.scattered and self.ranks > 1
 
     def _reduced(self, elements: int) -> list[int]:
-        """Scaled to a mean, then added up."""
+        """Request the mean of a bucket's gradients: they are scaled, then added up."""
         if self.ranks == 1:
             return []
-        self.tape.compute(moved(self.precision, 2 * elements))
+        self.tape.compute(gradient_work(self.precision, 2 * elements))
         operation = "reduce_scatter" if self.scattered else "all_reduce"
         return [self.tape.ask(Ask(self.axis, operation, elements, self.precision.gradient))]
 
@@ -126,10 +126,10 @@ class Buffer:
 
 
 def bucket_limit(dp: int) -> int:
-    """Parameters with which a bucket is full, of experts too, where there are so many ranks of data parallelism."""
+    """Return the number of parameters that fills a bucket, of experts too, with `dp` ranks of data parallelism."""
     return max(_LEAST, _EACH_RANK * dp)
 
 
 def _up(elements: int, to: int) -> int:
-    """The next multiple."""
+    """Return the next multiple of `to`."""
     return -(-elements // to) * to

@@ -1,4 +1,4 @@
-"""One chunk of a model on one rank of Megatron-LM's: its microbatches forward and backward, and where its gradients go."""
+"""One chunk of a model on one rank of Megatron-LM: its microbatches forward and backward, and the way of its gradients."""
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
@@ -7,11 +7,11 @@ from functools import cached_property, partial
 from math import prod
 
 from emu.model.generate.megatron.buffers import Buffer, Tensor, bucket_limit
-from emu.model.generate.megatron.kernel import Kernel
-from emu.model.generate.megatron.layer import Layer
-from emu.model.generate.passes import Parts
+from emu.model.generate.megatron.megatron_layer import MegatronLayer
+from emu.model.generate.megatron.rank_kernel import RankKernel
+from emu.model.generate.stage_passes import ModelParts
 from emu.model.generate.tape import Tape
-from emu.model.memory.stage import Pass, StageMemory
+from emu.model.memory.stage_memory import Pass, StageMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
@@ -26,7 +26,7 @@ class Chunk:
     tape: Tape
     number: int
     memory: StageMemory
-    layers: tuple[Layer, ...] = ()  # none on a silent tape, where nobody wants the events
+    layers: tuple[MegatronLayer, ...] = ()  # none on a silent tape, where nobody wants the events
     buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by the axis of the ranks that have copies
 
     @property
@@ -93,32 +93,32 @@ class Chunk:
             deque(memory.layer(place), maxlen=0)
         memory.end()
 
-    def _arrived(self, layer: Layer, kernel: Kernel) -> None:
+    def _arrived(self, layer: MegatronLayer, kernel: RankKernel) -> None:
         self.buffers[layer.axis(kernel)].arrived()
 
 
-def leave_gradient(kernel: Kernel) -> None:
+def leave_gradient(kernel: RankKernel) -> None:
     """Do nothing: the gradient of a kernel's parameters stays where it is added up."""
 
 
-def parts_of(model: Model, plan: Plan, stack: Stack, at: int = 0) -> Parts:
-    """Return what a rank at a place of its group of context parallelism has; all wait for the fullest expert."""
+def parts_of(model: Model, plan: Plan, stack: Stack, at: int = 0) -> ModelParts:
+    """Return the parts of a rank at a place of its group of context parallelism; all ranks wait for the fullest expert."""
     routed = {kind: fullest(plan, model, kind) for kind in set(model.kinds)}
-    return Parts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], at)
+    return ModelParts(model, plan, stack, lambda layer, _: routed[model.kinds[layer]], at)
 
 
-def chunk_of(tape: Tape, parts: Parts, number: int, memory: StageMemory) -> Chunk:
-    """Return what a rank has of a stage."""
+def chunk_of(tape: Tape, parts: ModelParts, number: int, memory: StageMemory) -> Chunk:
+    """Return the chunk of a rank for a stage."""
     layers = layers_of(parts, number)
     return Chunk(tape, number, memory, layers, buffers_of(tape, layers, number))
 
 
-def layers_of(parts: Parts, number: int) -> tuple[Layer, ...]:
+def layers_of(parts: ModelParts, number: int) -> tuple[MegatronLayer, ...]:
     """Return the layers of a stage."""
-    return tuple(Layer(part, parts.at) for part in parts.of_stage(number)[0])
+    return tuple(MegatronLayer(part, parts.at) for part in parts.of_stage(number)[0])
 
 
-def buffers_of(tape: Tape, layers: tuple[Layer, ...], number: int) -> dict[str, Buffer]:
+def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[str, Buffer]:
     """Return the buffers of gradients of a stage, by the axis of the ranks that have copies of its parameters."""
     plan, stack = layers[0].part.plan, layers[0].part.stack
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
@@ -138,12 +138,12 @@ def buffers_of(tape: Tape, layers: tuple[Layer, ...], number: int) -> dict[str, 
 
 
 def ranks_of(plan: Plan, axis: str) -> int:
-    """Of a group of an axis, or of several of one numbering."""
+    """Return the number of ranks in a group of an axis, or of several axes joined by `+`."""
     return prod(plan.sizes[name] for name in axis.split("+"))
 
 
-def _backwards(layers: tuple[Layer, ...]) -> Iterator[tuple[Tensor, str]]:
-    """The parameters and the axis of each kernel, in the order in which their gradients come."""
+def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, str]]:
+    """Yield the parameters and the axis of each kernel, in the order in which their gradients come."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
             yield Tensor(size, place, layer.is_shared(kernel)), layer.axis(kernel)

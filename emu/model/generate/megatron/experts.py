@@ -1,11 +1,11 @@
-"""What a block of experts asks for: rows of tokens to their experts and back, and through the ranks that share an expert.
+"""The requests of a block of experts: token rows to their experts and back, and through the ranks that share an expert.
 
 Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
-what experts give is scattered over `etp` and goes back. The backward does the same in the other order. Before, all learn how
-many rows each expert gets. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+the experts' outputs are scattered over `etp` and go back. The backward does the same in the other order. Before, all ranks
+learn the number of rows of each expert. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
 
-Without sequence parallelism (which Megatron-LM asks for to train experts under tp) the ranks of tp have the same tokens: what
-each got back is gathered there. Where they share every expert no row travels, and what they give is added up.
+Without sequence parallelism (which Megatron-LM requires to train experts under tp) the ranks of tp have the same tokens: the
+rows that each got back are gathered there. Where they share every expert no row travels, and the outputs are added up.
 """
 
 from dataclasses import dataclass
@@ -21,30 +21,30 @@ _COUNT = "int64"  # of rows
 
 @dataclass(frozen=True)
 class Exchange:
-    """Of one part; where rows are spread unevenly, that of the rank with the fullest expert."""
+    """The requests of one part; with uneven rows, those of the rank with the fullest expert."""
 
     part: Part
 
     @cached_property
     def elements(self) -> int:
-        """Of the rows that a rank gives or takes, if these are more: those of the permutation before the experts."""
+        """The elements of the rows that a rank gives or takes, whichever are more: those of the first permutation."""
         if self.part.routed is not None:
             return self.part.routed.most * self.part.model.hidden
         return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
 
     def counted(self) -> list[Ask]:
-        """How many rows of each expert each rank has."""
+        """Return the request for the number of rows of each expert on each rank."""
         axis = "" if self._stays else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
         ranks = self.part.plan.expert_tp * self.part.plan.ep
         return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
 
     def there(self) -> list[Ask]:
-        """To the experts; or the gradient of what they gave."""
+        """Return the requests that bring rows to the experts, or the gradient of their outputs."""
         dtype = self._precision.dispatch or self._precision.activation
         return [*self._travel(dtype), *self._shared("all_gather", dtype)]
 
     def back(self) -> list[Ask]:
-        """From the experts; or the gradient of what they read."""
+        """Return the requests that bring rows back from the experts, or the gradient of their inputs."""
         dtype = self._precision.activation
         return [*self._shared("reduce_scatter", dtype), *self._travel(dtype)]
 
@@ -57,7 +57,7 @@ class Exchange:
 
     @property
     def _stays(self) -> bool:
-        """Whether rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
+        """True if rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
         return not self.part.plan.sp and not self.part.plan.exchanges
 
     @property

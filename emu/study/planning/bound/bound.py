@@ -23,7 +23,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.dtypes import item_bytes
-from emu.model.generate.megatron.rank import overlaps_messages
+from emu.model.generate.megatron.megatron_step import overlaps_messages
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names

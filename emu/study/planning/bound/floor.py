@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.memory.layer import LayerMemory
+from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
 from emu.model.pipeline.turn import FORWARD
 from emu.model.pipeline.turns import turns

@@ -16,7 +16,7 @@ import numpy as np
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
-from emu.study.training.composed.parts import goes_round
+from emu.study.training.composed.request_parts import goes_round
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
 from emu.units import seconds

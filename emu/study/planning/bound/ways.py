@@ -15,17 +15,17 @@ import numpy as np
 
 from emu.collective.operation import ROOTED
 from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import Whole, moved, run
-from emu.model.generate.item import Alone, Ask, Gradient, OfWeight
+from emu.model.generate.gradients import WholeGradients, gradient_work, run
+from emu.model.generate.item import Ask, Gradient, RepeatedWork, WeightGradientWork
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import leave_gradient
-from emu.model.generate.megatron.layer import Layer
+from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
-from emu.model.generate.passes import Parts, Passes
-from emu.model.generate.rank import reduced_by
+from emu.model.generate.rank_step import reduced_by
+from emu.model.generate.stage_passes import ModelParts, StagePasses
 from emu.model.generate.tape import Tape
-from emu.model.memory.stage import StageEnds, StageMemory
+from emu.model.memory.stage_memory import StageEnds, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
 from emu.model.plan.plan import Plan
@@ -151,7 +151,7 @@ class Ways:
         return self.stack.software == "megatron"
 
     def _of_megatron(self, plan: Plan, name: str) -> Turns:
-        layer = Layer(Part(self.model, plan, self.stack, name))
+        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)
         layer.backward(backward, leave_gradient)
@@ -165,13 +165,22 @@ class Ways:
         for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
             experts = ExpertGradients(tape, plan, 0)
             experts.last = _LATER
-            gradients, n = _Nowhere() if plan.sharding == "fsdp" else Whole(), _LATER + 1
-            passes = Passes(tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts)
+            gradients, n = _Nowhere() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
+            passes = StagePasses(
+                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
+            )
             if tape is tapes[0]:
                 passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
-                run(tape, (item for item in part.backward if not isinstance(item, OfWeight | Alone | Gradient | Moment)))
-                run(tape, (item for item in part.backward if isinstance(item, OfWeight)))
+                run(
+                    tape,
+                    (
+                        item
+                        for item in part.backward
+                        if not isinstance(item, WeightGradientWork | RepeatedWork | Gradient | Moment)
+                    ),
+                )
+                run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return Turns(*map(self._way, tapes))
@@ -195,7 +204,7 @@ class Ways:
             [(_, routed), *_] = classes(plan, self.model, place, None)
             tape = Tape(self.dtype)
             for number in numbers:
-                asks = reduced_by(Parts(self.model, plan, self.stack, routed), number)
+                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
                 tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
             self._reductions[key] = self._way(tape)
         return self._reductions[key]
@@ -204,7 +213,7 @@ class Ways:
         """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
         key = (*self.key(plan, name), plan.dp > 1)
         if key not in self._arrivals:
-            layer, tape, came = Layer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
+            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
             layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
             self._arrivals[key] = {axis: self._way(each) for axis, each in came.items()}
         return self._arrivals[key]
@@ -212,14 +221,14 @@ class Ways:
     def moved_s(self, elements: int) -> float:
         """What memory traffic of so many gradients takes."""
         tape = Tape(self.dtype)
-        tape.compute(moved(self.stack.precision, elements))
+        tape.compute(gradient_work(self.stack.precision, elements))
         return float(self.device.seconds(tape.events(), "float32").sum())
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Parameters that a rank has of a layer, by the axis of the ranks that have copies."""
         key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
-            layer = Layer(Part(self.model, plan, self.stack, name))
+            layer = MegatronLayer(Part(self.model, plan, self.stack, name))
             found = Counter[str]()
             for kernel, size in layer.parameters() if self.is_megatron else ():
                 found[layer.axis(kernel)] += size
@@ -251,7 +260,7 @@ class Ways:
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
         owned = sum(buffer.owned for buffer in buffers)
-        tape.compute(moved(self.stack.precision, 2 * owned * (plan.clip > 0)))
+        tape.compute(gradient_work(self.stack.precision, 2 * owned * (plan.clip > 0)))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
     def _ends_of_pytorch(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
@@ -259,7 +268,7 @@ class Ways:
         tape, shared = Tape(self.dtype), plan.sharded
         own = sum(size for _, _, size in held) // shared
         if plan.clip and plan.sharding == "fsdp":
-            tape.compute(moved(self.stack.precision, 2 * own))
+            tape.compute(gradient_work(self.stack.precision, 2 * own))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), own))
         return Tape(self.dtype), tape
 
@@ -292,7 +301,7 @@ class Ways:
         )
 
 
-class _Nowhere(Whole):
+class _Nowhere(WholeGradients):
     """Gradients of FSDP go ways of their own, beside what is computed: nothing is counted of them."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:

@@ -13,8 +13,8 @@ from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
 from emu.study.choice.equal_groups import first_equal
 from emu.study.planning.bound.rates import Taken
-from emu.study.training.composed.asked import choosing
-from emu.study.training.placed import npus_of
+from emu.study.training.axis_placement import npus_of
+from emu.study.training.composed.place_requests import choosing
 from emu.topology.facts.route_spread import routes_spread as spreads
 from emu.topology.topology import Topology
 

@@ -17,7 +17,7 @@ from emu.model.stack.stack import Stack
 from emu.sources import code_digest
 from emu.store import make_private
 from emu.study.planning.search.timed import Job, Lone
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 

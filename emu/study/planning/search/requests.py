@@ -22,9 +22,9 @@ from emu.study.choice.chooser import choice_on
 from emu.study.choice.equal_groups import first_equal
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.search.groups import Groups, Where
-from emu.study.training.composed.asked import Different
-from emu.study.training.composed.once import LIGHT
-from emu.study.training.composed.parts import parts_of
+from emu.study.training.composed.isolated_request import LIGHT
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.served.coordinates import Option
 from emu.study.training.served.options import SLOWER, bounds_of, by_name, is_open, once_of, others, with_option
 from emu.topology.topology import Topology
@@ -57,12 +57,12 @@ class Request(NamedTuple):
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
-    def different(self, number: int) -> Different:
+    def different(self, number: int) -> DistinctRequest:
         """As a composed step has it whose communicator has that number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
         said = (number, self.axis, ask.operation, ask.dtype)
-        return Different(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
 class Missing(NamedTuple):
@@ -106,9 +106,9 @@ class _Fabric:
     npus: I64
     launch_fs: int
 
-    def least(self, asked: Different) -> Taken:
+    def least(self, asked: DistinctRequest) -> Taken:
         """Return what any rank needs at least."""
-        parts = parts_of([asked], self.choice, self.topology)[0]
+        parts = parts_by_algorithm([asked], self.choice, self.topology)[0]
         least = [least_fs(lay_request(part.what, self.topology, part.ranks), self.launch_fs) for part in parts]
         if asked.name == MESSAGE:
             left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
@@ -116,11 +116,11 @@ class _Fabric:
         ranks = asked.ranks.shape[1]
         return Taken(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
-    def ticks(self, asked: Different) -> int:
+    def ticks(self, asked: DistinctRequest) -> int:
         """Return what the request takes by itself, all groups at once."""
         return once_of(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
 
-    def fewest(self, asked: Different) -> Different:
+    def fewest(self, asked: DistinctRequest) -> DistinctRequest:
         """Return a collective with one group of each that symmetries of the topology make equal: these take as long."""
         if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
             return asked
@@ -128,17 +128,17 @@ class _Fabric:
         _, first = np.unique(np.stack(equal), axis=0, return_index=True)
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
 
-    def messages(self, asked: Different) -> int:
+    def messages(self, asked: DistinctRequest) -> int:
         """Return how many all groups send."""
-        parts = parts_of([asked], self.choice, self.topology)[0]
+        parts = parts_by_algorithm([asked], self.choice, self.topology)[0]
         return message_count([lay_request(part.what, self.topology, part.ranks) for part in parts])
 
-    def served_by(self, asked: Different, option: Option) -> "_Fabric":
+    def served_by(self, asked: DistinctRequest, option: Option) -> "_Fabric":
         """Return the same where an option serves the request."""
         return replace(self, choice=with_option(asked, self.choice, option))
 
 
-def _least(asked: Different, fabric: _Fabric) -> Taken:
+def _least(asked: DistinctRequest, fabric: _Fabric) -> Taken:
     """Return the least by whatever may serve a request within its step; of many groups the first that chooses tells."""
     heavy = asked.name != MESSAGE and fabric.messages(asked) > LIGHT
     if heavy and len(asked.ranks) > 1:
@@ -158,14 +158,14 @@ def _least(asked: Different, fabric: _Fabric) -> Taken:
     return taken
 
 
-def _floor_s(asked: Different, fabric: _Fabric) -> float:
+def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:
     """Return what a rank takes at least by any algorithm."""
     elements, item = asked.elements * (not asked.splits), max(1, asked.size_bytes // max(1, asked.elements))
     least_s = Rates.of(fabric.topology).least_s(asked.name, elements, item, asked.ranks.shape[1])
     return least_s + fabric.launch_fs / TICKS_PER_S
 
 
-def _options(asked: Different, fabric: _Fabric) -> Iterator[Option]:
+def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
     """Yield all that may serve a request within a step."""
     topology, npus = fabric.topology, fabric.npus
     yield from (Option("", chooser) for chooser in others(topology, "float32", npus).values())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
-from emu.study.training.estimate import DEFAULT, Estimated
+from emu.study.training.estimate import DEFAULT, StepEstimate
 
 BEST = 10  # plans of a table
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
@@ -68,7 +68,7 @@ class PlanRow:
     why: str = ""  # it loses against the first; "": it is the first
 
     @staticmethod
-    def of(step: Estimated) -> "PlanRow":
+    def of(step: StepEstimate) -> "PlanRow":
         """What a table says of an estimate."""
         own = {f.name: getattr(step, f.name) for f in fields(PlanRow) if hasattr(step, f.name)}
         return PlanRow(**own)

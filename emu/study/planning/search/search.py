@@ -19,7 +19,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
-from emu.study.forked import Waiting, ahead
+from emu.study.job_pool import PendingResult, results_of
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.placed import Placed, Times
 from emu.study.planning.bound.rates import Taken
@@ -106,7 +106,7 @@ class Search:
             raise
 
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
-        under_way = deque[tuple[Candidate, Waiting[Found]]]()
+        under_way = deque[tuple[Candidate, PendingResult[Found]]]()
         while under_way or self._goes_on(frontier):
             full = len(under_way) == side_by_side or not self._goes_on(frontier)
             if full or (under_way and under_way[0][1].ready()):
@@ -135,7 +135,7 @@ class Search:
             told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
         return f"{told}; started again, the search goes on from here"
 
-    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, Waiting[Found]]]:
+    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, PendingResult[Found]]]:
         """The step of a candidate, if it fits."""
         if not self._fits(ready.candidate.plan):
             self.large.append(Bound(ready.bound_s, 1))
@@ -207,7 +207,7 @@ class Search:
         found = {name: Taken(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
         jobs = ((name, Lone(topology, request)) for name, request in asked.items())
-        for name, took in ahead(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
+        for name, took in results_of(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
             self.kept.write(self.names.of(Lone(topology, wanted[name])), took)
             found[name] = Taken(0.0, 0.0) if REFUSED in took else Taken(**took)
         return found
@@ -241,7 +241,7 @@ class Search:
             self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
         return self.fits[plan]
 
-    def _asked(self, job: Step | Lone, submit: Submit) -> Waiting[Found]:
+    def _asked(self, job: Step | Lone, submit: Submit) -> PendingResult[Found]:
         """What is kept of a job, or is timed now."""
         known = self.kept.read(self.names.of(job))
         return submit(job) if known is None else _Known(known)
@@ -250,7 +250,7 @@ class Search:
         """Time these too, by default as `estimate` does; those that could be, the fastest first."""
         found_all = dict[Candidate, float]()
         with self.progress(f"timing {len(candidates)} of them in full", len(candidates)) as advance:
-            for candidate, found in ahead(((c, self._asked(Step(c, how), submit)) for c in candidates), side_by_side):
+            for candidate, found in results_of(((c, self._asked(Step(c, how), submit)) for c in candidates), side_by_side):
                 self.kept.write(self.names.of(Step(candidate, how)), found)
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.read(found)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError
 from emu.model.model import Model
-from emu.study.forked import Waiting
+from emu.study.job_pool import PendingResult
 from emu.study.planning.search.requests import Request, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
-from emu.study.training.composed.calls import device_under, topology_under
+from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, prepare
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -64,4 +64,4 @@ class Timer:
         return time_request(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
-Submit = Callable[[Job], Waiting[Found]]
+Submit = Callable[[Job], PendingResult[Found]]

@@ -1,8 +1,8 @@
-"""A composed training step: each different request is timed once on the fabric, and one rank of each place has these times.
+"""A composed training step: each distinct request is timed once on the fabric, and one rank of each place has these times.
 
 A request is timed with all groups of its axis in one stage at the same time. In some stretches of the step requests share
 links, or ranks leave a request at different times. There every rank is laid on the fabric with all its messages, as far as the
-limit of tasks allows (`stretches`). Elsewhere a request is one body, which shares links as `shared` says. P places, L links.
+limit of tasks allows (`stretches`). Elsewhere a request is one body, which shares links as `bodies` says. P places, L links.
 """
 
 import time
@@ -16,16 +16,16 @@ import numpy as np
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
 from emu.fabric.run import run
-from emu.fabric.task_error import name_tasks as named
+from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.model.generate.generate import Role
 from emu.model.generate.tape import Tape
-from emu.study.training.composed.asked import Asked, Standing, asked_by
-from emu.study.training.composed.graph import Composed, compose
-from emu.study.training.composed.once import HEAVY, LIGHT, ROUNDS, WITHIN, time_each
-from emu.study.training.composed.parts import parts_of
-from emu.study.training.composed.sent import Sending
-from emu.study.training.composed.shared import Bodies, Sharing, bodies_of, busy_s
+from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
+from emu.study.training.composed.composed_graph import ComposedGraph, compose
+from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, time_requests
+from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
+from emu.study.training.composed.request_messages import RequestMessages
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS, WORTH, Stretches
 from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import place
@@ -33,7 +33,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
 from emu.trace.report.report import StepReport, report
-from emu.trace.report.requests import Coming, requests_of
+from emu.trace.report.request_times import Arrivals, requests_of
 from emu.units import format_time
 
 _CLOSER = 2  # times at most that more of a step is looked at closely
@@ -49,14 +49,14 @@ COMPOSED = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComposedStep(TimedTrace):
-    """A step by one rank of each place."""
+    """A step that was timed by one rank of each place."""
 
-    asked: Asked
+    asked: PlaceRequests
     between_s: tuple[float, float]  # what the whole graph of all ranks is estimated to take, at least and at most
 
     @property
     def ranks(self) -> int:
-        """Return the number of ranks of the run."""
+        """The number of ranks of the run."""
         return len(self.asked.of.place_of_rank)
 
     def members(self, number: int) -> tuple[int, ...]:
@@ -68,11 +68,11 @@ class ComposedStep(TimedTrace):
 
     @property
     def how(self) -> str:
-        """Return the name of this way of timing."""
+        """The name of this way of timing."""
         return "composed"
 
     def step(self, *, briefly: bool = False) -> Step:
-        """Return the figures of the step, by the ranks of the run."""
+        """Return the figures of the step, with the numbers of the ranks of the run."""
         told = TimedTrace.step(self, briefly=briefly)
         rank = int((self.asked.of.place_of_rank == told.rank).argmax())
         waited = self._waited(told.rank) if told.straggling_by_rank_s else {}
@@ -83,8 +83,8 @@ class ComposedStep(TimedTrace):
         return replace(told, rank=rank, straggling_by_rank_s=straggling, between_s=self.between_s)
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the rank of place `place` waits for it, the longest wait first."""
-        coming = Coming.of(self.replayed, self.timeline)
+        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
         for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):
@@ -101,11 +101,11 @@ class ComposedStep(TimedTrace):
         return (*TimedTrace.assumptions(self), COMPOSED, between)
 
 
-def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
+def representative_tapes(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
     """Return [P] the tape of the rank that stands for each place.
 
-    Ranks of a place may differ in their optimizers: the rank with most work stands for them. Of the ranks of a ring of cp the
-    first stands for all, as in `asked_by`.
+    Ranks of a place may differ in their optimizers: the rank with most work stands for them. The first rank of a ring of cp
+    stands for all of the ring.
     """
     return [max((role.tape for role in roles if not role.at), key=Tape.own_bytes) for roles in of_places]
 
@@ -114,11 +114,11 @@ def standing(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
 class Composition:
     """A step of which everything is known but the times of its computations: any device can time it."""
 
-    asked: Asked
+    asked: PlaceRequests
     services: tuple[Service, ...]
     bodies: Callable[[Sharing], Bodies]  # by what they ask of links; each is worked out once it is asked for
     busy_s: F64  # [L] of each link of the topology at full rate
-    sending: Sending
+    sending: RequestMessages
     stretches: Stretches
     most_tasks: int  # of stretches that are laid with all ranks
     choice: Choice
@@ -129,7 +129,7 @@ class Composition:
         """Return the step on a device; its time to launch a request is part of the composition already.
 
         Raises:
-            InputError: a step that ends beyond the clock.
+            InputError: The step ends beyond the clock.
         """
         began, of = time.perf_counter(), self.asked.of
         device = device.over(len(of.place_of_rank))
@@ -143,16 +143,16 @@ class Composition:
         return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
 
     def judged(self, device: Device) -> StepReport:
-        """Return the figures without any stretch that is laid: a quick way to compare choices of algorithms.
+        """Return the figures without any laid stretch: a quick way to compare choices of algorithms.
 
         Raises:
-            InputError: as `timed`.
+            InputError: As `timed`.
         """
         device = device.over(len(self.asked.of.place_of_rank))
         composed, timeline = self._composed(device, Sharing.FLOWS)
         return report(self.asked.trace, composed.replayed(timeline, self.services, device.assumptions), timeline)
 
-    def _closest(self, device: Device) -> tuple[Composed, Timeline, Timeline]:
+    def _closest(self, device: Device) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the step with the stretches laid that need it, the times of its tasks, and the times with bodies alone."""
         composed, timeline = self._composed(device, Sharing.FLOWS)
         first = timeline
@@ -163,11 +163,11 @@ class Composition:
             composed, timeline = self._composed(device, Sharing.FLOWS, each)
         return composed, timeline, first
 
-    def _between(self, device: Device, composed: Composed, timeline: Timeline, first: Timeline) -> tuple[float, float]:
-        """Return the least and the most that the step takes, as shares of what it takes.
+    def _between(self, device: Device, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
+        """Return the least and the most that the step takes, as shares of its time.
 
-        Where nothing is left that is worth to be laid, both are as far as all that is left lasts. Elsewhere bodies ask less of
-        links, and more; and bodies alone tell it, too, as there was no room to lay every stretch.
+        If no stretch is left that is worth laying, both bounds allow for the full length of all that is left. Else bodies that
+        need less of links and bodies that need more are timed too, and the times with bodies alone count as well.
         """
         if not self.stretches.worth(composed, timeline).ticks:
             left = self.stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
@@ -176,43 +176,44 @@ class Composition:
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
-    def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[Composed, Timeline]:
+    def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
+        """Return the graph of the step with bodies of a kind of sharing, and its times."""
         composed = compose(self.asked, self.bodies(sharing), device, each, self.sending)
-        with named("compose", composed.event_name):
+        with name_tasks("compose", composed.event_name):
             return composed, run(composed.graph)
 
 
 def composition(
-    standing: Standing,
+    standing: Representatives,
     choice: Choice,
     topology: Topology,
     launch_fs: int,
     npus: I64 | None = None,
     most_tasks: int = MOST_TASKS,
 ) -> Composition:
-    """Return a step with each different request timed on the fabric.
+    """Return a step with each distinct request timed on the fabric.
 
     Args:
-        standing: The ranks that stand for their places.
-        choice: What serves their requests.
-        topology: Where they run.
+        standing: The representatives of all places.
+        choice: The choice of algorithms.
+        topology: The topology on which the step runs.
         launch_fs: Ticks that each rank takes to enter a request.
-        npus: [ranks] where they are; None: on the first NPUs, in the topology's own order.
-        most_tasks: Messages and computations of the stretches that are laid with all ranks; 0: none is.
+        npus: [ranks] the NPU of each rank; None: the first NPUs, in the topology's own order.
+        most_tasks: The most messages and computations in laid stretches; 0: no stretch is laid.
 
     Raises:
-        InputError: places that do not meet, or a request that cannot be timed.
+        InputError: The places do not make matching requests, or a request cannot be timed.
     """
     began = time.perf_counter()
-    asked = asked_by(standing)
-    parts = parts_of(asked.requests, choice, topology)
+    asked = place_requests(standing)
+    parts = parts_by_algorithm(asked.requests, choice, topology)
     placement = column(place(topology, len(standing.place_of_rank)) if npus is None else npus, np.int64)
-    once = time_each(asked.requests, parts, topology, placement, launch_fs)
+    once = time_requests(asked.requests, parts, topology, placement, launch_fs)
     met = [(part.request, part.what) for of_request in parts for part in of_request]
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
-    laid = bodies, busy_s(once, times, len(topology.links)), Sending(asked, parts, topology, placement, launch_fs)
+    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(asked, parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
     close = Stretches.of(asked, once, len(topology.links)), most_tasks
     return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)

@@ -1,9 +1,9 @@
 """The stretches of a step in which bodies are too coarse: requests share links, or ranks leave a request at different times.
 
-There each rank has its own tasks and sends message by message. Once ranks have drifted apart, groups of one request do not ask
-for shared links at one time either, which no body tells: so everything from the first stretch to the last is laid, if there
+There each rank has its own tasks and sends message by message. Once ranks have drifted apart, groups of one request do not use
+shared links at one time either, and no body shows that. So everything from the first stretch to the last is laid, if there
 is room. With less room some stretches are laid alone, and their ranks wait for one another at both ends.
-Q different requests, M meetings, X events, L links, T stretches.
+Q distinct requests, M meetings, X events, L links, T stretches.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.fabric.timeline import Timeline
-from emu.study.training.composed.asked import Asked
-from emu.study.training.composed.graph import Composed
-from emu.study.training.composed.once import Once
+from emu.study.training.composed.composed_graph import ComposedGraph
+from emu.study.training.composed.isolated_request import IsolatedRequest
+from emu.study.training.composed.place_requests import PlaceRequests
 
 WORTH = 1e-3  # of a step: what costs less time in all is left as it is
 MOST_TASKS = 2**20  # messages and computations of all stretches
@@ -24,7 +24,7 @@ _GAPS = (1.0, 1 / 16, 1 / 64, 0.0)  # of a step, between stretches that are take
 _SETS = 256  # of links that are told apart, those that most requests cross
 
 
-class Spans(NamedTuple):
+class TimeSpans(NamedTuple):
     """Spans of time, in ticks."""
 
     low: I64  # [T]
@@ -32,74 +32,74 @@ class Spans(NamedTuple):
 
     @property
     def ticks(self) -> int:
-        """Return the ticks of all spans."""
+        """The ticks of all spans together."""
         return int((self.high - self.low).sum())
 
-    def joined(self, gap: int = 0) -> "Spans":
-        """Return them in order, as one where they are no more than a gap apart."""
+    def joined(self, gap: int = 0) -> "TimeSpans":
+        """Return the spans in order; spans that are at most `gap` ticks apart become one."""
         order = np.argsort(self.low, kind="stable")
         low, until = self.low[order], np.maximum.accumulate(self.high[order])
         first = np.flatnonzero(np.concatenate((low[:1] == low[:1], low[1:] > until[:-1] + gap)))
-        return Spans(low[first], until[np.append(first[1:], len(low))[: len(first)] - 1])
+        return TimeSpans(low[first], until[np.append(first[1:], len(low))[: len(first)] - 1])
 
     def holding(self, moments: I64) -> I64:
-        """Return which of them, joined, each moment is in; -1: none."""
+        """Return the number of the span that each moment lies in; -1: it lies in none. The spans must be joined."""
         at = np.searchsorted(self.low, moments, side="right") - 1
         return np.where((at >= 0) & (np.append(self.high, 0)[at] > moments), at, -1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stretches:
-    """The facts about the requests of a step that hang on no moment: their links, messages and ranks."""
+    """The facts about the requests of a step that depend on no moment: their links, messages and ranks."""
 
-    asked: Asked
+    asked: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each; no set's are among those of another
     apart_fs: I64  # [Q] from when the first rank leaves a request until the last does
     messages: I64  # [Q]
     rank_count: I64  # [X] of the event's place
 
     @staticmethod
-    def of(asked: Asked, once: Sequence[Once], n_links: int) -> "Stretches":
-        """Return those of requests that take so long alone."""
+    def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "Stretches":
+        """Return the facts of requests, given the time of each alone."""
         events = [len(each) for each in asked.trace.events]
         count = np.repeat(np.bincount(asked.of.place_of_rank, minlength=len(events)), events)
         apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
         return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
 
-    def shared(self, composed: Composed, timeline: Timeline) -> Spans:
-        """Return when bodies share links with others."""
+    def shared(self, composed: ComposedGraph, timeline: Timeline) -> TimeSpans:
+        """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
         body = self._bodies(composed.each)
         runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.different])) for of in self.crossed]
-        return Spans(*(np.concatenate([began[:0], *of]) for of in zip(*runs, strict=True))).joined() if runs else _NONE
+        return TimeSpans(*(np.concatenate([began[:0], *of]) for of in zip(*runs, strict=True))).joined() if runs else _NONE
 
-    def uneven(self, composed: Composed, timeline: Timeline, but_fs: float = 0.0) -> Spans:
-        """Return when bodies run that ranks leave apart, the furthest; all others cost no more than so much."""
+    def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> TimeSpans:
+        """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
         apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
-        return Spans(began[most], ended[most])
+        return TimeSpans(began[most], ended[most])
 
-    def unsure_fs(self, composed: Composed, timeline: Timeline) -> int:
-        """Return the ticks in which bodies share links, and those by which ranks leave bodies apart."""
+    def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
+        """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
         bodies = self._bodies(composed.each)
         return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.different[bodies]].sum())
 
-    def worth(self, composed: Composed, timeline: Timeline) -> Spans:
-        """Return those of both that are worth to be laid with all ranks."""
+    def worth(self, composed: ComposedGraph, timeline: Timeline) -> TimeSpans:
+        """Return the spans of both kinds that cost enough time to be laid with all ranks."""
         worth_fs = WORTH * int(timeline.end_fs.max(initial=0))
         shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, worth_fs)
         parts = [uneven] + [shared] * (shared.ticks > worth_fs)
-        return Spans(*map(np.concatenate, zip(*parts, strict=True)))
+        return TimeSpans(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def closer(self, composed: Composed, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
-        """Return [X] the events that each rank should have for itself; None: no more than now, or there is no room for more.
+    def closer(self, composed: ComposedGraph, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
+        """Return [X] the events in which each rank should have its own task; None: no more than now, or no room for more.
 
         Args:
-            composed: The step as it is.
-            timeline: When its tasks ran.
-            most_tasks: Messages and computations of ranks for themselves that there may be.
+            composed: The step so far.
+            timeline: The times of its tasks.
+            most_tasks: The largest number of messages and computations of single ranks.
         """
         step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
         spans = self.worth(composed, timeline)
@@ -109,7 +109,7 @@ class Stretches:
                 return each if (each & ~composed.each).any() else None
         return self._some(composed, spans.joined(), began, most_tasks)
 
-    def _some(self, composed: Composed, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
+    def _some(self, composed: ComposedGraph, spans: TimeSpans, began: I64, most_tasks: int) -> Bool | None:
         """Return as many of the stretches as there is room for; those that last longest for their tasks come first."""
         of = np.where(composed.each, -1, spans.holding(began))
         tasks = [self._tasks(of == i) for i in range(len(spans.low))]
@@ -125,16 +125,16 @@ class Stretches:
         return body
 
     def _tasks(self, each: Bool) -> int:
-        """Return about how many tasks such events have, with one task a rank."""
+        """Return about how many tasks events with one task a rank have."""
         met = self.asked.different[~self._bodies(each)]
         return int(self.messages[met].sum() + self.rank_count[each].sum())
 
 
-_NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+_NONE = TimeSpans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
-    """Return when several of the meetings `own` are under way at once, and one of them is a body; columns are [M]."""
+def _runs(began: I64, ended: I64, body: Bool, own: I64) -> TimeSpans:
+    """Return the spans in which several of the meetings `own` are under way, and one of them is a body; columns are [M]."""
     own = own[ended[own] > began[own]]
     own = own[np.argsort(began[own], kind="stable")]
     if not len(own):
@@ -143,10 +143,10 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
     first = np.flatnonzero(np.append(True, began[own][1:] >= until[:-1]))
     size = np.diff(np.append(first, len(own)))
     several = (size > 1) & np.logical_or.reduceat(body[own], first)
-    return Spans(began[own][first[several]], until[(first + size - 1)[several]])
+    return TimeSpans(began[own][first[several]], until[(first + size - 1)[several]])
 
 
-def _crossed(once: Sequence[Once], n_links: int) -> Bool:
+def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
     """Return [sets of links, Q] which requests cross each set; a set is left out if another has all its requests."""
     random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
     for each in once:

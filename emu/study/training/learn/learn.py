@@ -1,8 +1,8 @@
-"""Do the ranks of a plan learn what one process learns? Real steps on both, losses and gradients compared.
+"""The comparison of the ranks of a plan with one process: real steps on both, their losses and gradients compared.
 
 Losses are those of two runs, each by itself. Gradients are compared where both have equal weights: at the first step, and at
-the last, for which one process takes the weights that the ranks had before it. Else weights would differ already: AdamW makes
-whole steps of gradients that are 0 but for rounding, and of other weights a router may choose another expert.
+the last, for which one process takes the weights that the ranks had before it. In between, weights differ: AdamW makes whole
+steps from gradients that are 0 but for rounding, and with other weights a router may choose another expert.
 """
 
 import time
@@ -16,8 +16,8 @@ from torch import Tensor
 from emu.cluster.threads.local import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
-from emu.study.training.learn.means import mean_loss
-from emu.study.training.learn.program import Outcome, Program
+from emu.study.training.learn.mean_loss import mean_loss
+from emu.study.training.learn.program import Program, RankOutcome
 from emu.trace.trace import Trace
 
 # Of the first step, where the weights are equal: beyond this the run computes something else than the reference.
@@ -25,13 +25,13 @@ LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 _ROUNDING = float(np.finfo(np.float32).eps)
 
-RunOn = Callable[[int, Choice, Callable[[int], Outcome]], tuple[list[Outcome], Trace]]  # as `Cluster.record`
+RunOn = Callable[[int, Choice, Callable[[int], RankOutcome]], tuple[list[RankOutcome], Trace]]  # as `Cluster.record`
 on_threads: RunOn = LocalCluster().record
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What the steps themselves gave, before any fabric."""
+class LearningResult:
+    """The result of the steps themselves, before any fabric."""
 
     trace: Trace
     loss: tuple[float, ...]  # by step, the mean over the ranks, taken outside the trace
@@ -43,17 +43,17 @@ class Learned:
     wall_step_cpu_s: float  # likewise, but only what its thread computed: the same on a machine that does nothing else
 
 
-def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, reference: Outcome | None = None) -> Learned:
-    """Run the program on one process and on the ranks of its plan, and compare.
+def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, reference: RankOutcome | None = None) -> LearningResult:
+    """Run the program on one process and on the ranks of its plan; return the losses and the largest difference of gradients.
 
     Args:
-        program: That may begin where another ended, and then knows the losses until there.
-        choice: What serves its requests.
-        run_on: Where the ranks run.
-        reference: What one process gave, if it has run.
+        program: The program. If it begins at a checkpoint, it knows the losses before.
+        choice: The algorithms of its requests.
+        run_on: The cluster on which the ranks run.
+        reference: The result of one process, if it has run already.
 
     Raises:
-        RunError: the run failed, or its first step differs from the reference.
+        RunError: The run failed, or its first step differs from the reference.
     """
     began = time.perf_counter()
     reference = program.reference() if reference is None else reference
@@ -73,14 +73,14 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, referenc
         check_norms(outcomes, reference)
     own = np.median(reference.took_s, axis=0).tolist()
     walls = wall_run_s, wall_reference_s, *own
-    return Learned(trace, loss, reference.loss, float(np.max(errors)), *walls)
+    return LearningResult(trace, loss, reference.loss, float(np.max(errors)), *walls)
 
 
 def check_first_step(loss: float, reference: float, error: float) -> None:
-    """Refuse a first step that is not the reference's.
+    """Refuse a first step that differs from the reference.
 
     Raises:
-        RunError: a loss or gradient beyond the tolerance, or not a number.
+        RunError: The loss or a gradient is beyond the tolerance, or not a number.
     """
     if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # so written, it refuses a NaN too
         raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")
@@ -88,7 +88,7 @@ def check_first_step(loss: float, reference: float, error: float) -> None:
         raise RunError(f"train: the first gradients differ by {error:.3g} from those of one process; 1e-4 is allowed")
 
 
-def check_norms(outcomes: Sequence[Outcome], reference: Outcome) -> None:
+def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None:
     """Refuse ranks that cut the first gradients to another norm than one process: AdamW's steps would hardly show it.
 
     Raises:
@@ -103,8 +103,8 @@ def check_norms(outcomes: Sequence[Outcome], reference: Outcome) -> None:
             )
 
 
-def _wholes(outcomes: Sequence[Outcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of which ranks have parts; NaN where no rank has any."""
+def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return whole weights from the parts of the ranks; NaN where no rank has a part."""
     wholes = {name: torch.full_like(each, torch.nan) for name, each in like.items()}
     for outcome in outcomes:
         for name, part in outcome.weights.items():
@@ -112,14 +112,16 @@ def _wholes(outcomes: Sequence[Outcome], like: Mapping[str, Tensor]) -> dict[str
     return wholes
 
 
-def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], step: int) -> float:
-    """Largest max |g - g_ref| / max |g_ref| over the parameters; each rank's part against that part of the whole.
+def gradient_error(reference: RankOutcome, outcomes: Sequence[RankOutcome], step: int) -> float:
+    """Return the largest max |g - g_ref| / max |g_ref| over the parameters.
 
-    A gradient that is 0 but for rounding is held against the largest of any parameter: what rounding leaves differs from run
-    to run as much as it is large. Such are those of queries and keys where a sequence is one token.
+    Each rank's part is compared with that part of the whole. A gradient that is 0 but for rounding is divided by the largest
+    gradient of any parameter, because rounding alone differs from run to run. The gradients of queries and keys are such where
+    a sequence is one token.
 
     Raises:
-        RunError: a rank has the gradients of other parameters than it holds, no rank has one's, or a part has another shape.
+        RunError: A rank has the gradients of other parameters than it holds, no rank has the gradient of one, or a part has
+            another shape.
     """
     wholes = reference.gradients[step]
     for rank, outcome in enumerate(outcomes):
@@ -136,8 +138,8 @@ def gradient_error(reference: Outcome, outcomes: Sequence[Outcome], step: int) -
     return float(np.max([worst[name] / (scale[name] or 1.0) for name in wholes]))
 
 
-def _difference(name: str, whole: Tensor, outcomes: Sequence[Outcome], step: int) -> float:
-    """The largest |g - g_ref| of one parameter, over the ranks that hold a part of it."""
+def _difference(name: str, whole: Tensor, outcomes: Sequence[RankOutcome], step: int) -> float:
+    """Return the largest |g - g_ref| of one parameter, over the ranks that hold a part of it."""
     differences = [0.0]
     for rank, outcome in enumerate(outcomes):
         if name not in outcome.held:

@@ -1,4 +1,4 @@
-"""What every rank of a training run does; and the same steps on one process, without any group, to hold it against."""
+"""The program of every rank of a training run, and the same steps on one process without any group, as a reference."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ from emu.model.parallel.parallel_model import ParallelModel, build_module, paral
 from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
 from emu.model.read import find_model
-from emu.study.training.learn.kept import Kept
+from emu.study.training.learn.checkpoints import CheckpointFolder
 from emu.study.training.learn.text import batch
-from emu.topology.fault_injection.repair_action import RankLoss as Loss
+from emu.topology.fault_injection.repair_action import RankLoss
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one rank has to show at the end."""
+class RankOutcome:
+    """The result of one rank."""
 
     loss: tuple[float, ...]  # by step, the mean over the rank's own tokens
     gradients: Mapping[int, Mapping[str, Tensor]]  # by step (the first and the last) and parameter: this rank's shards
@@ -50,7 +50,7 @@ _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Real training steps: forward, backward, AdamW; call it with a rank where PyTorch's default group is made."""
+    """Real training steps: forward, backward, AdamW; call it with a rank where PyTorch's default group exists."""
 
     model: str
     plan: Plan
@@ -58,13 +58,13 @@ class Program:
     steps: int
     seed: int
     learning_rate: float
-    lost: tuple[Loss, ...] = ()  # ranks that do not come to the end
+    lost: tuple[RankLoss, ...] = ()  # ranks that do not come to the end
     dies: bool = False  # whether the process of a lost rank ends with it
-    kept: Kept | None = None  # where what is trained is kept; None: nowhere
+    kept: CheckpointFolder | None = None  # where what is trained is kept; None: nowhere
     first: int = 0  # steps that were done before, as the checkpoint has them
 
-    def __call__(self, rank: int) -> Outcome:
-        """Train as one rank of the plan."""
+    def __call__(self, rank: int) -> RankOutcome:
+        """Train as one rank of the plan, and return its result."""
         model = find_model(self.model)
         with pause_counting():  # the whole weights are the host's: an NPU holds its parts only
             whole = build_module(model, self.plan, self.seed)
@@ -72,13 +72,13 @@ class Program:
         meshes = build_meshes(self.plan)
         return self._train(parallelize(whole, model, meshes, self.plan, rank), meshes, rank, shapes)
 
-    def reference(self) -> Outcome:
-        """Train alone, with the same initial weights, on the whole batch."""
+    def reference(self) -> RankOutcome:
+        """Train on one process, with the same initial weights, on the whole batch, and return its result."""
         with _one_thread():
             return self._single()._train(self._alone(), None, 0)
 
     def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of the last step alone, on the whole batch, from such weights before it."""
+        """Return the gradients of the last step alone, on the whole batch, from the given weights before it."""
         parallel, single = self._alone(), self._single()
         with _one_thread():
             with torch.no_grad():
@@ -88,14 +88,17 @@ class Program:
             return parallel.gradients()
 
     def _single(self) -> "Program":
+        """Return the program on one rank."""
         return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
 
     def _alone(self) -> ParallelModel:
+        """Return the model on one rank."""
         return single_rank_model(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
     def _train(
         self, parallel: ParallelModel, meshes: Meshes | None, rank: int, shapes: Mapping[str, torch.Size] = _NO_SHAPES
-    ) -> Outcome:
+    ) -> RankOutcome:
+        """Run all steps on a parallelized model, and return the result of this rank."""
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
         run = self._runner(parallel, meshes)
@@ -129,10 +132,10 @@ class Program:
                     load_module(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
                     self.kept.drop_before(step + 1, rank)
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
-        return Outcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
+        return RankOutcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
     def _rehearse(self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
-        """A step of which nothing stays but DDP's buckets: it orders them anew after its first, and so sums have other bits."""
+        """Run one pass and drop its result: DDP reorders its buckets after its first pass, and sums would have other bits."""
         with without_recording():
             if self.plan.sharding != "fsdp":
                 run(*self._tokens(rank, self.first))
@@ -140,6 +143,7 @@ class Program:
                 optimizer.zero_grad()
 
     def _lose(self, rank: int, step: int) -> None:
+        """End this rank if it is to be lost at this step."""
         for loss in self.lost:
             if loss.step == step + 1 and loss.rank in (rank, None):
                 if self.dies and loss.rank is not None:
@@ -147,13 +151,13 @@ class Program:
                 raise LostError(f"{loss}; --elastic --checkpoint DIR goes on")
 
     def _work(self, parallel: ParallelModel, rank: int) -> Hashable:
-        """What ranks have in common that compute the same: their place where it matters, and the shapes of what they hold."""
+        """Return the facts that ranks with equal work share: the places that matter, and the shapes of their parameters."""
         at = self.plan.coordinates(rank)
         states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
         return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
     def _runner(self, parallel: ParallelModel, meshes: Meshes | None) -> _Passes:
-        """What takes tokens and targets of a step forward and backward, and gives the losses of its passes."""
+        """Return a function that takes tokens and targets of a step forward and backward, and returns its losses."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
         pipeline = load_module("emu.model.parallel.pipeline_parallel")
@@ -162,7 +166,7 @@ class Program:
         return step
 
     def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
-        """Tokens and targets [sequences, tokens] of this rank's share of the batch."""
+        """Return tokens and targets [sequences, tokens] of this rank's share of the batch."""
         share, first = self.plan.rank_batch, self.plan.coordinates(rank)["dp"] * self.plan.rank_batch
         at = self.plan.positions(rank)
         with pause_counting():
@@ -171,13 +175,13 @@ class Program:
 
 
 def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
-    """The loss of each step, where this rank has the last stage."""
+    """Return the loss of each step, where this rank has the last stage."""
     return tuple(sum(t.item() for t in step) for step in losses if step)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """As every rank: a sum over two threads has other bits."""
+    """Let torch compute on one thread, as every rank does: a sum over two threads has other bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -187,5 +191,5 @@ def _one_thread() -> Iterator[None]:
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [B, T, vocab] against tokens [B, T]."""
+    """Return the mean cross-entropy of logits [B, T, vocab] against tokens [B, T]."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,4 +1,4 @@
-"""Real text to train on: bytes of a file, cut into sequences that every plan reads alike."""
+"""Real text to train on: the bytes of a file, cut into sequences that every plan reads alike."""
 
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -11,10 +11,10 @@ from emu.model.plan.plan import Plan
 
 
 def read_text(path: Path | None = None) -> bytes:
-    """The bytes of a file; without one, the English text of the standard library's help topics.
+    """Return the bytes of a file; without a path, the English text of the standard library's help topics.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: The file cannot be read.
     """
     if path is None:
         return "".join(topics.values()).encode()
@@ -37,7 +37,7 @@ def check_text(text: bytes, plan: Plan, vocab: int) -> None:
 
 
 def batch(text: bytes, plan: Plan, step: int) -> I64:
-    """[global_batch, seq + 1] the tokens of a step, one sequence after another, from the start again at the end."""
+    """Return [global_batch, seq + 1] the tokens of a step, one sequence after another; at the end the text begins again."""
     tokens = np.frombuffer(text, np.uint8)
     first = (step * plan.global_batch + np.arange(plan.global_batch)) * plan.seq % (len(tokens) - plan.seq)
     return np.asarray(tokens[first[:, None] + np.arange(plan.seq + 1)], np.int64)

@@ -15,8 +15,8 @@ from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
 from emu.study.training.served.requests import OpenRequests
 from emu.study.training.served.served import Found, StepToServe
-from emu.study.training.step.changed import Changed, ChosenForStep
 from emu.study.training.step.step import TimedTrace
+from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 
 _NEAR = 1.03  # times the best as it was judged, up to which others are timed, too: a whole graph may say otherwise
 
@@ -26,7 +26,7 @@ class ServedStep(NamedTuple):
 
     choice: Choice
     time_s: float  # of the step as it is composed
-    changed: tuple[Changed, ...]
+    changed: tuple[AlgorithmChange, ...]
 
 
 def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
@@ -68,7 +68,7 @@ def timed_by(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace
     found = [(each, timed(each.choice)) for each in worth]
     times_s = {each.changed: each.time_s for each in choices} | {each.changed: step.report.step_time_s for each, step in found}
     chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))
-    return replace(step, auto=ChosenForStep(alone_step_time_s=times_s[()], changed=chosen.changed))
+    return replace(step, auto=StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed))
 
 
 def served_steps(step: StepToServe, found: Found) -> list[ServedStep]:
@@ -83,13 +83,13 @@ def served_steps(step: StepToServe, found: Found) -> list[ServedStep]:
     return [ServedStep(choice, time_s, changed(step.requests, choice)) for choice, time_s in reversed(first.values())]
 
 
-def changed(requests: OpenRequests, choice: Choice) -> tuple[Changed, ...]:
+def changed(requests: OpenRequests, choice: Choice) -> tuple[AlgorithmChange, ...]:
     """Return what a choice serves otherwise than each request alone."""
     found = (_changed(requests, coordinate, choice) for coordinate in requests.by_coordinate)
     return tuple(each for each in found if each is not None)
 
 
-def _changed(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> Changed | None:
+def _changed(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
     """The change of one coordinate; None: there is none."""
     pairs = [
         (q.size_bytes, str(now), str(before))
@@ -101,7 +101,7 @@ def _changed(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> 
         return None
     sizes, *names = zip(*pairs, strict=True)
     now, before = (" or ".join(dict.fromkeys(each)) for each in names)
-    return Changed(
+    return AlgorithmChange(
         axis=coordinate.axis,
         operation=coordinate.operation,
         least_bytes=min(sizes),

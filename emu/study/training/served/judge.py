@@ -10,12 +10,12 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.fabric.task_error import name_tasks as named
-from emu.study.training.composed.asked import Standing, asked_by
+from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.graph import compose
-from emu.study.training.composed.once import time_each
-from emu.study.training.composed.parts import parts_of
-from emu.study.training.composed.shared import Sharing, bodies_of
+from emu.study.training.composed.composed_graph import compose
+from emu.study.training.composed.isolated_request import time_requests
+from emu.study.training.composed.place_requests import Representatives, place_requests
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.served.descent import NEVER, Judged
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -33,7 +33,7 @@ class StepJudge:
         device: What computes.
     """
 
-    standing: Standing
+    standing: Representatives
     topology: Topology
     npus: I64
     device: Device
@@ -65,9 +65,9 @@ class StepJudge:
         Raises:
             InputError: as `composition`.
         """
-        asked, device = asked_by(self.standing), self.device
-        parts = parts_of(asked.requests, choice, self.topology)
-        once = time_each(asked.requests, parts, self.topology, self.npus, device.request_overhead_fs)
+        asked, device = place_requests(self.standing), self.device
+        parts = parts_by_algorithm(asked.requests, choice, self.topology)
+        once = time_requests(asked.requests, parts, self.topology, self.npus, device.request_overhead_fs)
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
             once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))

@@ -19,9 +19,9 @@ from emu.study.choice.fastest import Bound, bounds
 from emu.study.choice.library import ByLibrary
 from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
-from emu.study.training.composed.asked import Different
-from emu.study.training.composed.once import Once, time_each
-from emu.study.training.composed.parts import parts_of
+from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     name: str
 
 
-def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
+def options_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
     """Return the algorithms that may serve a request better within its step, the fastest first.
 
     Args:
@@ -60,7 +60,7 @@ def options_of(asked: Different, choice: Choice, topology: Topology, npus: I64, 
     return [by_name(each.name, topology, npus) for each in worth]
 
 
-def is_open(asked: Different, choice: Choice) -> bool:
+def is_open(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective that may be served otherwise: no word names what serves it."""
     request = first_request(asked)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
@@ -71,13 +71,13 @@ def by_name(name: str, topology: Topology, npus: I64) -> Option:
     return Option(name, ServedByName(name, topology, tuple(npus.tolist())))
 
 
-def with_option(asked: Different, choice: Choice, option: Option) -> Choice:
+def with_option(asked: DistinctRequest, choice: Choice, option: Option) -> Choice:
     """Return the choice where an option serves a request that is open; groups that cannot have it are served as before."""
     assert choice.chooser is not None, "it is open"
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
-def bounds_of(asked: Different, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
+def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
     """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
     site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
@@ -94,17 +94,17 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return found
 
 
-def once_of(asked: Different, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> Once:
+def once_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> IsolatedRequest:
     """Return what a request takes by itself, all groups at once; arguments as of `options_of`.
 
     Raises:
         InputError: it cannot be timed.
     """
-    [once] = time_each([asked], parts_of([asked], choice, topology), topology, npus, launch_fs)
+    [once] = time_requests([asked], parts_by_algorithm([asked], choice, topology), topology, npus, launch_fs)
     return once
 
 
-def first_request(asked: Different) -> Request:
+def first_request(asked: DistinctRequest) -> Request:
     """Return what the first of the groups that choose asks for, as a composed step has it."""
     request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
     each = len(asked.choosing) == len(asked.ranks)

@@ -15,7 +15,7 @@ from emu.study.training.served.options import others
 from emu.study.training.served.served import StepToServe
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.step import TimedTrace, time_trace
-from emu.study.training.traced import by_roles
+from emu.study.training.traced_step import by_roles
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -15,7 +15,7 @@ from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.study.choice.equal_groups import first_alike
-from emu.study.training.composed.asked import Asked, Different
+from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.options import first_request, is_open, once_of
 from emu.topology.topology import Topology
@@ -34,22 +34,22 @@ class OpenRequests:
         launch_fs: Ticks that each rank takes to enter a request.
     """
 
-    asked: Asked
+    asked: PlaceRequests
     choice: Choice
     topology: Topology
     npus: I64
     launch_fs: int
 
     @cached_property
-    def by_coordinate(self) -> Mapping[Coordinate, list[Different]]:
+    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
         """Return the requests of each coordinate."""
-        found: dict[Coordinate, list[Different]] = {}
+        found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.asked.requests:
             if is_open(asked, self.choice):
                 found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
         return found
 
-    def heaviest(self, coordinate: Coordinate) -> Different:
+    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
         """Return the request of a coordinate that moves most in all."""
         return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
 
@@ -64,7 +64,7 @@ class OpenRequests:
         """Return what a choice serves the requests of a coordinate with, each group that may be served differently."""
         return tuple(served for q in self.by_coordinate[coordinate] for served in self.of_groups(q, choice))
 
-    def of_groups(self, asked: Different, choice: Choice) -> list[Served]:
+    def of_groups(self, asked: DistinctRequest, choice: Choice) -> list[Served]:
         """Return what serves a request in each group that chooses; groups that a symmetry makes equal count once."""
         request = first_request(asked)
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
@@ -83,14 +83,14 @@ class OpenRequests:
             found |= {number[id(q)]: by_place[q.kind[1]] for q in requests}
         return found
 
-    def _share(self, asked: Different, choices: Iterable[Choice]) -> float:
+    def _share(self, asked: DistinctRequest, choices: Iterable[Choice]) -> float:
         alone = least = self._ticks(asked, self.choice)
         for choice in choices:
             with suppress(InputError):  # what served a run may not be had on another topology
                 least = min(least, self._ticks(asked, choice))
         return least / max(1, alone)
 
-    def _ticks(self, asked: Different, choice: Choice) -> int:
+    def _ticks(self, asked: DistinctRequest, choice: Choice) -> int:
         return once_of(asked, choice, self.topology, self.npus, self.launch_fs).ticks
 
     @cached_property
@@ -99,7 +99,7 @@ class OpenRequests:
         counts = np.bincount(self.asked.different, minlength=len(self.asked.requests)).tolist()
         return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
 
-    def _groups(self, asked: Different) -> list[tuple[int, ...]]:
+    def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
         """The ranks of the groups that choose, of equal ones the first; requests of one kind have the same groups."""
         if asked.kind not in self._known_groups:
             ranks = [tuple(group) for group in asked.choosing.tolist()]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.algorithm import Choice, Chooser
-from emu.study.training.composed.asked import Standing, asked_by
+from emu.study.training.composed.place_requests import Representatives, place_requests
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
 from emu.study.training.served.descent import Descent, Judged, ServedBy
 from emu.study.training.served.judge import StepJudge
@@ -50,7 +50,7 @@ class StepToServe:
         device: What computes.
     """
 
-    standing: Standing
+    standing: Representatives
     choice: Choice
     alone: Chooser
     others: Mapping[str, Chooser]
@@ -90,7 +90,7 @@ class StepToServe:
     def requests(self) -> OpenRequests:
         """Return the requests that are to be chosen for."""
         where = self.topology, self.npus, self.device.request_overhead_fs
-        return OpenRequests(asked_by(self.standing), self.choice, *where)
+        return OpenRequests(place_requests(self.standing), self.choice, *where)
 
     @cached_property
     def coordinates(self) -> list[Coordinate]:

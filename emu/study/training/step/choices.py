@@ -1,4 +1,4 @@
-"""What served the requests of a trace when it ran, noted in its meta, and what serves them on another fabric."""
+"""The algorithms that served a trace when it ran, as its meta notes them, and those that serve it on another fabric."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import AUTO, Choice, Request, operation_of
-from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice, Request, operation_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes
 from emu.topology.placement import place
@@ -24,21 +23,21 @@ _TIMED = "timed by"  # ... by which words a run was timed, on which fabrics
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecordedChooser:
-    """Chooses what served each request of a trace when it ran; nothing for requests that it did not have."""
+    """A chooser that gives each request the algorithm that it had when the trace ran, and no algorithm to other requests."""
 
-    by_request: Mapping[Request, Served]
+    by_request: Mapping[Request, AlgorithmOnDims]
 
-    def __call__(self, request: Request) -> Served | None:
-        """What served it; traces of an older Emu name no axis."""
+    def __call__(self, request: Request) -> AlgorithmOnDims | None:
+        """Return the algorithm that served a request; traces of an older Emu name no axis."""
         one = request._replace(groups=1)
         return self.by_request.get(one) or self.by_request.get(one._replace(axis=""))
 
 
 def with_choice(trace: Trace, choice: Choice) -> Trace:
-    """The trace, with what served it noted in its meta.
+    """Return the trace with a note of the algorithms that served it.
 
     Raises:
-        InputError: what serves an operation differs by request, and some rank has not asked for what its group asked.
+        InputError: The algorithm of an operation differs by request, and some rank of a group did not make the group's request.
     """
     asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
     differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
@@ -50,41 +49,42 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
 
 
 def with_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology], dtype: str) -> Trace:
-    """The trace, with the words by which the run itself was timed noted in its meta, and on which topologies that was."""
+    """Return the trace with a note of the words of --algorithm by which the run was timed, and on which topologies."""
     noted = json.dumps([list(words), [_fabric(each, dtype) for each in topologies]])
     return replace(trace, meta=(*trace.meta, (_TIMED, noted)))
 
 
 def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | None:
-    """The words by which the run was timed on a topology; None: it was not."""
+    """Return the words by which the run was timed on a topology; None: it was not timed there."""
     words, fabrics = json.loads(dict(trace.meta).get(_TIMED, "[[], []]"))
     return tuple(words) if _fabric(topology, dtype) in fabrics else None
 
 
 def _fabric(topology: Topology, dtype: str) -> str:
+    """Return a digest of a topology and the dtype that float32 is timed as."""
     return digest((topology.digest(), dtype))
 
 
 def choice_of(trace: Trace) -> Choice:
-    """What served a trace when it ran.
+    """Return the algorithms that served a trace when it ran.
 
     Raises:
-        InputError: an algorithm that is unknown here.
+        InputError: An algorithm is unknown here.
     """
     meta = dict(trace.meta)
     noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
     rows = json.loads(meta.get(_REQUESTS, "[]"))
-    served = {Request(o, tuple(ranks), *rest): Served.parse(o, word) for o, ranks, *rest, word in rows}
+    served = {Request(o, tuple(ranks), *rest): AlgorithmOnDims.parse(o, word) for o, ranks, *rest, word in rows}
     return replace(noted, chooser=RecordedChooser(served)) if served else noted
 
 
 def is_noted(trace: Trace) -> bool:
-    """Whether a trace says what served it."""
+    """Return whether a trace notes the algorithms that served it."""
     return _ALGORITHMS in dict(trace.meta)
 
 
 def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
-    """Whether some request of a trace was served by another algorithm when it ran."""
+    """Return whether some request of a trace had another algorithm when it ran."""
     if not is_noted(trace):
         return False
     ran = choice_of(trace)
@@ -92,10 +92,10 @@ def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
 
 
 def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:
-    """Refuse words for axes on which no rank of a trace talks, and algorithms that no group of their axis can have.
+    """Refuse words for axes on which no rank of a trace communicates, and algorithms that no group of their axis can use.
 
     Raises:
-        InputError: as `check_axes`.
+        InputError: As `check_axes`.
     """
     if not axes_named(words):
         return
@@ -108,10 +108,10 @@ def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topolog
 
 
 def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
-    """What words choose on a topology; operations that none chooses for are served as they were when the trace ran.
+    """Return the algorithms that words name on a topology; other operations keep those that they had when the trace ran.
 
     Raises:
-        InputError: as `choice_of`, `choice_on` and `check_words`.
+        InputError: As `choice_of`, `choice_on` and `check_words`.
     """
     check_words(trace, words, [topology])
     return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))

@@ -1,4 +1,4 @@
-"""In which dtypes a step is timed: its products, each at a peak of the device, and its messages."""
+"""The dtypes in which a step is timed: those of its products, each with a peak of the device, and those of its messages."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ class Products:
 
 
 def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...]:
-    """Return what the FLOPs of the steps are timed in, that of most first.
+    """Return the FLOPs of the steps by dtype, as timed, the dtype of most first.
 
     Args:
-        trace: What ran, or would.
-        device: What computes.
-        dtype: What float32 is timed as, or `AS_RAN`.
+        trace: The trace of the steps.
+        device: The device that computes.
+        dtype: The dtype that float32 is timed as, or `AS_RAN`.
 
     Raises:
-        InputError: the device has no peak for one of them.
+        InputError: The device has no peak for one of them.
     """
     flops: Counter[str] = Counter()
     for events, ranks in zip(trace.events, _ranks_of(trace).tolist(), strict=True):
@@ -48,7 +48,7 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
 
 
 def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
-    """Return the dtypes of what the ranks of the steps ask for, as timed; in the order of their names."""
+    """Return the dtypes of the requests of all steps, as timed, in the order of their names."""
     found: set[str] = set()
     for events in trace.events:
         asks = (events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK) & (events.step > 0) & (events.bytes > 0)
@@ -57,7 +57,7 @@ def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
 
 
 def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
-    """Return such words as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`."""
+    """Return words such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`."""
     how = {AS_RAN: "as it ran", "float32": "float32 without TF32"}.get(dtype, f"float32 as {dtype}")
     each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share(p)}" for p in products]
     told = [f"products in {' and '.join(each)}"] * bool(each) + [f"messages in {', '.join(messages)}"] * bool(messages)
@@ -65,16 +65,17 @@ def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]
 
 
 def _share(of: Products) -> str:
+    """Return the share of the FLOPs in words; empty: all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 
 def _ranks_of(trace: Trace) -> I64:
-    """[R] the ranks of each role."""
+    """Return [R] the number of ranks of each role."""
     return np.bincount(trace.role_of_rank, minlength=len(trace.events)).astype(np.int64)
 
 
 def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
-    """The rows of each dtype among some."""
+    """Return, by dtype, those of the given rows that have it."""
     at = np.flatnonzero(rows)
     ran = np.array([events.dtype[i] for i in at.tolist()], dtype=str)
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]

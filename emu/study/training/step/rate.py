@@ -1,6 +1,6 @@
-"""What a step time means: tokens a second, and the share of the devices' peak that the model's own FLOPs take.
+"""The rate of a step: tokens a second, and the share of the devices' peak that the model's own FLOPs take.
 
-What a step is worth is noted in the meta of its trace, so that a trace is judged without its model.
+The meta of a trace notes the work of a step, so that a trace is judged without its model.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _TOKENS, _FLOPS, _AGAIN = "tokens a step", "model FLOPs a step", "FLOPs worked o
 
 
 class Rate(NamedTuple):
-    """What a step time means; 0 of a step that takes less than a tick, so that there is no rate."""
+    """Tokens a second, MFU and HFU; all are 0 for a step of no ticks."""
 
     tokens_per_s: float
     mfu: float  # 0..1
@@ -31,32 +31,32 @@ class Rate(NamedTuple):
 
 
 def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
-    """What a step is worth, as the meta of a trace has it."""
+    """Return the work of a step, as entries for the meta of its trace."""
     again = model.recomputed_flops_per_token(plan.seq, plan.recompute) * plan.tokens
     work = {_TOKENS: plan.tokens, _FLOPS: model.flops_per_token(plan.seq) * plan.tokens, _AGAIN: again}
     return tuple((name, str(amount)) for name, amount in work.items())
 
 
 def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
-    """The trace, with what a step of it is worth noted in its meta."""
+    """Return the trace with a note of the work of a step."""
     return replace(trace, meta=(*trace.meta, *work_of(model, plan)))
 
 
 def has_work(trace: Trace) -> bool:
-    """Whether it is noted what a step is worth."""
+    """Return whether a trace notes the work of a step."""
     return _TOKENS in dict(trace.meta)
 
 
 def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> Rate | None:
-    """Of a step time; None where nothing is noted of what a step is worth, as of a script.
+    """Return the rate of a step time; None: the trace notes no work of a step, such as the trace of a script.
 
     The peak is that of the dtype of most FLOPs.
 
     Args:
-        trace: What ran, or would.
-        ranks: Of the run.
-        step_s: Of one step.
-        products: What the FLOPs are timed in, those of most first.
+        trace: The trace of the step.
+        ranks: The number of ranks of the run.
+        step_s: The seconds of one step.
+        products: The dtypes that the FLOPs are timed in, the one with most first.
     """
     if not has_work(trace):
         return None
@@ -68,7 +68,7 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
 
 
 def peaks_told(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:
-    """Return what is assumed of the device's peaks, and by which MFU divides where products are in several dtypes."""
+    """Return what is assumed of the device's peaks, and by which peak MFU divides if products have several dtypes."""
     told = []
     if device.assumed and any(p.dtype in ("float32", TF32) for p in products):
         told.append(f"no source prints a peak of {device.name} for float32: {device.assumed}")

@@ -1,4 +1,4 @@
-"""What does a recorded training step take on a fabric, and where does its time go?"""
+"""The time of a recorded or generated training step on a fabric, and where that time goes."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,22 @@ from emu.arrays import F64
 from emu.cluster.pace.kept import Paced
 from emu.collective.algorithm import Choice
 from emu.fabric.perturb import Spread, check_seeds, spread
-from emu.fabric.task_error import name_tasks as named
+from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
-from emu.study.training.step.changed import ChosenForStep
 from emu.study.training.step.choices import RecordedChooser, served_otherwise
 from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
-from emu.study.training.step.recorded import is_whole
+from emu.study.training.step.script_steps import is_whole
+from emu.study.training.step.step_choice import StepChoice
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_name
-from emu.trace.report.busy import BusyLink, busiest, busy_shares
-from emu.trace.report.path import PathPart, critical_path
+from emu.trace.report.critical_path import PathPart, critical_path
+from emu.trace.report.link_use import BusyLink, busiest, busy_shares
 from emu.trace.report.report import StepReport, report
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
@@ -34,8 +34,8 @@ LEFT_OUT = {"left out": "where it is None"}  # of a field that has no meaning fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costly:
-    """What one line of the user's program asks for in a step, alike each time; times are of the rank that ended last."""
+class CostlyRequest:
+    """The equal requests that one line of the user's program makes in a step; times are of the rank that ended last."""
 
     line: str
     operation: str
@@ -54,7 +54,7 @@ class Costly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The step that a run is about, on one topology; times are virtual but for those that begin with `wall_`."""
+    """The figures of the step that a run reports, on one topology; times are virtual but for those that begin with `wall_`."""
 
     topology: str
     device: str
@@ -87,12 +87,14 @@ class Step:
     peak_memory_bytes: int  # of the rank that holds most
     memory_by_part_bytes: Mapping[str, int]  # of it
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
-    auto: ChosenForStep | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
+    auto: StepChoice | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
     spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
     wall_fabric_s: float
-    costliest: tuple[Costly, ...] | None = field(default=None, metadata=LEFT_OUT)  # requests; None: no line is known of them
+    costliest: tuple[CostlyRequest, ...] | None = field(
+        default=None, metadata=LEFT_OUT
+    )  # requests; None: no line is known of them
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
     paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
@@ -100,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
-    """A trace on a topology, with the moments of all its tasks."""
+    """A trace on a topology, with the times of all its tasks."""
 
     trace: Trace
     topology: Topology
@@ -113,24 +115,24 @@ class TimedTrace:
     shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
-    auto: ChosenForStep | None = field(default=None, kw_only=True)  # None: nothing was chosen for the step as a whole
+    auto: StepChoice | None = field(default=None, kw_only=True)  # None: nothing was chosen for the step as a whole
 
     @property
     def ranks(self) -> int:
-        """Of the run."""
+        """The number of ranks of the run."""
         return self.trace.n_ranks
 
     @property
     def how(self) -> str:
-        """Which way was taken: the engine's, but where it timed a part of it."""
+        """The method that timed the step: a method of the engine, or `composed`."""
         return self.timeline.how
 
     def members(self, number: int) -> tuple[int, ...]:
-        """The ranks of a group of the trace; where one rank stands for many, those of the first such group."""
+        """Return the ranks of a group of the trace; where one rank stands for many, those of the first such group."""
         return self.trace.groups[number].ranks
 
     def step(self, *, briefly: bool = False) -> Step:
-        """The figures; briefly without the critical path and the busiest links."""
+        """Return the figures; `briefly` leaves out the critical path and the busiest links."""
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
         products = products_of(self.trace, self.device, self.dtype)
         reached = rate(self.trace, self.ranks, r.step_time_s, products)
@@ -174,7 +176,7 @@ class TimedTrace:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """A sentence for each thing that no source says."""
+        """Return a sentence for each assumption that no source states."""
         own = [
             f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
             "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else",
@@ -204,21 +206,21 @@ def time_trace(
     briefly: bool = False,
     speed: F64 | None = None,
 ) -> TimedTrace:
-    """Time a trace on a topology, its ranks on the first NPUs; over so many perturbations too, if any are asked for.
+    """Return a trace timed on a topology, with its ranks on the first NPUs; also over perturbed starts if these are wanted.
 
     Args:
-        trace: What ran.
-        choice: What serves its collectives.
-        topology: Where it runs.
-        device: What its computations take.
-        dtype: What float32 is timed as.
-        perturb: How many perturbations; then all ranks are timed.
-        briefly: Whether the graph may be without the messages of collectives that are a delay; no moment is another.
-        speed: [ranks] the share of the device's speed that each computes at; None: all at all of it.
+        trace: The trace.
+        choice: The choice of algorithms.
+        topology: The topology on which it runs.
+        device: The device that computes.
+        dtype: The dtype that float32 is timed as.
+        perturb: The number of perturbed starts; if there are any, all ranks are timed.
+        briefly: Whether collectives that are a delay may lack their messages in the graph; no time changes.
+        speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 
     Raises:
-        InputError: more ranks than NPUs, an unknown dtype, a trace that cannot be or is without a step, an event that ends
-            beyond the clock, or a single perturbation.
+        InputError: There are more ranks than NPUs, the dtype is unknown, the trace is impossible or has no step, an event ends
+            beyond the clock, or `perturb` is 1.
     """
     if perturb:
         check_seeds(perturb)
@@ -237,14 +239,14 @@ def time_trace(
     def step_s(other: Timeline) -> float:
         return report(trace, replayed, other).step_time_s
 
-    with named("trace", partial(event_name, trace, replayed)):
+    with name_tasks("trace", partial(event_name, trace, replayed)):
         apart = spread(replayed.graph, perturb, step_s) if perturb else None
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
     return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, shares, apart, wall_s)
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
-    """By operation, what served it: `ring`, or `direct 4 B to 64 KiB, ring 1 MiB` where sizes or groups differ in that."""
+    """Return, by operation, its algorithm: `ring`, or `direct 4 B to 64 KiB, ring 1 MiB` where sizes or groups have several."""
     sizes: dict[str, dict[str, list[int]]] = {}
     for request, size_bytes, by in sorted(services, key=lambda s: (s.request.operation, s.size_bytes)):
         sizes.setdefault(request.operation, {}).setdefault(str(by), []).append(size_bytes)
@@ -255,5 +257,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
+    """Return the sizes as a range in words."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

@@ -2,13 +2,13 @@
 
 from dataclasses import fields, replace
 
-from emu.study.training.train import Trained
+from emu.study.training.train import TrainingResult
 from launch.show.text.step_report import foot_lines, step_lines
 from launch.show.text.train_report import train_report
 from tests.launch.show.text.test_step_report import STEP
 
 RATED = replace(STEP, tokens_per_s=1234567.8, mfu=0.0123456, hfu=0.0151515)
-RUN = Trained(
+RUN = TrainingResult(
     **{f.name: getattr(RATED, f.name) for f in fields(STEP)},
     model="tiny", plan="tp=2,dp=4", loss=(5.5, 5.25), reference_loss=(5.5000001, 5.3), gradient_error=3.25e-6,
     wall_run_s=1.24, wall_reference_s=2.36, wall_step_s=0.3, wall_step_cpu_s=0.2,

@@ -12,15 +12,15 @@ from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
-from emu.study.training.composed import once as timing
-from emu.study.training.composed.asked import asked_by, by_plan
-from emu.study.training.composed.composed import COMPOSED, standing
-from emu.study.training.composed.once import Once, time_once
-from emu.study.training.composed.shared import Sharing, bodies_of
+from emu.study.training.composed import isolated_request as timing
+from emu.study.training.composed.bodies import Sharing, bodies_of
+from emu.study.training.composed.composed import COMPOSED, representative_tapes
+from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
+from emu.study.training.composed.place_requests import place_requests, representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
-from tests.study.training.composed.ways import H100, both_ways
+from tests.study.training.composed.composed_and_whole import H100, both_ways
 
 MS = TICKS_PER_S // 1000
 
@@ -105,7 +105,7 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
 def once(ms, *busy_ms, flows=1):
     busy = np.array(busy_ms) / 1000
     crossed = np.flatnonzero(busy)
-    return Once(round(ms * MS), 0, crossed, busy[crossed], flows, 1)
+    return IsolatedRequest(round(ms * MS), 0, crossed, busy[crossed], flows, 1)
 
 
 def ends_of(asked, kinds):
@@ -131,7 +131,7 @@ def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
 
 def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
     """Of 4 ms ranks leave after 1 on average: the next begins then, and both keep the link busy for 8 ms."""
-    broadcast = Once(4 * MS, 3 * MS, np.array([0]), np.array([4 / 1000]), 1.0, 1)
+    broadcast = IsolatedRequest(4 * MS, 3 * MS, np.array([0]), np.array([4 / 1000]), 1.0, 1)
     bodies = bodies_of([broadcast, broadcast], "aa", np.ones(2, np.int64), np.full(2, 1e9))
     builder = Builder(bodies.capacity_Bps)
     first, after, second, last = builder.messages(*bodies.of(np.array([0, 2, 1, 3])))
@@ -153,21 +153,23 @@ def test_requests_that_overlap_ask_less_or_more_of_a_link(sharing, ends):
 
 def test_places_that_do_not_meet_are_refused():
     plan = parse_plan("pp=2", global_batch=4, seq=64)
-    tapes, alone = (standing(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1")))
+    tapes, alone = (
+        representative_tapes(roles_by_place(MODELS.find("llama-tiny"), of, Stack())) for of in (plan, parse_plan("pp=1"))
+    )
     with pytest.raises(InputError, match=r"^compose: a request between places 0 and 1 must be asked by 2 of them, got 1$"):
-        asked_by(by_plan([tapes[0], alone[0]], plan))
+        place_requests(representatives_of_plan([tapes[0], alone[0]], plan))
 
 
 def test_messages_within_a_place_that_are_no_ring_are_refused_with_what_to_take_instead():
     plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack("megatron")
-    tapes = standing(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
+    tapes = representative_tapes(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
     with pytest.raises(InputError, match=r"^compose: messages must be between ranks .*, got 'some on cp'; take fewer ranks"):
-        asked_by(replace(by_plan(tapes, plan), rings=False))
+        place_requests(replace(representatives_of_plan(tapes, plan), rings=False))
 
 
 def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):
     board, timed = build_topology("ub-mesh:board"), []
-    monkeypatch.setattr(timing, "time_once", lambda *asked: timed.append(asked) or time_once(*asked))
+    monkeypatch.setattr(timing, "time_isolated", lambda *asked: timed.append(asked) or time_isolated(*asked))
     steps = [("tp=2,dp=2,pp=2", 8), ("tp=2,dp=2,pp=2", 16), ("tp=4,dp=2", 8)]
     requests = [EstimateRequest("llama-tiny", parse_plan(words, global_batch=n, seq=64)) for words, n in steps]
     first, second, third = (estimate(request, board, H100, most_events=0) and len(timed) for request in requests)

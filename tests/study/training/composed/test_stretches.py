@@ -6,15 +6,15 @@ import pytest
 from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
 from emu.study.choice.chooser import choice_on
+from emu.study.training.axis_placement import npus_of
+from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
-from emu.study.training.composed.shared import Sharing
-from emu.study.training.composed.stretches import Spans
+from emu.study.training.composed.stretches import TimeSpans
 from emu.study.training.estimate import model_of
-from emu.study.training.generated import standing_of
-from emu.study.training.placed import npus_of
+from emu.study.training.generated_step import standing_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
-from tests.study.training.composed.ways import H100, both_ways
+from tests.study.training.composed.composed_and_whole import H100, both_ways
 
 WORST = 0.02
 FAR = (45, 52, 74, 220, 377, 394)  # draws of the benchmark of which bodies alone are 1 to 9 % off
@@ -94,8 +94,8 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
 
 
 def test_spans_are_one_where_they_meet_or_are_near():
-    spans = Spans(np.array([30, 0, 5, 100]), np.array([40, 10, 8, 110]))
+    spans = TimeSpans(np.array([30, 0, 5, 100]), np.array([40, 10, 8, 110]))
     assert [each.tolist() for each in spans.joined()] == [[0, 30, 100], [10, 40, 110]]
     assert [each.tolist() for each in spans.joined(20)] == [[0, 100], [40, 110]]
-    assert [each.tolist() for each in Spans(spans.low[:0], spans.high[:0]).joined(20)] == [[], []]
+    assert [each.tolist() for each in TimeSpans(spans.low[:0], spans.high[:0]).joined(20)] == [[], []]
     assert spans.joined().holding(np.array([-1, 0, 9, 10, 35, 110])).tolist() == [-1, 0, 0, -1, 1, -1]

@@ -1,0 +1,241 @@
+"""The forward and the backward of a part of a model with Megatron-LM's requests, under tensor and sequence parallelism.
+
+- Forward: before the region that tp cuts an all_gather where sequences are cut; after it a reduce_scatter, else an all_reduce.
+- Backward: the gradient of the output is gathered where sequences are cut. The input is gathered once more for the gradient of
+  the weight, beside the gradient of the input; this one is then scattered, else reduced, beside that of the weight.
+- The loss of a vocabulary that is cut takes three all_reduces of a float32 a token: the largest, the target's, and the sum.
+
+Sources: Korthikanti et al. (2022), sections 4.2 and 4.3; Megatron-LM, megatron/core/tensor_parallel/{layers,cross_entropy}.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from emu.dtypes import item_bytes
+from emu.model.generate.item import Ask, Work
+from emu.model.generate.megatron.context_kernels import ContextKernels
+from emu.model.generate.megatron.experts import Exchange
+from emu.model.generate.megatron.rank_kernel import RankKernel, kernels
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
+from emu.model.stack.stack import CHUNKED, EXPOSED, FUSED, OVERLAPPED
+from emu.model.stack.stack_kernels import pieces_of
+
+PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
+_STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share
+GradientArrival = Callable[[RankKernel], None]  # the gradients of a kernel's parameters are there
+
+
+@dataclass(frozen=True)
+class MegatronLayer:
+    """An embedding, a layer of one kind, or a head, on one rank; `forward` and `backward` write one pass on a tape."""
+
+    part: Part
+    at: int = 0  # its place among the ranks that have parts of the same sequences
+
+    @cached_property
+    def kernels(self) -> tuple[RankKernel, ...]:
+        """The kernels in the order of the forward."""
+        return kernels(self.part.operators, self.part.stack, alike=self.part.plan.tp > 1 and not self.part.plan.sp)
+
+    def parameters(self) -> Iterator[tuple[RankKernel, int]]:
+        """Yield the kernels that have parameters, each with their number, in the order of the model."""
+        yield from ((kernel, self.elements(kernel)) for kernel in self.kernels if self.elements(kernel))
+
+    def elements(self, kernel: RankKernel) -> int:
+        """Return the number of a kernel's parameters; if a pipeline separates a tied table, each end has a copy."""
+        if self.is_copy(kernel):
+            return kernel.passes.backward_weight.parameters
+        return kernel.operator.parameters
+
+    def is_copy(self, kernel: RankKernel) -> bool:
+        """Return whether a kernel's parameters are a copy of the embedding's, at the other end of a pipeline."""
+        return self.part.name == HEAD and self.part.model.tied and kernel.operator.kind == PRODUCT and self.part.plan.pp > 1
+
+    def is_shared(self, kernel: RankKernel) -> bool:
+        """Return whether both ends of a pipeline have a copy of a kernel's parameters."""
+        table = kernel.operator.kind == LOOKUP and kernel.operator.cut  # positions are not cut
+        first = self.part.name == EMBEDDING and self.part.model.tied and self.part.plan.pp > 1
+        return self.is_copy(kernel) or bool(first and table)
+
+    def axis(self, kernel: RankKernel) -> str:
+        """Return the axis of the ranks that have copies of a kernel's parameters: dp and cp, or edp for travelling experts."""
+        plan = self.part.plan
+        if kernel.operator.experts and plan.exchanges:
+            return "edp"
+        return "+".join(name for name in ("cp", "dp") if plan.sizes[name] > 1) or "dp"
+
+    def forward(self, tape: Tape) -> None:
+        """Write the forward of one pass on a tape."""
+        for kernel in self.kernels:
+            self._forward(tape, kernel)
+
+    @property
+    def defers(self) -> bool:
+        """True if the weight's gradient may wait for the end of the pipeline; the head's may, which comes after all else."""
+        return self.part.name == HEAD and self.part.plan.pp > 1
+
+    def deferred(self, tape: Tape) -> None:
+        """Write the gradient of the head's weight of one microbatch; its input is gathered once more beside another's gradient.
+
+        Source: Megatron-LM, megatron/core/utils.py, drain_embedding_wgrad_compute.
+        """
+        for kernel in self.kernels:
+            if kernel.operator.kind == PRODUCT:
+                asks = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+                run_beside(tape, asks, self._weight_gradient(kernel))
+
+    def backward(self, tape: Tape, there: GradientArrival, *, later: bool = False) -> None:
+        """Write the backward of one pass on a tape; recomputation comes first.
+
+        Args:
+            tape: The tape.
+            there: A function that is called with each kernel once the gradients of its parameters are there.
+            later: Whether `deferred` computes the gradient of the head's weight.
+        """
+        if self.part.plan.recompute == "full" and self.part.name not in (EMBEDDING, HEAD):
+            self.forward(tape)
+        for kernel in reversed(self.kernels):
+            self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
+            if self.elements(kernel):
+                there(kernel)
+
+    def _forward(self, tape: Tape, kernel: RankKernel) -> None:
+        works = self._works(kernel, FORWARD)
+        if kernel.operator.experts:
+            await_requests(tape, self._exchange.counted() if kernel.receives else [])
+            self._travelling(tape, kernel.receives, kernel.returns, works)
+            return
+        if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
+            ContextKernels(self.part, self.at, kernel).forward(tape)
+            return
+        before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+        after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
+        if self.part.stack.tp == OVERLAPPED:
+            run_beside(tape, [*before, *after], works)
+        elif self.part.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
+            in_pieces(tape, before, after, works, self.part.plan.tp)
+        else:
+            await_requests(tape, before)
+            run_beside(tape, [], works)
+            await_requests(tape, after)
+        if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
+            await_requests(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
+
+    def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
+        plan, overlap = self.part.plan, self.part.stack.tp
+        if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
+            self._forward(tape, kernel)
+        if kernel.operator.kind == ATTENTION and plan.cp > 1:
+            ContextKernels(self.part, self.at, kernel).backward(tape)
+            return
+        arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
+        again = [self._asked("all_gather")] if kernel.enters and plan.sp and not later else []
+        given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
+        ahead = overlap in (OVERLAPPED, CHUNKED)
+        await_requests(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
+        hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
+        works = self._works(kernel, INPUT)
+        if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
+            works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
+        if kernel.operator.experts:
+            self._travelling(tape, kernel.returns, kernel.receives, works)
+        else:
+            run_beside(tape, hidden, works)
+        await_requests(tape, given if overlap == EXPOSED else [])
+        run_beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
+
+    def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
+        """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
+        there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
+        hides = int(self.part.stack.ep == OVERLAPPED)
+        await_requests(tape, there[: len(there) - hides])
+        run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
+        await_requests(tape, back[hides:])
+
+    @cached_property
+    def _exchange(self) -> Exchange:
+        return Exchange(self.part)
+
+    def _weight_gradient(self, kernel: RankKernel) -> list[Work]:
+        """Return the gradient of the weight: a fused product adds it to the buffer; else it is written, and then added."""
+        amount, precision, shape = kernel.passes.backward_weight, self.part.stack.precision, kernel.operator.shape_of(WEIGHT)
+        n = amount.parameters
+        if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
+            return [self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)]
+        size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
+        same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
+        return [self.part.work(kernel.operator.name, amount, precision.weight, shape), Work("accumulated", 0, size, same)]
+
+    def _works(self, kernel: RankKernel, what: str) -> list[Work]:
+        """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
+        share = self.part.plan.tp if kernel.operator.kind == LOSS else 1
+        return [
+            self.part.work(
+                kernel.operator.name, replace(amount, whole=amount.whole // share), self.part.stack.precision.weight, shape
+            )
+            for amount, shape in pieces_of(kernel.operator, self.part.stack, what, drops=self.part.plan.dropout > 0)
+        ]
+
+    def _asked(self, operation: str) -> Ask:
+        return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)
+
+    def _summed(self, kernel: RankKernel) -> Ask:
+        """Return the request that adds up over tp; ranks whose rows travelled have tokens of their own, which are gathered."""
+        if kernel.operator.routed and self.part.plan.exchanges:
+            return self._asked("all_gather")
+        return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
+
+
+def await_requests(tape: Tape, asks: Sequence[Ask]) -> None:
+    """Make requests one after another; the next computation waits for them."""
+    for ask in asks:
+        tape.join(tape.ask(ask))
+
+
+def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Work], tp: int) -> None:
+    """Add a product whose rows come while it computes, and whose sums are scattered piece by piece.
+
+    A gather runs beside all pieces, because the rank's own rows are there at once. A scatter of one piece runs beside the
+    product of the next, so that only the last is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange, and
+    pipelined reduce-scatter).
+    """
+    if not after:
+        run_beside(tape, before, [piece for work in works for piece in pieces(work, gathered_in(tp) if before else 1)])
+        return
+    first, *rest = [piece for work in works for piece in pieces(work, PIECES)]
+    run_beside(tape, before, [first])
+    last = [ask._replace(elements=ask.elements // PIECES) for ask in after]
+    run_beside(tape, [ask._replace(elements=ask.elements - ask.elements // PIECES) for ask in after], rest)
+    await_requests(tape, last)
+
+
+def gathered_in(tp: int) -> int:
+    """Return the pieces of a product whose rows are gathered: one for each rank, at most `PIECES`."""
+    return min(tp, PIECES)
+
+
+def pieces(work: Work, n: int) -> list[Work]:
+    """Return a product as `n` products of fewer rows; the last has the remainder."""
+    rows = work.shape.m // n
+    of_each = work.flops // n, work.bytes // n, work.elements // n
+    flops, size, elements = (n * each for each in of_each)
+    first = Work(work.name, *of_each, work.shape._replace(m=rows))
+    last = first._replace(
+        flops=first.flops + work.flops - flops,
+        bytes=first.bytes + work.bytes - size,
+        elements=first.elements + work.elements - elements,
+        shape=work.shape._replace(m=work.shape.m - (n - 1) * rows),
+    )
+    return [*[first] * (n - 1), last]
+
+
+def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Work]) -> None:
+    """Make requests, and compute meanwhile; the next event waits for both."""
+    numbers = [tape.ask(ask) for ask in asks]
+    for work in works:
+        tape.compute(work)
+    tape.join(*numbers)

@@ -1,0 +1,158 @@
+"""The step of one rank of a plan, by PyTorch's pieces: its passes, its gradients, its optimizer."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.model.generate.expert_gradients import ExpertGradients
+from emu.model.generate.gradients import AveragedGradients, GradientBuckets, WholeGradients
+from emu.model.generate.item import Ask
+from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
+from emu.model.generate.part import Part
+from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
+from emu.model.generate.sharded_states import ShardedStates
+from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
+from emu.model.generate.states import StateShare, group_equal_sizes, ranks_by_share
+from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.memory.stage_memory import StageMemory
+from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.pipeline.turns import all_turns
+from emu.model.plan.plan import Plan
+from emu.model.plan.rank_axes import DATA
+from emu.trace.trace import UPDATE, Kind
+
+
+class EqualRanks(NamedTuple):
+    """Ranks with the same step."""
+
+    ranks: I64  # numbers in their stage
+    held: StateShare
+    tape: Tape
+    peak: PeakBytes
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """The parts of a model that a rank has, by stage and pass."""
+
+    parts: ModelParts
+    place: int  # in the pipeline
+    stages: Mapping[int, tuple[tuple[Part, ...], ...]]
+
+    @staticmethod
+    def at(parts: ModelParts, place: int) -> "RankParts":
+        """Return the parts of the ranks at a place of their pipelines."""
+        return RankParts(parts, place, {n: parts.of_stage(n) for n in parts.plan.stages_of(place * parts.plan.stage_ranks)})
+
+    @property
+    def first(self) -> tuple[Part, ...]:
+        """The parts in the first pass, stage after stage."""
+        return tuple(part for of_passes in self.stages.values() for part in of_passes[0])
+
+    @cached_property
+    def memory(self) -> RankMemory:
+        """The memory that the rank stores during the whole step."""
+        return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
+
+
+class RankWalk(NamedTuple):
+    """The passes of a rank, written on a tape."""
+
+    tape: Tape
+    stages: Mapping[int, StagePasses]
+
+
+def tapes_of(parts: ModelParts, place: int, ranks: I64) -> Iterator[EqualRanks]:
+    """Yield the steps of ranks at one place of their pipelines; ranks with the same step come together.
+
+    Args:
+        parts: The parts of the model on the ranks; the same token rows travel for all of them.
+        place: The place in the pipeline.
+        ranks: The ranks, as numbers in their stage.
+    """
+    rank = RankParts.at(parts, place)
+    tape, stages = walk(rank, Tape)
+    for each in stages.values():
+        each.experts.settle()
+    for together in group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks)):
+        yield from _finished(tape.copy(), rank, together)
+
+
+def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None) -> RankWalk:
+    """Write the passes of a rank on a tape.
+
+    Args:
+        rank: The parts of the model on the rank.
+        kind: A tape of events and memory, or a silent one of memory alone.
+        known: Stretches that a silent tape shares with those of other ranks.
+    """
+    plan, stack = rank.parts.plan, rank.parts.stack
+    tape = kind(stack.precision.activation, memory=rank.memory.opened(), known={} if known is None else known)
+    stages = {number: _passes(tape, rank, number) for number in rank.stages}
+    if plan.pp == 1:
+        for number in range(plan.passes):
+            stages[0].forward(number)
+            stages[0].backward(number)
+    else:
+        ends = {number: messages_of_stage(tape, rank.parts.model, plan, stack, number) for number in stages}
+        _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
+    return RankWalk(tape, stages)
+
+
+def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
+    """Return the requests that a rank makes at least in a step for a stage's gradients, and for its sharded weights."""
+    tape, rank = Tape(parts.stack.precision.activation), RankParts(parts, 0, {stage: parts.of_stage(stage)})
+    passes = _passes(tape, rank, stage)
+    if isinstance(passes.gradients, ShardedStates):
+        return [*passes.gradients.least()]
+    passes.once_backward(passes.last)
+    passes.gradients.reduce()
+    passes.experts.settle()
+    events, axes = tape.events(), list(tape.axes)
+    asked = np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
+    found = [Ask(axes[events.group[i]], events.name[i], int(events.count[i]), events.dtype[i]) for i in asked]
+    return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
+
+
+def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[EqualRanks]:
+    """Yield the end of a step, on ranks whose shares of the gradients have one size."""
+    held, parts, plan = together[0][0], rank.first, rank.parts.plan
+    add_tied(tape, parts, plan, held)
+    clip(tape, parts, plan, held)
+    tape.mark(UPDATE)
+    if plan.sharding == "zero1":
+        for each, own in together:
+            yield EqualRanks(own, each, optimize_share(tape.copy(), parts, plan, each), rank.memory.peak(tape.memory, each))
+    else:
+        ranks = np.concatenate([own for _, own in together])
+        yield EqualRanks(ranks, held, optimize(tape, parts, held), rank.memory.peak(tape.memory, held))
+
+
+def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
+    parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.memory.scatters
+    memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
+    return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
+
+
+def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
+    axis = "dp" if plan.cp == 1 else DATA
+    if plan.splits:
+        return AveragedGradients(tape, axis, plan.dp * plan.cp, parts)
+    if plan.sharding == "fsdp":
+        return ShardedStates(tape, plan, parts, stage)
+    if plan.dp * plan.cp == 1:
+        return WholeGradients()
+    return GradientBuckets(axis, parts)
+
+
+def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Plan, place: int) -> None:
+    if plan.pipeline == "gpipe":
+        gpipe(*stages[place], plan.passes)
+    elif plan.pipeline == "1f1b":
+        one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
+    else:
+        by_turns(stages, all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place])

@@ -1,0 +1,393 @@
+"""Weights sharded by FSDP2: gathered before a layer needs them, on streams of their own, and gradients scattered after it.
+
+A layer is gathered before its forward while the one before is computed, and in the backward while the one after is; the
+embedding and the head are one group, the root, which stays whole from the forward to the end of the backward.
+Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from emu.dtypes import item_bytes
+from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
+from emu.model.generate.item import Action, Ask, Gradient, Work
+from emu.model.generate.part import Part
+from emu.model.generate.states import SharingGroup, padded_elements, sharing_group
+from emu.model.generate.tape import Tape, shifted
+from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.ledger import GATHERS, REDUCES
+from emu.model.model import EMBEDDING, HEAD
+from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
+from emu.model.operator import Amount, ModelOperator
+from emu.model.plan.plan import Plan
+from emu.model.plan.rank_axes import REPLICATE
+
+_STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
+
+
+class _Group(NamedTuple):
+    """The weights that are gathered at once: a layer, its experts that tokens travel to, or the root."""
+
+    place: int  # of the layer; the root has none, and comes first
+    experts: bool = False
+
+
+_ROOT = _Group(-1)
+
+
+class _Sizes(NamedTuple):
+    """The size of a group's weights on a rank before they are sharded."""
+
+    elements: int
+    padded: int  # and what fills up the parts of the ranks that have less than the first
+
+
+@dataclass
+class ShardedStates(WholeGradients):
+    """The weights and gradients that one rank has of a stage.
+
+    In a stage of a pipeline a layer stays whole from its backward to its next forward, and gradients are scattered after the
+    last backward of the stage.
+    """
+
+    tape: Tape
+    plan: Plan
+    parts: tuple[Part, ...]
+    stage: int = 0
+    whole: set[_Group] = field(default_factory=set)  # groups whose weights are there
+    coming: dict[_Group, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
+    before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
+    buffered: int = 0  # bytes of the buffer that these were gathered into
+    scattered: tuple[int, ...] = ()  # when the gradients scattered last were
+    copied: int = 0  # bytes of the copy that these were scattered from
+    reduced: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, when those last worked on there are done
+    partial: dict[_Group, list[tuple[Action, ...]]] = field(
+        default_factory=dict
+    )  # by group, what is done before they are scattered
+    current: list[_Group] = field(default_factory=lambda: [_ROOT])  # the groups whose backward goes on, the innermost last
+
+    def state(self, at: int) -> Hashable:
+        """Return the state between passes, with events counted from `at`."""
+        named = (tuple((name, shifted(events, -at)) for name, events in of.items()) for of in (self.coming, self.reduced))
+        after = shifted(self.before, -at), shifted(self.scattered, -at)
+        return frozenset(self.whole), *named, *after, self.buffered, self.copied
+
+    def restore(self, state: Any, at: int) -> None:
+        """Set the state from one with events counted from `at`."""
+        whole, coming, reduced, before, scattered, self.buffered, self.copied = state
+        self.whole = set(whole)
+        self.coming, self.reduced = ({name: shifted(events, at) for name, events in of} for of in (coming, reduced))
+        self.before, self.scattered = shifted(before, at), shifted(scattered, at)
+
+    def gather(self) -> None:
+        """Request all weights, on the default stream."""
+        for group in self._groups:
+            self._open_buffer(group)
+            self._copy_in(group)
+            self.coming[group] = self._ask(group)
+
+    def arrive(self) -> None:
+        """Wait for the requested weights."""
+        for group in tuple(self.coming):
+            self._arrive_early(group)
+
+    def drop(self) -> None:
+        """Free all whole weights."""
+        for group in sorted(self.whole):
+            self._drop(group)
+
+    def begin(self) -> None:
+        """Begin a forward: nothing is gathered before the optimizer has ended."""
+        self._hold_back(self.tape.now())
+        self._forward(_ROOT)
+
+    def enter(self, place: int) -> None:
+        """Begin the forward of a part."""
+        if self._group(place) != _ROOT:
+            self._forward(self._group(place))
+
+    def leave(self, place: int) -> None:
+        """End the forward of a part."""
+        if self._group(place) != _ROOT:
+            self._drop(self._group(place))
+        if place == len(self.parts) - 1:
+            self._free()
+
+    def enter_backward(self, place: int) -> None:
+        """Begin the backward of a part."""
+        self.current = [self._group(place)]
+        self._backward(self._group(place))
+
+    def leave_backward(self, place: int, pass_: int) -> None:
+        """End the backward of a part."""
+        if self._group(place) != _ROOT:
+            self._leave(self._group(place), pass_)
+
+    def reach(self, moment: Moment, place: int, pass_: int) -> None:
+        """Begin or end the experts of a layer, which are a group of their own; or note the gradient of the loss."""
+        group = _Group(place, experts=True)
+        if moment == LOSS_GRADIENT:
+            self._next(_ROOT)
+        elif moment == ENTER:
+            self._forward(group)
+        elif moment == LEAVE:
+            self._drop(group)
+        elif moment == ENTER_AGAIN:
+            self._hold_back(self.tape.now())
+            self._forward(group)
+            self._close_buffer()
+        elif moment == LEAVE_AGAIN:
+            self._free()
+        elif moment == ENTER_BACKWARD:
+            self.current.append(group)
+            self._backward(group)
+        elif moment == LEAVE_BACKWARD:
+            self.current.remove(group)
+            self._leave(group, pass_)
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """Add a gradient, as it is, to those of the passes before; after the last pass it is cut to the rank's own part."""
+        super().there(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
+        if pass_ == self.plan.passes - 1:
+            self.partial.setdefault(self.current[-1], []).append(gradient.before)
+
+    def end(self, tape: Tape, pass_: int) -> None:
+        """End a backward; without a pipeline, scatter the root's gradients and wait for all."""
+        if self.plan.pp == 1:
+            self._leave(_ROOT, pass_)
+            self._settle()
+
+    def reduce(self) -> None:
+        """Scatter all gradients after the last backward of a pipeline's stage."""
+        if self.plan.pp > 1:
+            for group in self._groups:
+                self._scatter(group)
+            self._settle()
+
+    def _leave(self, group: _Group, pass_: int) -> None:
+        if self.plan.pp > 1:
+            return
+        self._drop(group)
+        if pass_ == self.plan.passes - 1:
+            self._scatter(group)
+
+    def _settle(self) -> None:
+        """Wait for all gradients."""
+        self.tape.memory.change(activations=-self.copied)
+        self.copied = 0
+        for events in self.reduced.values():
+            self.tape.join(*events)
+        self.reduced = {}
+
+    def _number(self, stream: int) -> int:
+        return len(_STREAMS) * self.stage + stream
+
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        """The root, if it has weights of its own, then each layer, and its experts after it."""
+        return sorted(self._sizes)
+
+    @cached_property
+    def _ended(self) -> list[_Group]:
+        """The groups in the order in which their forwards end."""
+        return sorted(self._sizes, key=lambda each: (each == _ROOT, each.place, not each.experts))
+
+    @cached_property
+    def _operators(self) -> dict[_Group, list[tuple[LayerMemory, ModelOperator]]]:
+        """The operators with parameters of each group, each with the memory of its layer."""
+        found: dict[_Group, list[tuple[LayerMemory, ModelOperator]]] = {group: [] for group in self._sizes}
+        for place, part in enumerate(self.parts):
+            for operator in (o for o in part.memory.operators if o.parameters):
+                group = _Group(place, experts=True) if part.memory.travels(operator) else self._group(place)
+                found[group].append((part.memory, operator))
+        return found
+
+    @cached_property
+    def _sizes(self) -> dict[_Group, _Sizes]:
+        """The size of each group that the stage has."""
+        sizes: dict[_Group, _Sizes] = {}
+        for place, part in enumerate(self.parts):
+            for operator in part.operators:
+                group = _Group(place, experts=True) if part.travels(operator) else self._group(place)
+                elements, filled = sizes.get(group, (0, 0))
+                more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
+                sizes[group] = _Sizes(elements + operator.parameters, filled + more)
+        return sizes
+
+    def least(self) -> Iterator[Ask]:
+        """Yield the requests that a step makes at least once."""
+        precision, gathered = self.parts[0].stack.precision, self.parts[0].stack.gathered
+        for group in self._groups:
+            over, size = self._over(group), self._sizes[group].padded
+            if over.ranks > 1:
+                yield Ask(over.axis, "all_gather", size, gathered)
+                yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
+            if self.plan.sharded < self.plan.dp and not group.experts:
+                yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
+
+    def _over(self, group: _Group) -> SharingGroup:
+        return sharing_group(self.plan, travels=group.experts)
+
+    def _group(self, place: int) -> _Group:
+        return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
+
+    def _forward(self, group: _Group) -> None:
+        if group in self.whole or group not in self._sizes:
+            return
+        self._gather(group)
+        self._free()
+        self._arrive(group)
+        self.before, self.buffered = self.tape.now(), self._buffer(group)
+        if self._over(group).ranks == 1:
+            self._free()
+
+    def _backward(self, group: _Group) -> None:
+        self._gather(group)
+        if group in self.coming:
+            self._arrive_early(group)
+        if group != _ROOT:
+            self._next(group)
+
+    def _free(self) -> None:
+        """Release the buffer of the weights gathered before, once they are in their place."""
+        self._close_buffer()
+        self._hold_back(self.before)
+        self.before = ()
+
+    def _hold_back(self, events: tuple[int, ...]) -> None:
+        """Let the next gather wait for some events."""
+        for stream in (_COPY_IN, _GATHER):
+            self.tape.join(*events, stream=self._number(stream))
+
+    def _next(self, group: _Group) -> None:
+        """Request the weights of the group whose forward ended before this one; experts come before their layer."""
+        at = self._ended.index(group) if group in self._ended else len(self._ended)
+        if at:
+            self._gather(self._ended[at - 1])
+
+    def _gather(self, group: _Group) -> None:
+        """Request the weights of a group, unless they are there or under way."""
+        if group in self.whole or group in self.coming:
+            return
+        self._open_buffer(group)
+        tape, copies, gathers = self.tape, self._number(_COPY_IN), self._number(_GATHER)
+        if self._over(group).ranks == 1:
+            self.coming[group] = ()
+            return
+        self._copy_in(group, copies)
+        tape.join(*tape.now(copies), stream=gathers)
+        tape.join(*self._ask(group, gathers), stream=gathers)
+        self.coming[group] = tape.now(gathers)
+
+    def _copy_in(self, group: _Group, stream: int = 0) -> None:
+        over = self._over(group)
+        if over.ranks > 1:
+            own, part = self._sizes[group].padded // over.ranks, self.parts[0]
+            read, written = part.stack.precision.weight, part.weight
+            self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
+
+    def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
+        over, weight = self._over(group), self.parts[0].weight
+        if over.ranks == 1:
+            return ()
+        return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
+
+    def _arrive(self, group: _Group) -> None:
+        self.tape.join(*self.coming.pop(group))
+        self.tape.compute(self._weights("copied out", 2 * self._sizes[group].padded))
+        self.tape.memory.change(weights=self._bytes(group))
+        self.whole.add(group)
+
+    def _arrive_early(self, group: _Group) -> None:
+        """Wait for weights in a backward, or ahead of a turn: the buffer is free at once."""
+        self._arrive(group)
+        self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
+        self._hold_back(self.tape.now())
+
+    def _drop(self, group: _Group) -> None:
+        """Free the whole weights of a group, if they are there."""
+        if group in self.whole:
+            self.tape.memory.change(weights=-self._bytes(group))
+            self.whole.remove(group)
+
+    def _bytes(self, group: _Group) -> int:
+        """Return the bytes of the whole weights of a group."""
+        return self._sizes[group].elements * item_bytes(self.parts[0].weight)
+
+    def _buffer(self, group: _Group) -> int:
+        """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
+        return self._bytes(group) if self._over(group).ranks > 1 else 0
+
+    def _open_buffer(self, group: _Group) -> None:
+        """Let the buffer of a group live that is to be gathered."""
+        if group not in self.whole and group not in self.coming:
+            self.tape.memory.change(activations=self._buffer(group), pool=GATHERS)
+
+    def _close_buffer(self) -> None:
+        """Free the buffer of the weights gathered last in a forward."""
+        self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
+        self.buffered = 0
+
+    def _weights(self, name: str, elements: int) -> Work:
+        part = self.parts[0]
+        return part.work(name, Amount(parameters=elements), part.weight)
+
+    def _scatter(self, group: _Group) -> None:
+        self._drop(group)
+        self._copy_gradients(group)
+        tape, sizes, over = self.tape, self._sizes[group], self._over(group)
+        scatters = self._number(_SCATTER)
+        for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
+            run(tape, doing)
+        tape.join(*self.scattered)
+        part = self.parts[0]
+        tape.compute(cast_work("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
+        tape.join(*tape.now(), stream=scatters)
+        if over.ranks > 1:
+            self._request("reduce_scatter", over.axis, sizes.padded, scatters)
+            self.scattered = tape.now(scatters)
+        self._divide(group, scatters)
+        if over.ranks == 1:
+            self.scattered = tape.now(scatters)
+        self.reduced[scatters] = tape.now(scatters)
+        if self.plan.sharded < self.plan.dp and not group.experts:
+            self._reduce(sizes.padded // over.ranks)
+
+    def _copy_gradients(self, group: _Group) -> None:
+        """Copy the gradients of a group, to be scattered from the copy, which lives until that of the next group."""
+        made, memory = sum(layer.gradient(o) for layer, o in self._operators[group]), self.tape.memory
+        lived = sum(layer.waits(operator) for layer, operator in self._operators[group])
+        memory.change(activations=-self.copied)
+        memory.change(activations=made)
+        own = made // self._over(group).ranks
+        divided = own if group.experts else 0  # added up, they are divided into another tensor
+        if own == made:  # nothing is sent: what was copied lives until the copy is divided
+            memory.rise(gradients=own, activations=divided)
+        memory.change(activations=-lived)
+        memory.change(gradients=own, pool=REDUCES)
+        memory.rise(activations=divided)
+        self.copied = made
+
+    def _divide(self, group: _Group, stream: int) -> None:
+        """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
+        own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
+        if group.experts and (alone or self.plan.dp * self.plan.cp > 1):
+            self.tape.compute(self._moved(2 * own), stream)
+        if alone:
+            self.tape.compute(self._moved(2 * own), stream)
+
+    def _reduce(self, elements: int) -> None:
+        """Add up scattered gradients over copies of the states."""
+        reduces = self._number(_REDUCE)
+        self.tape.join(*self.tape.now(self._number(_SCATTER)), stream=reduces)
+        self._request("all_reduce", REPLICATE, elements, reduces)
+        self.reduced[reduces] = self.tape.now(reduces)
+
+    def _request(self, operation: str, axis: str, elements: int, stream: int) -> None:
+        ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
+        self.tape.join(self.tape.ask(ask, stream), stream=stream)
+
+    def _moved(self, elements: int) -> Work:
+        return gradient_work(self.parts[0].stack.precision, elements)

@@ -1,0 +1,233 @@
+"""The memory of an embedding, a layer or a head on one rank: bytes that its forward keeps, and that live as its backward runs.
+
+The numbers of elements were counted from the memory of real ranks, as those of `emu.model.stack.passes` were.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from emu.dtypes import item_bytes
+from emu.model.layer_on_rank import LayerOnRank
+from emu.model.memory.ledger import Ledger
+from emu.model.model import HEAD
+from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
+from emu.model.plan.vocabulary import padded_model
+from emu.model.recompute import OPS, outputs_kept
+from emu.model.stack.stack import FUSED, LAYERS
+from emu.model.stack.stack_kernels import passes_of, saved_amount
+
+_INDEX = 8  # bytes of the index of one row
+_SINGLE = item_bytes("float32")
+# Gradients of an operator's inputs, as multiples of the elements of its output; of a norm also its temporary tensors.
+_INPUT_GRADIENTS = {GATE: 2, NORM: 3, SUM: 2}
+
+
+@dataclass(frozen=True)
+class LayerMemory(LayerOnRank):
+    """Bytes that one embedding, layer or head of a rank keeps, and bytes that its backward makes.
+
+    An *operator* in the arguments is always one of `operators`.
+    """
+
+    backwards: dict[Hashable, tuple[Ledger, int]] = field(default_factory=dict, compare=False, repr=False)  # that have gone by
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of one pass; where all keys are gathered, attention sees those of the whole sequence."""
+        plan = self.plan
+        context = plan.seq if plan.cp > 1 and plan.cp_comm == "all_gather" else 0
+        return Tokens(plan.rank_seq, context, plan.pass_batch, plan.capacity)
+
+    @cached_property
+    def item(self) -> int:
+        """Bytes of one element of activations."""
+        return item_bytes(self.stack.precision.activation)
+
+    @cached_property
+    def between(self) -> int:
+        """Bytes of the activations between two layers."""
+        return self.item * self.tokens.n * self.model.hidden // (self.plan.tp if self.plan.sp else 1)
+
+    @property
+    def logits(self) -> int:
+        """Bytes of the logits; each rank has all of them where the loss is not computed on parts of them."""
+        vocabulary = padded_model(self.plan, self.model, self.stack).vocab
+        return self.item * self.tokens.n * vocabulary // (1 if self.stack.software == "pytorch" else self.plan.tp)
+
+    @property
+    def scored(self) -> int:
+        """Bytes of what the loss keeps of the logits, and of each gradient on the way through it, in float32 or wider."""
+        return self.logits * max(self.item, _SINGLE) // self.item if self.stack.is_narrow else self.logits
+
+    @cached_property
+    def saved(self) -> tuple[int, ...]:
+        """Bytes that the forward of each operator keeps for the backward, without tokens and targets, which live anyway."""
+        kept = (
+            saved_amount(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators
+        )
+        anyway = {LOSS: self.scored, LOOKUP: 0}
+        found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
+        if self.routed is not None:  # in which order rows lie by expert, and by where they come from
+            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
+        return tuple(found)
+
+    @property
+    def recomputed(self) -> bool:
+        """True if the forward keeps only the layer's input and some operators' outputs, and is run again for the backward."""
+        return self.plan.recompute in ("full", OPS) and self.is_layer
+
+    @property
+    def again(self) -> int:
+        """Bytes that live once more after recomputation, besides those that the forward has kept."""
+        return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
+
+    @cached_property
+    def kept(self) -> int:
+        """Bytes that the forward leaves for the backward; the logits of a head live as long."""
+        own = self.between + sum(map(self._given, self._keepers)) if self.recomputed else sum(self.saved)
+        whole = self.between if self.name == HEAD and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
+        return own + whole + (self.logits if self.name == HEAD else 0)
+
+    @property
+    def _never_read(self) -> int:
+        """Bytes that are kept though only the sum that ends the layer reads them; a compiler sees that and drops them."""
+        return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
+
+    @property
+    def _keepers(self) -> list[ModelOperator]:
+        """The operators whose outputs are kept, where the rest of the layer is recomputed."""
+        if self.plan.recompute != OPS:
+            return []
+        kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
+        return [self.operators[i] for i in sorted(kept)]
+
+    def _given(self, operator: ModelOperator) -> int:
+        """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
+        statistics = passes_of(operator, self.stack).saved.fixed_bytes
+        return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the layer on this rank."""
+        return sum(operator.parameters for operator in self.operators)
+
+    def travels(self, operator: ModelOperator) -> bool:
+        """Return whether the operator is of experts that tokens travel to."""
+        return self.plan.exchanges and bool(operator.experts)
+
+    @property
+    def weights_gradients(self) -> int:
+        """Bytes of the gradients of all parameters."""
+        return sum(map(self.gradient, self.operators))
+
+    @property
+    def averaged(self) -> int:
+        """Bytes of the gradients that data parallelism averages; those of experts that tokens travel to are not among them."""
+        return sum(self.gradient(o) for o in self.operators if not self.travels(o))
+
+    @cached_property
+    def table_bytes(self) -> int:
+        """Bytes of constants beside the parameters, such as tables of rotary angles, of PyTorch's eager modules."""
+        if self.stack.software != "pytorch":
+            return 0
+        return sum(map(self._table, self.model.part(self.name, self.tokens)))
+
+    def _table(self, operator: ModelOperator) -> int:
+        """Return the bytes of an operator's constants; a table of positions is cut to the positions of the rank."""
+        if operator.kind != LOOKUP or self.plan.cp == 1:
+            return operator.table_bytes
+        return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
+
+    @cached_property
+    def travelling(self) -> int:
+        """Bytes by which the exchange of rows with their experts rises above what the forward keeps.
+
+        The rows sent and received live, and the rows that the experts have computed, in two orders. What the operators after
+        the experts keep does not live yet.
+        """
+        if self.routed is None:
+            return 0
+        taken = self.routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
+        rows = sum(self.routed.given) + taken + 2 * self.routed.here
+        last = max(i for i, o in enumerate(self.operators) if o.experts)
+        return self.item * rows * self.model.hidden - sum(self.saved[last + 1 :])
+
+    def gradient(self, operator: ModelOperator) -> int:
+        """Return the bytes of the gradient of the operator's parameters."""
+        return operator.parameters * item_bytes(self.stack.precision.gradient)
+
+    def made_bytes(self, operator: ModelOperator) -> int:
+        """Return the bytes of the gradient that the operator's backward makes, also for the weight of a tied head.
+
+        Megatron-LM makes it in the dtype of the weights and then adds it to its buffer. A fused product adds at once, so that
+        its gradient takes no bytes of its own.
+        """
+        precision = self.stack.precision
+        if self.stack.software == "pytorch":
+            return operator.own_parameters * item_bytes(self.made)
+        fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
+        return 0 if fused else operator.own_parameters * item_bytes(precision.weight)
+
+    def waits(self, operator: ModelOperator) -> int:
+        """Return the bytes of a gradient until it is reduced; DTensor keeps a whole table's till then, but not with DDP."""
+        late = self.plan.sharding == "fsdp" or self.plan.splits
+        return (self.whole(operator) if late else 0) or self.made_bytes(operator)
+
+    def whole(self, operator: ModelOperator) -> int:
+        """Return the bytes of the gradient of a whole table, which DTensor makes under tensor parallelism; 0 for others."""
+        cut = operator.kind == LOOKUP and operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch"
+        return self.plan.tp * self.made_bytes(operator) if cut else 0
+
+    def partial(self, operator: ModelOperator) -> bool:
+        """Return whether DTensor leaves the gradient unreduced until the last of a stage's backwards, where these are split."""
+        plan = self.plan
+        if not plan.splits or plan.tp == 1 or not operator.parameters:
+            return False
+        return (operator.kind == LOOKUP and bool(operator.cut)) or (plan.sp and operator.sequence)
+
+    def sums_tied(self, operator: ModelOperator) -> bool:
+        """Return whether the gradient is one of two of a tied table, which are added up on this rank."""
+        if not self.model.tied or not self.plan.ends_meet:
+            return False
+        return (operator.kind == LOOKUP and bool(operator.cut)) or operator.own_parameters > operator.parameters
+
+    def _attended(self, operator: ModelOperator, given: int) -> int:
+        """Return the elements that live beside the gradient of attention's output: the gradients of queries, keys and values.
+
+        In a ring these are a sum of each, what the last two blocks add, and keys, values and their gradients three times: as
+        they are packed, as they arrive and as they are waited for.
+        Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+        """
+        saved = saved_amount(operator, self.stack, self.plan)
+        own = max(given, saved.whole + saved.cut - given)  # of queries, keys and values
+        if self.plan.ring == 1 or self.stack.software != "pytorch":
+            return own
+        return 3 * own - given // 2 + 6 * (own - given)
+
+    def given(self, operator: ModelOperator) -> int:
+        """Return the bytes of the output's gradient, which a split backward keeps for the gradient of the parameters."""
+        if not operator.own_parameters or operator.kind == BIAS:  # a product has one with its bias
+            return 0
+        return self.item * (operator.outputs.whole + operator.outputs.cut)
+
+    def beside(self, operator: ModelOperator) -> int:
+        """Return the bytes of gradients of activations that live while the operator's backward runs."""
+        if operator.kind == LOSS:
+            return 2 * self.scored
+        if operator.kind == LOOKUP:
+            return self.between + self.whole(operator)
+        if not self.passes(operator).backward.elements:  # one kernel with another
+            return 0
+        given = operator.outputs.whole + operator.outputs.cut
+        grouped = operator.experts and self.stack.software == "pytorch"
+        if self.routed is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
+            return self.item * 3 * self.routed.here * self.model.hidden + self.between
+        if operator.kind == PRODUCT and operator.shape and not grouped:
+            rows, columns, inner = operator.shape
+            taken, given = rows * inner, rows * columns
+        elif operator.kind == ATTENTION:
+            taken = self._attended(operator, given)
+        else:
+            taken = _INPUT_GRADIENTS.get(operator.kind, 1) * given
+        return self.item * (given + taken) + (self.between if self.is_layer else 0)

@@ -1,0 +1,146 @@
+"""The bytes of one rank that live during the whole step: weights, the optimizer's state, and buffers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapreplace
+from typing import NamedTuple
+
+from emu.dtypes import item_bytes
+from emu.model.memory.layer_memory import LayerMemory
+from emu.model.memory.ledger import Ledger, LiveBytes, Pools
+from emu.model.memory.stage_memory import StageEnds
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+
+BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.parallel.DistributedDataParallel's
+_INDEX, _COUNT = 8, 4  # bytes of a token's index, and of AdamW's count of steps
+
+
+class PeakBytes(NamedTuple):
+    """Bytes of a rank at its peak, by part, as `emu.trace.trace.PARTS` has them."""
+
+    weights: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """The layers of a rank, by stage of the pipeline, and the bytes of them that live during the whole step."""
+
+    plan: Plan
+    stack: Stack
+    stages: Mapping[int, tuple[LayerMemory, ...]]  # in the first pass of the step
+
+    def opened(self) -> Ledger:
+        """Return a ledger with all bytes that live during the whole step, without the optimizer's state."""
+        always = LiveBytes(self._weights, 0 if self.pytorch else self._gradients, self._buffers)
+        pools = Pools(sum(always))
+        return Ledger(always, always, pools, pools)
+
+    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> PeakBytes:
+        """Return the bytes of the rank at its peak.
+
+        Args:
+            ledger: The step, on the ledger that `opened` gave.
+            places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
+        """
+        found = ledger.peak
+        return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
+
+    def reserved(self, ledger: Ledger) -> int:
+        """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
+        return sum(ledger.reserved) + self._optimizer_state((0, 0))
+
+    def ends(self, stage: int) -> StageEnds:
+        """Return the bytes that a stage exchanges: its output lives with what it keeps, its input in a buffer of its own."""
+        layers, last = self.stages[stage], stage == self.plan.stages - 1
+        gives, takes = not last and stage + 1 not in self.stages, stage > 0
+        between = layers[0].between if self.pytorch else 0  # Megatron-LM frees it as soon as it is sent
+        beside = stage - 1 in self.stages  # what one stage of a rank gives another takes the place of a buffer
+        # What sequence parallelism gathers is not the buffer.
+        return StageEnds(between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp))
+
+    @property
+    def pytorch(self) -> bool:
+        """True if PyTorch's own pieces run the step."""
+        return self.stack.software == "pytorch"
+
+    @property
+    def scatters(self) -> bool:
+        """True if FSDP2 shards weights and gradients."""
+        return self.plan.sharding == "fsdp" and self.pytorch
+
+    @cached_property
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """Elements of each parameter: of what all tokens see, and of experts that tokens travel to."""
+        found: tuple[list[int], list[int]] = ([], [])
+        for operator in (operator for layer in self._layers() for operator in layer.operators):
+            found[self.plan.exchanges and bool(operator.experts)].extend(operator.sizes)
+        return found
+
+    @property
+    def _sharers(self) -> tuple[int, int]:
+        """Ranks over which states are sharded: of what all tokens see, and of experts that tokens travel to."""
+        return self.plan.holders, self.plan.sizes["edp"] if self.plan.sharding != "ddp" else 1
+
+    @property
+    def _weights(self) -> int:
+        """Bytes of the weights that always live, with constants beside them."""
+        size = item_bytes(self.stack.precision.weight)
+        own = sum(size * sum(of) // (n if self.scatters else 1) for of, n in zip(self._sizes, self._sharers, strict=True))
+        return own + sum(layer.table_bytes for layer in self._layers()) + self._masks
+
+    @property
+    def _masks(self) -> int:
+        """Bytes of a float32 mask for each stage, where each rank gathers all keys: which of them each query sees."""
+        plan = self.plan
+        if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.pytorch:
+            return 0
+        return 4 * plan.rank_seq * plan.seq * len(self.stages)
+
+    @property
+    def _gradients(self) -> int:
+        """Bytes of the gradients of all parameters."""
+        return sum(layer.weights_gradients for layer in self._layers())
+
+    @property
+    def _buffers(self) -> int:
+        """Bytes of tokens and targets, of DDP's buckets, and of what other stages send: PyTorch has it for all microbatches."""
+        plan, layer = self.plan, next(iter(self._layers()))
+        found = 2 * _INDEX * plan.rank_batch * plan.rank_seq
+        if self.pytorch:
+            sides = sum((n > 0) + (n < plan.stages - 1) for n in self.stages)
+            found += sides * plan.passes * layer.between
+            if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" and not plan.splits:
+                found += sum(each.averaged for each in self._layers())
+        return found
+
+    def _optimizer_state(self, places: tuple[int, int]) -> int:
+        """Return the bytes of the optimizer's state; PyTorch's optimizer counts its steps for each parameter."""
+        found = 0
+        for sizes, sharers, place in zip(self._sizes, self._sharers, places, strict=True):
+            whole = self.plan.sharding == "zero1" and self.pytorch  # whole parameters are shared out
+            own = owned_by(sizes, sharers)[place] if whole else sizes
+            found += self.stack.precision.kept_bytes * -(-sum(own) // (1 if whole else sharers))
+            found += _COUNT * len(own) if self.pytorch else 0
+        return found
+
+    def _layers(self) -> Iterable[LayerMemory]:
+        return (layer for of_stage in self.stages.values() for layer in of_stage)
+
+
+def owned_by(sizes: Iterable[int], ranks: int) -> list[list[int]]:
+    """Return the parameters whose optimizer state each rank has: the largest first, each to the rank with the least.
+
+    Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py.
+    """
+    owned: list[list[int]] = [[] for _ in range(ranks)]
+    least = [(0, rank) for rank in range(ranks)]
+    for size in sorted(sizes, reverse=True):
+        total, rank = least[0]
+        owned[rank].append(size)
+        heapreplace(least, (total + size, rank))
+    return owned

@@ -1,0 +1,219 @@
+"""An elastic job: after the loss of an NPU or a rank it goes on from its last checkpoint, on a spare NPU or on fewer ranks.
+
+A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, LostError, RunError
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_text import spell
+from emu.model.read import find_model
+from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, job_of_steps
+from emu.study.live.job_losses import check_room_for_job, job_ends
+from emu.study.training.learn.checkpoints import CheckpointFolder, last
+from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
+from emu.study.training.learn.program import Program
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import machine_state
+from emu.topology.fault_injection.repair_action import RankLoss, events_of, repair_action, states_of
+from emu.topology.topology import Topology
+from emu.trace.trace import Trace
+from emu.units import seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A part of a job on one plan."""
+
+    plan: Plan
+    first: int  # steps that were done before
+    since: int  # the step as which began what was lost, whose faults hold; of the first leg the steps that were done before
+    lost: RankLoss | None = None  # at its end; None: what no fault says, or it came to the end of the job
+    why: str = ""  # it ended before that of the job
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticJob:
+    """The work of a job, leg after leg."""
+
+    legs: tuple[Leg, ...]
+    learned: LearningResult  # with the trace of the last leg
+    final: Program
+
+
+def run_elastic(
+    program: Program, choice: Choice, run_on: RunOn, topology: Topology, faults: Sequence[Fault], *, goes_on: bool
+) -> ElasticJob:
+    """Run a job to its end through its faults, and return all its legs.
+
+    Args:
+        program: The whole job, with the folder of its checkpoints.
+        choice: The algorithms of its requests in every leg, so that the same plan gives the same bits.
+        run_on: The cluster on which ranks run.
+        topology: The whole machine.
+        faults: Faults that `check_faults` has accepted.
+        goes_on: Whether the job goes on after it loses a rank.
+
+    Raises:
+        InputError: The checkpoint is cut off or of another plan, or the job is done already.
+        LostError: A rank is lost, and the job does not go on.
+        RunError: No plan with less dp fits what remains; or as `learn`.
+    """
+    kept = program.kept
+    assert kept is not None
+    program = _resumed(program, kept)
+    if program.first >= program.steps:
+        what = f"holds the end of this job, {program.first} of {program.steps} steps"
+        raise InputError(f"--checkpoint: {kept.folder!r} {what}; take more --steps, or another folder")
+    legs, reference, since = list[Leg](), program.reference(), program.first
+    if goes_on:  # what failed before the checkpoint may have left less room
+        program = replace(program, plan=_remaining(program, topology, faults, since))
+    while True:
+        ahead = job_ends(topology, faults, program.plan, program.steps, since)[:1]
+        program = replace(program, lost=ahead)
+        try:
+            learned = learn(program, choice, run_on, reference)
+        except LostError as error:
+            if not goes_on and program.dies and ahead:  # a process that died says nothing
+                raise LostError(f"{ahead[0]}; {error}") from None
+            if not goes_on or (not ahead and legs and legs[-1].first == program.first):  # that would go on for ever
+                raise
+            loss, why = (ahead[0], ahead[0].why) if ahead else (None, str(error).partition(";")[0])
+        else:
+            return ElasticJob((*legs, Leg(program.plan, program.first, since)), learned, program)
+        legs.append(Leg(program.plan, program.first, since, loss, why))
+        since = loss.step if loss else since
+        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
+
+
+def _resumed(program: Program, kept: CheckpointFolder) -> Program:
+    """Return the program from the last checkpoint on, or from the beginning."""
+    found = last(Path(kept.folder), kept.job)
+    if found is None:
+        return replace(program, first=0, kept=replace(kept, before=()))
+    return replace(program, first=found.step, kept=replace(kept, before=found.loss))
+
+
+def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
+    """Return the plan itself if a spare replaces the lost part, else the plan with the most dp that has room."""
+    now, plan, model = _holding(faults, step), program.plan, find_model(program.model)
+    told = ""
+    for dp in range(plan.dp, 0, -1):
+        try:
+            smaller = replace(plan, dp=dp)
+            check_fits(smaller, model)
+            check_room_for_job(topology, now, smaller)
+        except InputError as error:
+            told = told or str(error)
+            continue
+        return smaller
+    what = ", ".join(states_of(now))
+    raise RunError(f"elastic: step {step}: {what}, and no dp of {spell(plan)} finds room on what remains: {told}")
+
+
+def _holding(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if fault.holds(step))
+
+
+def time_elastic(
+    done: ElasticJob, topology: Topology, faults: Sequence[Fault], times: Mapping[Plan, StepTimes], device: str
+) -> FaultyJob:
+    """Return the steps of an elastic job, with those that were lost and done again.
+
+    Args:
+        done: The job.
+        topology: The whole machine.
+        faults: The faults of the job.
+        times: For each plan, a function that gives the times of its steps on a machine.
+        device: The name of the device.
+    """
+    steps, recoveries = list[LiveStep](), list[Recovery]()
+    timed = _StepTimesByPlan(topology, times)
+    _, whole = timed.on(done.legs[0].plan, ())
+    for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
+        end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
+        begun = len(steps)
+        steps += _of_leg(leg, end, faults, timed)
+        if following is not None:
+            lost = steps[begun:][following.first - leg.first :]
+            recoveries.append(_recovery(leg, following, lost, topology, faults))
+    ranks, count = done.legs[0].plan.world, done.final.steps - done.legs[0].first
+    came = job_of_steps(topology, device, ranks, faults, steps, whole * count, None, ASSUMED)
+    learned = done.learned
+    return replace(came, loss=learned.loss, reference_loss=learned.reference_loss, recoveries=tuple(recoveries))
+
+
+ASSUMED = (
+    "a loss counts as its step begins; what was done since the last checkpoint is done again",
+    "writing and reading checkpoints and starting ranks take no virtual time (`emu faults --checkpoint --restart` counts them)",
+    "what serves the requests is chosen anew where a step is timed, and was chosen for the whole machine where it ran",
+)
+
+
+class _StepTimesByPlan:
+    """The times of steps on the machine around faults, computed once for each plan and set of faults."""
+
+    def __init__(self, topology: Topology, times: Mapping[Plan, StepTimes]) -> None:
+        self.topology = topology
+        self._times = times
+        self._known: dict[tuple[Plan, tuple[Fault, ...]], tuple[str, float]] = {}
+
+    def on(self, plan: Plan, now: Sequence[Fault]) -> tuple[str, float]:
+        """Return the name of that machine, and the seconds of a step; of several steps, the middle one."""
+        key = plan, tuple(fault for fault in now if fault.part != "rank")
+        if key not in self._known:
+            found = machine_state(self.topology, now, plan.world)
+            times = sorted(self._times[plan](found))
+            self._known[key] = found.topology.name, times[(len(times) - 1) // 2]
+        return self._known[key]
+
+
+def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _StepTimesByPlan) -> list[LiveStep]:
+    """Return the steps of a leg."""
+    found = list[LiveStep]()
+    before = _holding(faults, leg.since - 1 if leg.since > leg.first else leg.first)
+    for step in range(leg.first + 1, end + 1):
+        now = _holding(faults, max(step, leg.since))
+        if step > leg.since:  # a smaller world may not have the rank
+            now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
+        change, (name, time_s) = repair_action(timed.topology, before, now, leg.plan.world), timed.on(leg.plan, now)
+        mended_s = seconds(change.took_fs)
+        found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
+        before = now
+    return found
+
+
+def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
+    """Return the recovery between two legs."""
+    at = leg.lost.step if leg.lost else following.first + 1
+    now, before = _holding(faults, at), _holding(faults, at - 1)
+    mended_s = seconds(repair_action(topology, before, now, following.plan.world).took_fs)
+    again = sum(step.time_s - step.mending_s for step in lost)
+    return Recovery(
+        step=at,
+        lost=leg.why,
+        went_on_from=following.first,
+        plan=spell(following.plan),
+        ranks=following.plan.world,
+        lost_steps=len(lost),
+        recovery_s=mended_s + again,
+    )
+
+
+def traces_by_plan(done: ElasticJob, choice: Choice, run_on: RunOn = on_threads) -> dict[Plan, Trace]:
+    """Return a trace of each plan: the last leg's own, and for another plan two steps that are run for it.
+
+    Raises:
+        RunError: As `learn`.
+    """
+    found = {done.final.plan: done.learned.trace}
+    for leg in done.legs:
+        if leg.plan not in found:
+            short = replace(done.final, plan=leg.plan, kept=None, first=0, lost=(), steps=min(2, done.final.steps))
+            found[leg.plan] = run_on(leg.plan.world, choice, short)[1]
+    return found

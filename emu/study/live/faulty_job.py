@@ -1,0 +1,168 @@
+"""A job with faults while it runs: each step is timed on the machine that the system has at that step.
+
+A fault counts from the beginning of its step: the system repairs itself, then the step runs on the result. So a step takes
+its time on a fabric built without the part, and the first such step takes the time of the repair too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from emu.cluster.pace.kept import Paced
+from emu.errors import InputError
+from emu.study.training.step.step import LEFT_OUT
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.machine_state import MachineState, machine_state
+from emu.topology.fault_injection.repair_action import events_of, repair_action, why_stopped
+from emu.topology.topology import Topology
+from emu.units import seconds
+
+ASSUMED = (
+    "a fault counts from the beginning of its step: nothing of the step is lost, and no state is read back where a rank "
+    "goes on on another NPU (`emu train --elastic` does both)",
+    "algorithms are chosen anew for the fabric that is left",
+)
+StepTimes = Callable[[MachineState], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStep:
+    """A step of a job with faults."""
+
+    step: int
+    time_s: float  # with the mending
+    mending_s: float  # until the system was as it then is
+    events: tuple[str, ...]  # what failed, slowed down or came back as the step began
+    told: str  # what the system did about it; "": nothing
+    topology: str  # that the step ran on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The way in which a job went on after a loss."""
+
+    step: int  # as which began it was lost
+    lost: str
+    went_on_from: int  # steps that the checkpoint had; 0: from the beginning
+    plan: str
+    ranks: int
+    lost_steps: int  # that were done again
+    recovery_s: float  # of virtual time: the system's mending, and those steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultyJob:
+    """The result of a job with faults on one topology; times are virtual."""
+
+    topology: str
+    device: str
+    ranks: int
+    faults: tuple[str, ...]
+    steps: tuple[LiveStep, ...]  # that were done
+    undisturbed_s: float  # that these steps take without faults
+    mending_s: float  # of all steps
+    goodput: float  # the first of the two over the time of the steps; 1: nothing was lost
+    stopped: str | None  # why the job ended before its last step; None: it did not
+    assumptions: tuple[str, ...]
+    loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
+    reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
+    recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
+    timed: str | None = field(default=None, metadata=LEFT_OUT)  # in which dtypes, as `timed_told` says; None: not said
+    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
+
+
+def time_faulty_job(
+    topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, timed: StepTimes, device: str
+) -> FaultyJob:
+    """Return the steps of a job, one after another, with the faults.
+
+    Args:
+        topology: The whole machine.
+        faults: Faults that `check_faults` has accepted.
+        ranks: The ranks of the job.
+        steps: The number of steps.
+        timed: A function that gives the times of the steps on a machine.
+        device: The name of the device.
+
+    Raises:
+        InputError: The job cannot be timed without faults.
+    """
+    known: dict[tuple[Fault, ...], tuple[MachineState, Sequence[float]]] = {}
+
+    def on(now: tuple[Fault, ...]) -> tuple[MachineState, Sequence[float]]:
+        if now not in known:
+            found = machine_state(topology, now, ranks)
+            known[now] = found, timed(found)
+        return known[now]
+
+    _, whole = on(())
+    done, stopped = _steps(topology, faults, ranks, steps, on)
+    return job_of_steps(topology, device, ranks, faults, done, sum(_nth(whole, step.step) for step in done), stopped, ASSUMED)
+
+
+def job_of_steps(
+    topology: Topology,
+    device: str,
+    ranks: int,
+    faults: Sequence[Fault],
+    steps: Sequence[LiveStep],
+    undisturbed_s: float,
+    stopped: str | None,
+    assumptions: Sequence[str],
+) -> FaultyJob:
+    """Return the result of a job with faults from its steps; arguments are fields of `FaultyJob`."""
+    took_s = sum(step.time_s for step in steps)
+    return FaultyJob(
+        topology=topology.name,
+        device=device,
+        ranks=ranks,
+        faults=tuple(map(str, faults)),
+        steps=tuple(steps),
+        undisturbed_s=undisturbed_s,
+        mending_s=sum(step.mending_s for step in steps),
+        goodput=undisturbed_s / took_s if took_s else 1.0,
+        stopped=stopped,
+        assumptions=(*topology.assumptions, *assumptions),
+    )
+
+
+_On = Callable[
+    [tuple[Fault, ...]], tuple[MachineState, Sequence[float]]
+]  # what is left around faults, and the steps' times there
+
+
+def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, on: _On) -> tuple[list[LiveStep], str | None]:
+    """Return the finished steps, and why the job ended before its last; None: it did not."""
+    done, before = list[LiveStep](), tuple[Fault, ...]()
+    for step in range(1, steps + 1):
+        now = tuple(fault for fault in faults if fault.holds(step))
+        events = events_of(before, now)
+        stopped = _cannot(on, step, now, events)
+        if stopped is not None:
+            return done, stopped
+        found, times = on(now)
+        change = repair_action(topology, before, now, ranks)
+        mending_s = seconds(change.took_fs)
+        done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
+        before = now
+    return done, None
+
+
+def _nth(times: Sequence[float], step: int) -> float:
+    return times[0] if len(times) == 1 else times[step - 1]
+
+
+def _cannot(on: _On, step: int, now: tuple[Fault, ...], events: tuple[str, ...]) -> str | None:
+    """Return why a job ends at a step; None: it goes on."""
+    killed = [fault for fault in now if fault.part == "rank"]
+    if killed:
+        return f"step {step}: {kill_reason(killed[0])}"
+    try:
+        on(now)
+    except InputError as error:
+        return f"step {step}: {why_stopped(events, str(error))}"
+    return None
+
+
+def kill_reason(fault: Fault) -> str:
+    """Return the words that say that a job ends with a killed rank."""
+    return f"{fault.state}, and its state with it; `emu train --elastic` goes on from a checkpoint"

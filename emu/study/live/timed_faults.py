@@ -1,0 +1,191 @@
+"""Faults at given times, and their effect on recorded steps: they come while messages are under way, in the solver's own time.
+
+V tasks, L links, N ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool
+from emu.collective.algorithm import Choice
+from emu.errors import InputError, must_be
+from emu.fabric.engine.solver.state import State
+from emu.fabric.run import run
+from emu.model.stack.stack import Stack
+from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
+from emu.study.training.composed.software_costs import topology_under
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.machine_state import MachineState
+from emu.topology.fault_injection.repair_action import why_stopped
+from emu.topology.placement import place
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.replay.replay import ReplayGraph, TraceLayout
+from emu.trace.report.report import step_ends
+from emu.trace.trace import Trace
+from emu.units import MAX_TICKS, format_time, seconds
+
+ASSUMED = (
+    "what fails carries nothing from then on; once the system has mended itself, what is left of messages takes the new routes",
+    "a step in which an NPU of the job fails begins anew then, and no state is read back (`emu train --elastic` does that)",
+    "algorithms are those that are chosen for the whole fabric",
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecordedSteps:
+    """Recorded steps, and the settings by which they are timed.
+
+    Args:
+        trace: The trace of the steps.
+        choice: The algorithms of its collectives.
+        device: The device that computes.
+        dtype: The dtype that float32 is timed as.
+        stack: The software, with its time for messages.
+    """
+
+    trace: Trace
+    choice: Choice
+    device: Device
+    dtype: str
+    stack: Stack
+
+    def laid(self, found: MachineState, speed: F64) -> ReplayGraph:
+        """Return the graph of the steps on a machine with every rank by itself, at shares [N] of the device's speed."""
+        topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
+        laying = TraceLayout.of(
+            self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
+        )
+        return laying.build_graph(None)
+
+    def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
+        """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""
+        return np.maximum.accumulate(step_ends(self.trace, replayed, end_fs).max(axis=0))
+
+
+class RunningSteps:
+    """Steps under way on a machine, from moment to moment.
+
+    Args:
+        ran: The steps.
+        topology: The whole machine.
+        faults: The faults, all with times.
+
+    Raises:
+        InputError: Optical switches turn while messages are under way.
+    """
+
+    def __init__(self, ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> None:
+        if topology.circuits is not None:
+            mend = "its switches turn for each message; take steps, such as `at step 1`"
+            raise must_be("fault", "the topology of faults at times", "one with lasting links", topology.name, mend)
+        self._ran, self.course = ran, MachineHistory(topology, faults, ran.trace.n_ranks)
+        self.now = self.course.whole
+        self.moments = [self.now]
+        self.replayed = ran.laid(self.now.found, self.now.speed)
+        self.state = State(self.replayed.graph.capacity_Bps)
+        self.state.admit(self.replayed.graph)
+        self._from_step: int | None = None  # that is lost, and begins anew once the system has mended itself
+
+    def go(self) -> str | None:
+        """Run to the end of the job; return why it ended before its last step, or None."""
+        while (time_fs := self.course.next_fs) < MAX_TICKS:
+            self.state.advance(time_fs)
+            if (self.state.end_fs <= time_fs).all():
+                return None
+            moment = self.course.turn()
+            if stopped := _why(moment):
+                return stopped
+            try:
+                self._meet(moment)
+            except InputError as error:  # a pair that no route joins any more
+                return why_stopped(moment.states, str(error))
+            self.moments.append(moment)
+        self.state.advance()
+        return None
+
+    def ends_fs(self) -> I64:
+        """Return the tick at which each step has ended."""
+        return self._ran.ends_fs(self.replayed, self.state.end_fs)
+
+    def _meet(self, moment: MachineMoment) -> None:
+        """Let the machine change to a new moment: other routes, speeds and shares of links."""
+        if moment.taken and self._from_step is None:
+            self._from_step = 1 + int((self.ends_fs() <= moment.time_fs).sum())
+        before, self.now = self.now, moment
+        rerouted = moment.found is not before.found
+        if rerouted or not np.array_equal(moment.speed, before.speed):
+            self.replayed = self._ran.laid(moment.found, moment.speed)
+            self.state = self.state.moved(self.replayed.graph, anew=self._lost() if rerouted else None)
+            shares_before = np.ones(len(moment.share))
+        else:
+            shares_before = before.share
+        for link in np.flatnonzero(moment.share != shares_before).tolist():
+            capacity_Bps = self.replayed.graph.capacity_Bps[link] * moment.share[link]
+            self.state.set_capacity(link, moment.time_fs, float(capacity_Bps))
+
+    def _lost(self) -> Bool | None:
+        """Return [V] whether each task is of the step that is lost, or of a later one; None: no step is lost."""
+        if self._from_step is None:
+            return None
+        lost, self._from_step = steps_of_tasks(self._ran.trace, self.replayed) >= self._from_step, None
+        return lost
+
+
+def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
+    """Return [V] the step of each task; of a request, the last step among its members."""
+    steps = np.concatenate([trace.events_of(rank).step for rank in range(trace.n_ranks)]).astype(np.int64)
+    timed = replayed.begins >= 0
+    of_instance, of_task = np.zeros(len(replayed.instances), np.int64), np.zeros(replayed.graph.n_tasks, np.int64)
+    asks = timed & (replayed.instance >= 0)
+    np.maximum.at(of_instance, replayed.instance[asks], steps[asks])
+    of_task[replayed.begins[timed]] = steps[timed]
+    first = [each.first for each in replayed.instances]
+    for low, high, step in zip(first, [*first[1:], len(of_task)], of_instance.tolist(), strict=True):
+        of_task[low:high] = step
+    return of_task
+
+
+def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Sequence[Fault]) -> FaultyJob:
+    """Return the steps of a trace on a machine whose faults come and go at times counted from the first step's begin.
+
+    Args:
+        ran: The recorded steps.
+        topology: The whole machine.
+        faults: Faults that `check_faults` has accepted.
+
+    Raises:
+        InputError: Optical switches turn, or the trace cannot be timed.
+    """
+    job = RunningSteps(ran, topology, faults)
+    whole = ran.ends_fs(job.replayed, run(job.replayed.graph).end_fs)
+    stopped = job.go()
+    ends = job.ends_fs()
+    ends = ends[ends <= job.state.now_fs] if stopped is not None else ends
+    steps = tuple(_step(job.moments, i, low, high) for i, (low, high) in enumerate(pairwise([0, *ends.tolist()]), 1))
+    wanted_s = seconds(int(whole[len(steps) - 1])) if steps else 0.0
+    if stopped is not None:
+        stopped = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}: {stopped}"
+    return job_of_steps(topology, ran.device.name, ran.trace.n_ranks, faults, steps, wanted_s, stopped, ASSUMED)
+
+
+def _why(moment: MachineMoment) -> str | None:
+    """Return why the job ends at a moment; None: it goes on."""
+    killed = [each.fault for each in moment.taken if each.fault.part == "rank"]
+    if killed:
+        return kill_reason(killed[0])
+    return why_stopped(moment.states, moment.stops) if moment.stops else None
+
+
+def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) -> LiveStep:
+    """Return a step from one tick to another, with the events in between."""
+    own = [moment for moment in moments if low <= moment.time_fs < high]
+    mending_fs = sum(max(0, min(m.time_fs, high) - max(m.time_fs - m.mended_fs, low)) for m in moments)
+    events = tuple(f"{event} at {format_time(seconds(m.time_fs))}" for m in own for event in m.events)
+    told = "; ".join(dict.fromkeys(moment.told for moment in own if moment.told))
+    name = [moment.found.topology.name for moment in moments if moment.time_fs < high]
+    return LiveStep(number, seconds(high - low), seconds(mending_fs), events, told, name[-1])

@@ -1,0 +1,180 @@
+"""Bodies: a request as one message, which shares the links that it crosses with other requests.
+
+The body has the bytes of one flow over the busiest link, and takes as long as that link is busy; a delay for the rest of the
+time follows. The weight of a body on a link is the number of such flows. Alone a body takes the time of its request.
+Q distinct requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
+"""
+
+from collections.abc import Hashable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I32, I64, Bool, column
+from emu.study.training.composed.isolated_request import IsolatedRequest
+from emu.units import TICKS_PER_S, seconds
+
+_PARTS = 64  # of a flow that a weight counts, so that it can be whole
+_MOST = 256  # links that are looked at, those that carry most
+
+
+class Bodies(NamedTuple):
+    """The message of each request, then the part of each that follows once its sender has left; columns as of a `Graph`."""
+
+    capacity_Bps: F64  # [S, then one a request that shares]
+    size_bytes: I64  # [2 Q]
+    alpha_fs: I64  # [2 Q]
+    hop_start: I64  # [2 Q + 1]
+    hop_link: I32
+    hop_weight: I32
+
+    @property
+    def has_tail(self) -> Bool:
+        """Array [Q] of whether a part follows once the sender has left."""
+        half = len(self.alpha_fs) // 2
+        return (self.alpha_fs[half:] > 0) | (self.size_bytes[half:] > 0)
+
+    def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
+        """Return the columns of a message for each of `requests`, in which a request may stand several times."""
+        hops = np.diff(self.hop_start)[requests]
+        start = np.concatenate(([0], np.cumsum(hops)))
+        at = np.repeat(self.hop_start[requests] - start[:-1], hops) + np.arange(start[-1])
+        return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
+
+
+def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
+    """Return [n_links] the seconds that each link needs at full rate for all requests, if each is made `times` times."""
+    total = np.zeros(n_links)
+    for n, each in zip(times.tolist(), once, strict=True):
+        total[each.link] += n * each.busy_s
+    return total
+
+
+class Sharing(IntEnum):
+    """The share of links that a request needs while it lasts."""
+
+    NOTHING = 0  # of others: it lasts as long as alone, until the first rank leaves it
+    FLOWS = 1  # as much as its messages keep a link busy
+    ALL = 2  # each link that it crosses, all the time: with another one there, both last as long as one after another
+
+
+def bodies_of(
+    once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
+) -> Bodies:
+    """Return the message that stands for each request.
+
+    Args:
+        once: [Q] the time of each request alone.
+        kinds: [Q] the kind of each; requests of one kind come one after another and share nothing.
+        times: [Q] how often each request is made.
+        capacity_Bps: [L] the bandwidth of each link.
+        sharing: The share of links that requests need.
+    """
+    stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
+    if sharing == Sharing.NOTHING:
+        once, stand = [each.left_on_average for each in once], stand[:0]
+    if sharing == Sharing.ALL:
+        once = [each._replace(tail=0) for each in once]
+    crossed = _on(stand, once, len(capacity_Bps))
+    body = _whole_body if sharing == Sharing.ALL else _body
+    parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
+    rates = np.array([part.rate_Bps for part in parts if part.rate_Bps])
+    private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
+    links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
+    weights = [np.append(part.weight, 1) if part.rate_Bps else part.weight for part in parts]
+    late = [slice(None) if part.late_bytes else slice(0) for part in parts]  # what comes after crosses links, or none
+    hops = [*links, *(of[which] for of, which in zip(links, late, strict=True))]
+    weighed = [*weights, *(of[which] for of, which in zip(weights, late, strict=True))]
+    none = np.empty(0, np.int64)
+    return Bodies(
+        np.concatenate((_PARTS * capacity_Bps[stand], rates)),
+        np.array([*(part.size_bytes for part in parts), *(part.late_bytes for part in parts)], dtype=np.int64),
+        np.array([*(part.alpha_fs for part in parts), *(part.late_fs for part in parts)], dtype=np.int64),
+        np.cumsum([0, *map(len, hops)]),
+        column(np.concatenate([none, *hops]), np.int32),
+        column(np.concatenate([none, *weighed]), np.int32),
+    )
+
+
+class _Body(NamedTuple):
+    """The columns of one body."""
+
+    size_bytes: int
+    alpha_fs: int
+    rate_Bps: float  # at which it flows alone; 0: it has none, as it shares nothing
+    link: I64  # of those that stand for others
+    weight: I64
+    late_bytes: int  # that go over the same links once the sender, or a rank of a rooted operation on average, has left
+    late_fs: int  # and what comes after these
+
+
+def _body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """Return the message of one request.
+
+    A request that shares no link is a delay. If ranks leave it before its end it has a link to itself, so that a report can
+    tell it from a join.
+
+    Args:
+        once: The time of the request alone.
+        busy: [S] the seconds that the request keeps each standing link busy.
+        capacity_Bps: [L] the bandwidth of each link.
+        stand: [S] the links that stand for others.
+    """
+    link, until = np.flatnonzero(busy), once.ticks - once.tail
+    if not len(link) and not once.tail:
+        return _Body(0, until, 0.0, link, link, 0, 0)
+    worst = int(once.busy_s.argmax())
+    lasts_fs = max(1, round(float(once.busy_s[worst]) * TICKS_PER_S))
+    whole = max(1, round(float(once.busy_s[worst]) * float(capacity_Bps[once.link[worst]]) / once.flows))
+    ticks = min(lasts_fs, until)
+    size = max(1, round(whole * ticks / lasts_fs))
+    after = min(lasts_fs - ticks, once.tail) if len(link) else 0  # a link to itself would be shared with the next like it
+    late = round((whole - size) * after / max(1, lasts_fs - ticks))
+    weight = np.maximum(1, np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / whole)).astype(np.int64)
+    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - after)
+
+
+def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+    """Return the message of a request that needs each link that it crosses all the time; arguments as in `_body`."""
+    link, ticks = np.flatnonzero(busy), once.ticks
+    if not len(link) or ticks <= 0:
+        return _body(once, busy, capacity_Bps, stand)
+    rate = float(capacity_Bps[once.link[int(once.busy_s.argmax())]])
+    size = max(1, round(rate * seconds(ticks)))
+    weight = np.maximum(1, np.floor(_PARTS * capacity_Bps[stand[link]] / rate)).astype(np.int64)
+    return _Body(size, 0, size / seconds(ticks), link, weight, 0, 0)
+
+
+def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
+    """Return [Q, S] the seconds that each request keeps each of some links busy."""
+    place = np.full(n_links, -1)
+    place[links] = np.arange(len(links))
+    found = np.zeros((len(once), len(links)))
+    for i, each in enumerate(once):
+        at = place[each.link]
+        found[i, at[at >= 0]] = each.busy_s[at >= 0]
+    return found
+
+
+def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
+    """Return [S] one link for each set of links that the same two or more kinds cross: the link that carries most.
+
+    A link is left out if another stands for it. A request that continues once ranks have left it meets the next of its kind.
+    """
+    random = np.random.default_rng(0)
+    code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
+    for kind in dict.fromkeys(kinds):
+        crosses = np.unique(np.concatenate([each.link for each, of in zip(once, kinds, strict=True) if of == kind]))
+        code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
+        n_kinds[crosses] += 1 + any(each.goes_on for each, by in zip(once, kinds, strict=True) if by == kind)
+    shared = np.flatnonzero(n_kinds > 1)
+    by_total = shared[np.argsort(-total_s[shared], kind="stable")]
+    _, first = np.unique(code[by_total], return_index=True)
+    found = by_total[np.sort(first)[:_MOST]]
+    busy = _on(found, once, len(total_s))
+    kept = list[int]()
+    for i in range(len(found)):
+        if not any((busy[:, k] >= busy[:, i]).all() for k in kept):
+            kept.append(i)
+    return column(found[kept], np.int64)

@@ -1,0 +1,297 @@
+"""The graph of a composed step: one rank of each place, and in laid stretches every rank with its messages.
+
+An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
+its own task; else an event waits for all tasks of the other.
+P places, N ranks, Q distinct requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64, Bool, column
+from emu.collective.operation import ROOTED
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.timeline import Timeline
+from emu.study.training.composed.bodies import Bodies
+from emu.study.training.composed.place_requests import PlaceRequests
+from emu.study.training.composed.request_messages import LoweredPart, RequestMessages
+from emu.trace.device.device import Device
+from emu.trace.event_order import computes, queue_order, stated_order
+from emu.trace.replay.delay import NO_ENTRIES, Entries
+from emu.trace.replay.replay import ReplayGraph, ReplayInstance, Service, event_name
+from emu.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ComposedGraph:
+    """A step as a graph, with the tasks of each event."""
+
+    asked: PlaceRequests
+    graph: Graph
+    start: I64  # [X + 1] where the tasks of each event begin among the W
+    begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
+    ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
+    instance: I64  # [M]
+    instances: tuple[ReplayInstance, ...]
+    entries: Entries
+
+    @property
+    def each(self) -> Bool:
+        """Array [X] of whether an event has one task a rank."""
+        return np.diff(self.start) > 1
+
+    def spans(self, timeline: Timeline) -> tuple[I64, I64]:
+        """Return [M] the tick at which the first rank entered each meeting, and [M] the tick at which the last rank left it."""
+        n_meetings = len(self.instance)
+        began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
+        width = np.diff(self.start)[self.asked.event]
+        at = _ramps(self.start[self.asked.event], width)
+        meeting = np.repeat(self.asked.meeting, width)
+        np.minimum.at(began, meeting, timeline.start_fs[self.begins[at]])
+        np.maximum.at(ended, meeting, timeline.end_fs[self.ends[at]])
+        return began, ended
+
+    def began(self, timeline: Timeline) -> I64:
+        """Return [X] the tick at which the first rank began each event; -1: the event is set-up."""
+        began = np.where(self.begins >= 0, timeline.start_fs[self.begins], -1)
+        return np.minimum.reduceat(began, self.start[:-1]) if len(began) else began
+
+    def replayed(self, timeline: Timeline, services: tuple[Service, ...], told: tuple[str, ...]) -> ReplayGraph:
+        """Return the step by one rank of each place; where ranks have tasks of their own, the rank that ends last.
+
+        Args:
+            timeline: The times of all tasks.
+            services: The algorithm of each request.
+            told: The assumptions to report.
+        """
+        rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
+        return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
+
+    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
+        """Return the step by one task of each event; `at` [X] names the tasks."""
+        trace, asked = self.asked.trace, self.asked
+        number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
+        number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
+        moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
+        laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32), self.instances
+        return ReplayGraph(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
+
+    def event_name(self, task: int) -> str:
+        """Return the name of the event that a task belongs to."""
+        return event_name(self.asked.trace, self._at(self.start[:-1]), task)
+
+    def _last(self, timeline: Timeline) -> I64:
+        """Return [P] which rank of each place ends last; 0 where no rank has tasks of its own."""
+        width, first_event = np.diff(self.start), _first_events(self.asked.trace)
+        found = np.zeros(len(first_event) - 1, np.int64)
+        for place, (low, high) in enumerate(pairwise(first_event.tolist())):
+            own = low + np.flatnonzero(width[low:high] > 1)
+            if len(own):
+                tasks = self.ends[_ramps(self.start[own], width[own])].reshape(len(own), -1)
+                found[place] = np.where(tasks >= 0, timeline.end_fs[tasks], 0).max(axis=0).argmax()
+        return found
+
+
+def _first_events(trace: Trace) -> I64:
+    """Return [P + 1] the first event of each place among the X, and X."""
+    return np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
+
+
+def compose(
+    asked: PlaceRequests, bodies: Bodies, device: Device, each: Bool | None = None, sending: RequestMessages | None = None
+) -> ComposedGraph:
+    """Return the graph of a step.
+
+    Args:
+        asked: The requests of the representatives.
+        bodies: [Q] the task of each distinct request.
+        device: The device that computes.
+        each: [X] whether each rank of the place has its own task of the event, equal for all ends of a meeting; None: no event.
+        sending: The messages of requests; they are needed where `each` is true.
+    """
+    trace, first_event = asked.trace, _first_events(asked.trace)
+    each = np.zeros(first_event[-1], np.bool_) if each is None else each
+    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
+    width = np.where(each, np.repeat(n_ranks, np.diff(first_event)), 1)
+    start = np.concatenate(([0], np.cumsum(width)))
+    real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
+    builder = Builder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64))
+    begins, ends = (np.full(start[-1], -1, np.int64) for _ in range(2))
+    for number, events in enumerate(trace.events):
+        timed, low = np.flatnonzero(computes(events)), first_event[number]
+        times = width[low + timed]
+        at = _ramps(start[low + timed], times)
+        tasks = np.repeat(device.ticks(events, asked.of.dtype)[timed], times)
+        begins[at] = ends[at] = builder.tasks(column(tasks, np.int64), number, np.repeat(timed, times))
+    laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
+    instance, instances = laid.meet(sending, len(real))
+    waits = _wait(builder, asked, laid, np.where(_rooted(trace) & ~each, 0, 1))
+    entries = Entries.of(asked.event[~each[asked.event]], *waits)
+    return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, instances, entries)
+
+
+def _rooted(trace: Trace) -> Bool:
+    """Return [X] whether an event is of a rooted operation: some ranks leave it before others and begin the next request."""
+    return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
+
+
+class _GraphInProgress(NamedTuple):
+    """A graph under construction; columns as in `ComposedGraph`."""
+
+    builder: Builder
+    asked: PlaceRequests
+    bodies: Bodies
+    each: Bool
+    start: I64
+    begins: I64
+    ends: I64
+
+    def meet(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, tuple[ReplayInstance, ...]]:
+        """Add all meetings; return [M] the number of each among the instances, and the instances.
+
+        Args:
+            sending: The messages of requests in which each rank has its own task.
+            n_links: The number of links of the topology, which come before those of the bodies.
+        """
+        asked, of_bodies = self.asked, np.ones(int(self.asked.meeting.max(initial=-1)) + 1, np.bool_)
+        of_bodies[asked.meeting[self.each[asked.event]]] = False
+        body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
+        instance = np.empty(len(of_bodies), np.int64)
+        instance[np.concatenate((body, own))] = np.arange(len(instance))
+        firsts = self._bodies(instance, len(body), n_links).tolist()
+        firsts += self._own(sending, own) if sending is not None and len(own) else []
+        return instance, tuple(ReplayInstance(None, first) for first in firsts)
+
+    def _own(self, sending: RequestMessages, own: I64) -> list[int]:
+        """Add the meetings `own` with all their messages; return the first task of each."""
+        asked, pieces = self.asked, _LaidRequests(self, sending)
+        rows = np.flatnonzero(self.each[asked.event])
+        rows = rows[np.argsort(asked.meeting[rows], kind="stable")]
+        first = np.empty(len(asked.different), np.int64)
+        for several in pieces.alike(rows):
+            first[asked.meeting[several[:, 0]]] = pieces.add(several)
+        return [int(each) for each in first[own]]
+
+    def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
+        """Add the meetings that are bodies; return [count] the first task of each.
+
+        A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
+        """
+        asked, n_requests = self.asked, len(self.asked.requests)
+        request = np.empty(count, np.int64)
+        known = instance < count
+        request[instance[known]] = asked.different[known]
+        tail = self.bodies.has_tail[request].astype(np.int64)
+        first = np.concatenate(([0], np.cumsum(1 + tail)))
+        of_task = np.repeat(np.arange(count), 1 + tail)
+        later = np.arange(first[-1]) - first[of_task]
+        size, alpha, hop_start, link, weight = self.bodies.of(request[of_task] + later * n_requests)
+        tasks = self.builder.messages(size, alpha, hop_start, column(link + n_links, np.int32), weight)
+        after = np.flatnonzero(later)
+        self.builder.wait(tasks[after], tasks[after - 1])
+        rows = np.flatnonzero(~self.each[asked.event])
+        which, at = instance[asked.meeting[rows]], self.start[asked.event[rows]]
+        self.begins[at] = tasks[first[which]]
+        self.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
+        return tasks[first[:-1]]
+
+
+class _LaidRequests:
+    """Requests that are added to a graph with all their messages."""
+
+    def __init__(self, laid: _GraphInProgress, sending: RequestMessages) -> None:
+        self.laid, self.sending = laid, sending
+        asked = laid.asked
+        self.place = np.repeat(np.arange(len(asked.trace.events)), np.diff(_first_events(asked.trace)))
+        self.row = np.arange(len(self.place)) - _first_events(asked.trace)[self.place]
+        of = asked.of.place_of_rank
+        order = np.argsort(of, kind="stable")
+        self.at = np.empty(len(of), np.int64)  # [N] how many of the place come before each rank
+        self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
+
+    def alike(self, rows: I64) -> Iterator[I64]:
+        """Yield rows [k, ends] of `rows`: k meetings of one distinct request that the same places make.
+
+        Args:
+            rows: Rows of requests; those of one meeting follow one another.
+        """
+        asked = self.laid.asked
+        first = np.flatnonzero(np.append(True, np.diff(asked.meeting[rows]) != 0))
+        size = np.diff(np.append(first, len(rows)))
+        what = 2 * self.place[asked.event[rows]] + asked.sends[rows]
+        keys = dict[tuple[int, bytes], list[int]]()
+        for at, n, request in zip(
+            first.tolist(), size.tolist(), asked.different[asked.meeting[rows[first]]].tolist(), strict=True
+        ):
+            keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
+        for (_, ends), starts in keys.items():
+            yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
+
+    def add(self, rows: I64) -> I64:
+        """Add k equal meetings; return the first task [k] of each.
+
+        Args:
+            rows: [k, ends] the rows of the requests of each meeting.
+        """
+        asked = self.laid.asked
+        request = int(asked.different[asked.meeting[rows[0, 0]]])
+        firsts = [self._add(part, request, rows) for part in self.sending.of(request)]
+        return firsts[0]
+
+    def _add(self, part: LoweredPart, request: int, rows: I64) -> I64:
+        """Add the groups of k meetings that one algorithm serves; return the first task [k] of each."""
+        laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
+        owner = np.full((len(rows), part.piece.alike.size), -1)
+        origin, places, sends = owner.copy(), self.place[events[0]].tolist(), asked.sends[rows[0]].tolist()
+        mine = [self.sending.of_event(part, request, place, sends=send) for place, send in zip(places, sends, strict=True)]
+        for event, place, which in zip(events.T, places, mine, strict=True):
+            owner[:, part.member[which]], origin[:, part.member[which]] = place, self.row[event][:, None]
+        piece = replace(part.piece, graph=replace(part.piece.graph, capacity_Bps=laid.builder.capacity_Bps))
+        first = laid.builder.pieces(piece, owner, origin)
+        for event, which in zip(events.T, mine, strict=True):
+            at, member = laid.start[event][:, None] + self.at[part.ranks[which]], part.member[which]
+            laid.begins[at], laid.ends[at] = (first[:, None] + of[member] for of in (piece.entry, piece.exit))
+        return first
+
+
+def _wait(builder: Builder, asked: PlaceRequests, laid: _GraphInProgress, leaves: I64) -> tuple[I64, I64]:
+    """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
+
+    Args:
+        builder: The builder of the graph.
+        asked: The requests of the representatives.
+        laid: The graph so far.
+        leaves: [X] 0: the next event of a queue begins when the ranks begin to leave this one; 1: when all have left it.
+    """
+    found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
+    until = np.where(np.repeat(leaves, np.diff(laid.start)) > 0, laid.ends, laid.begins)
+    for first, events in zip(_first_events(asked.trace).tolist(), asked.trace.events, strict=False):
+        for (event, waited), of in ((stated_order(events), laid.ends), (queue_order(events), until)):
+            task, pred, which = _pairs(laid.start, event + first, waited + first)
+            builder.wait(laid.begins[task], of[pred])
+            found.append((event[which] + first, of[pred]))
+    return np.concatenate([event for event, _ in found]), np.concatenate([pred for _, pred in found])
+
+
+def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
+    """Return which of the W tasks waits for which, and the index of the waiting event, for pairs of events.
+
+    Two events with one task a rank are paired rank for rank. If only one of them has, its tasks are all paired with the other.
+    """
+    width = np.diff(start)
+    own, other = width[event], width[waited]
+    count = np.maximum(own, other)
+    which = np.repeat(np.arange(len(event)), count)
+    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    task, pred = (start[of[which]] + np.where(wide[which] > 1, number, 0) for of, wide in ((event, own), (waited, other)))
+    return task, pred, which
+
+
+def _ramps(start: I64, width: I64) -> I64:
+    """Return `width` consecutive numbers from each start."""
+    return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())

@@ -1,0 +1,309 @@
+"""The time of each distinct request with the fabric to itself, where all groups of its axis in one place make it at once.
+
+Q distinct requests, L links that a request crosses.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool, digest
+from emu.collective.operation import ROOTED
+from emu.fabric.build import Builder
+from emu.fabric.graph import Graph
+from emu.fabric.job_symmetry import domain_of
+from emu.fabric.link_clusters import link_clusters_of
+from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
+from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.run import run
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.request_parts import RequestPart
+from emu.topology.topology import Topology
+from emu.topology.topology_cache import cached_by_topology
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.replay.replay import lay_request
+from emu.units import TICKS_PER_S
+
+LIGHT = 2**15  # tasks up to which a request of each size is timed
+HEAVY = 2**17  # messages that would be timed, above which several rounds take the middle of their bounds
+ROUNDS = 512  # at most, which do
+WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is taken
+
+
+class IsolatedRequest(NamedTuple):
+    """The time of a request that has the fabric to itself, and the load that it puts on links."""
+
+    ticks: int  # until the last rank has left it
+    tail: int  # of these, those in which a message's sender, or a rank of a rooted operation on average, has left already
+    link: I64  # [L] ascending
+    busy_s: F64  # [L] that each takes at full rate for what it carries
+    flows: float  # messages that cross the busiest of them at one time, 1 or more
+    tasks: int
+    apart: int = 0  # ticks from when the first rank has left it to when the last has, or takes a message
+    apart_mean: int = 0  # ... from when ranks have on average
+    messages: int = 0  # of all groups
+
+    @property
+    def goes_on(self) -> bool:
+        """True if its busiest link is still busy when a sender, or the average rank of a rooted operation, has left."""
+        return bool(len(self.busy_s)) and float(self.busy_s.max()) * TICKS_PER_S > self.ticks - self.tail + 1
+
+    @property
+    def left_on_average(self) -> "IsolatedRequest":
+        """The request with the time at which ranks leave on average, instead of the time at which the last rank leaves."""
+        ticks = self.ticks - self.apart_mean
+        return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
+
+    def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
+        """Return a request between this one and another of the same links, `part` of the way."""
+        ticks = round(self.ticks + part * (other.ticks - self.ticks))
+        busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
+        tail = round(self.tail + part * (other.tail - self.tail))
+        flows = self.flows + part * (other.flows - self.flows)
+        apart = round(self.apart + part * (other.apart - self.apart))
+        mean = round(self.apart_mean + part * (other.apart_mean - self.apart_mean))
+        return IsolatedRequest(ticks, tail, self.link, busy_s, flows, self.tasks, apart, mean, self.messages)
+
+
+def time_requests(
+    requests: Sequence[DistinctRequest],
+    parts: Sequence[list[RequestPart]],
+    topology: Topology,
+    placement: I64,
+    launch_fs: int = 0,
+) -> list[IsolatedRequest]:
+    """Return [Q] the time of each request.
+
+    Of large requests that differ in their size alone, the smallest and the largest are timed. Between them the time is assumed
+    to grow evenly, as latency plus bytes over a bandwidth does. If a rooted request has many tasks, one root is timed for all.
+
+    Args:
+        requests: [Q] the requests.
+        parts: [Q] the parts of each, by algorithm.
+        topology: The topology on which they run.
+        placement: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter a request.
+
+    Raises:
+        InputError: A request cannot be laid on the topology, or cannot be lowered.
+    """
+    found: dict[int, IsolatedRequest] = {}
+    known: ClusterTimes = {}
+    for alike in _but_for_size(requests, parts):
+        by_size: dict[int, IsolatedRequest] = {}
+        sizes = sorted({requests[i].size_bytes for i in alike})
+        for size in (sizes[0], sizes[-1], *sizes[1:-1]):
+            own = [i for i in alike if requests[i].size_bytes == size]
+            of_root = {requests[i].root: i for i in reversed(own)}
+            first = of_root.pop(requests[own[0]].root)
+            once = by_size[size] = _between(by_size, size) or _time_cached(parts[first], topology, placement, launch_fs, known)
+            few = once.tasks * len(of_root) <= LIGHT
+            others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
+            found |= {i: others.get(requests[i].root, once) for i in own}
+    return [found[i] for i in range(len(requests))]
+
+
+def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:
+    """Return the time of a size between the smallest and the largest; None: one of them is missing or small."""
+    if len(known) < 2:
+        return None
+    low, high = min(known), max(known)
+    least, most = known[low], known[high]
+    if min(least.tasks, most.tasks) <= LIGHT or not np.array_equal(least.link, most.link):
+        return None
+    return least.between(most, (size - low) / (high - low))
+
+
+def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[RequestPart]]) -> Iterator[list[int]]:
+    """Yield lists of requests that differ in size and root alone; a request with blocks of its own comes by itself."""
+
+    def alike(i: int) -> str:
+        by, own = [part.what.served for part in parts[i]], i if requests[i].splits else -1
+        return repr((requests[i].kind, requests[i].name, by, own))
+
+    for _, several in groupby(sorted(range(len(requests)), key=alike), alike):
+        yield list(several)
+
+
+class _ClusterTime(NamedTuple):
+    """The time of groups that share links with one another and with no other; K links, those of a `LinkCluster`."""
+
+    ticks: int
+    left: float  # when those that need not wait for the end have left
+    groups: int
+    busy_s: F64  # [K]
+    flows: F64  # [K] messages that cross each at one time
+    tasks: int
+    first: int  # when the first rank has left it, or takes a message
+    mean: float  # when ranks have on average
+
+
+ClusterTimes = dict[Hashable, _ClusterTime]  # by what is sent and over which ways
+
+
+def _time_cached(
+    parts: Sequence[RequestPart], topology: Topology, placement: I64, launch_fs: int, known: ClusterTimes
+) -> IsolatedRequest:
+    """Return the result of `time_isolated`, from the cache if the same NPUs made the request before."""
+    what = ((part.what, digest([placement[part.ranks]])) for part in parts)
+    return _remembered(topology, tuple(what), launch_fs, _UnkeyedArguments(parts, placement, known))
+
+
+@dataclass(frozen=True, slots=True)
+class _UnkeyedArguments:
+    """The arguments of `time_isolated` that are no part of a cache key, because the key implies them."""
+
+    parts: Sequence[RequestPart] = field(compare=False)
+    placement: I64 = field(compare=False)
+    known: ClusterTimes = field(compare=False)
+
+
+@cached_by_topology(2**11)
+def _remembered(topology: Topology, key: Hashable, launch_fs: int, of: _UnkeyedArguments) -> IsolatedRequest:
+    """Return the time of a request under its cache key."""
+    return time_isolated(of.parts, topology, of.placement, launch_fs, of.known)
+
+
+def time_isolated(
+    parts: Sequence[RequestPart], topology: Topology, placement: I64, launch_fs: int, known: ClusterTimes
+) -> IsolatedRequest:
+    """Return the time of a request that all its groups make at once.
+
+    One orbit of the topology's symmetry, or one of several equal clusters of links, is timed for all.
+
+    Args:
+        parts: The parts of the request, by algorithm.
+        topology: The topology on which it runs.
+        placement: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter the request.
+        known: Clusters that were timed before on this topology with this launch time; new ones are added.
+
+    Raises:
+        InputError: As `lay_request` and `lower_placed`.
+    """
+    laid = [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
+    return _time_laid(parts, laid, topology, placement, launch_fs, known)._replace(messages=message_count(laid))
+
+
+def _time_laid(
+    parts: Sequence[RequestPart],
+    laid: Sequence[PlacedSchedule],
+    topology: Topology,
+    placement: I64,
+    launch_fs: int,
+    known: ClusterTimes,
+) -> IsolatedRequest:
+    """Return the time of placed schedules that run at once; arguments as in `time_isolated`."""
+    what = parts[0].what
+    domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
+    if domain is not None or topology.circuits:
+        every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
+        number = every if domain is None else domain.links.number
+        return _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
+        return bounded
+    cluster, found = link_clusters_of(laid)
+    sent = tuple((*part.what[1:], each.schedule.translate) for part, each in zip(parts, laid, strict=True))
+    keys = [(each.kind, sent) for each in found]
+    new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
+    if new:
+        wanted, links = np.isin(cluster, list(new.values())), [found[i].link for i in sorted(new.values())]
+        heavy = message_count(_only(laid, wanted)) > HEAVY
+        if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
+            return bounded
+        of_group = np.unique(cluster[wanted], return_inverse=True)[1]
+        timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
+        known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
+    return _once([known[key] for key in keys], [each.link for each in found], what)
+
+
+def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
+    """Return the time between two bounds, of a request with many messages in few rounds.
+
+    None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
+    """
+    messages = message_count(laid)
+    if messages <= light or what.served is None or what.name in ROOTED:
+        return None
+    known = rounds_of(laid, rounds)
+    if known is None or known.apart > WITHIN:
+        return None
+    link = np.flatnonzero(known.busy_s)
+    return IsolatedRequest(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
+
+
+def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
+    """Return the wanted groups, schedule after schedule."""
+    own = np.split(wanted, np.cumsum([len(each.nodes) for each in laid])[:-1])
+    return [replace(each, nodes=each.nodes[which]) for each, which in zip(laid, own, strict=True) if which.any()]
+
+
+def _timed(
+    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
+) -> list[_ClusterTime]:
+    """Return the time of each cluster of groups; all clusters are timed in one graph.
+
+    Args:
+        laid: The placed schedules.
+        cluster: [G] the cluster of each group.
+        links: For each cluster, its links, or orbits of links.
+        what: The request.
+        domain: The symmetry of the topology; None: none is used.
+        launch_fs: Ticks that each rank takes to enter the request.
+    """
+    graph, group, exits = _side_by_side([delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
+    timeline, hops = run(graph), np.diff(graph.hop_start)
+    sent = np.flatnonzero(hops)
+    of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
+    groups, tasks = np.bincount(cluster), np.bincount(of_sent, minlength=len(links))
+    ticks, left = (np.zeros(len(links), np.int64) for _ in range(2))
+    first = np.full(len(links), np.iinfo(np.int64).max)
+    np.maximum.at(ticks, of_exit, timeline.end_fs[exits])
+    own = slice(1, None, 2) if what.served is None else slice(None)
+    np.minimum.at(first, of_exit[own], timeline.end_fs[exits[own]])
+    mean = np.bincount(of_exit[own], timeline.end_fs[exits[own]]) / np.bincount(of_exit[own])
+    np.maximum.at(left, of_sent, timeline.left_fs[sent])
+    leaves: F64 | I64 = left if what.served is None else ticks
+    if what.name in ROOTED:
+        leaves = np.bincount(of_exit, timeline.end_fs[exits]) / np.bincount(of_exit)
+    busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
+    crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
+    flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
+    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), links, tasks.tolist(), strict=True)
+    ran = (_ClusterTime(last, leave, size, busy_s[link], flows[link], n, 0, 0.0) for last, leave, size, link, n in counts)
+    return [each._replace(first=f, mean=m) for each, f, m in zip(ran, first.tolist(), mean.tolist(), strict=True)]
+
+
+def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
+    """Return one graph of several lowered schedules, the group of each participant, and the join with which it leaves."""
+    shapes = [piece.laid.nodes.shape for piece in pieces]
+    of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
+    if len(pieces) == 1:
+        return pieces[0].graph, of_group, pieces[0].exit.astype(np.int64)
+    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.alike.size, -1) for piece in pieces]
+    who = np.split(np.arange(len(of_group)), np.cumsum([piece.alike.size for piece in pieces])[:-1])
+    firsts = [builder.piece(piece, own, none) for piece, own, none in zip(pieces, who, nobody, strict=True)]
+    exits = np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
+    return builder.graph(), of_group, exits.astype(np.int64)
+
+
+def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
+    """Return the time of all clusters together, which run at the same time, each on its own links."""
+    link = np.concatenate(links)
+    busy_s, flows = (np.concatenate(c) for c in ([each.busy_s for each in ran], [each.flows for each in ran]))
+    by = np.argsort(link)
+    by = by[busy_s[by] > 0]
+    link, busy_s, flows = link[by], busy_s[by], flows[by]
+    ticks, tasks, left = max(each.ticks for each in ran), sum(each.tasks for each in ran), max(each.left for each in ran)
+    if not len(link):
+        return IsolatedRequest(ticks, 0, link, busy_s, 1.0, tasks)
+    if what.name in ROOTED:
+        left = sum(each.left * each.groups for each in ran) / sum(each.groups for each in ran)
+    mean = sum(each.mean * each.groups for each in ran) / sum(each.groups for each in ran)
+    apart = ticks - min(each.first for each in ran), ticks - round(mean)
+    return IsolatedRequest(ticks, ticks - round(left), link, busy_s, max(1.0, float(flows[busy_s.argmax()])), tasks, *apart)

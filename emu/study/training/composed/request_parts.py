@@ -1,0 +1,73 @@
+"""The parts of each request of a step: one part for each algorithm, with the groups that it serves.
+
+Q distinct requests. The algorithm of a request depends on no other request of the step.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.operation import operation
+from emu.study.training.composed.place_requests import DistinctRequest
+from emu.topology.facts.route_spread import routes_spread
+from emu.topology.topology import Topology
+from emu.trace.matching.call_batch import BatchKey
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.split_sizes import packed_blocks
+
+_ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
+
+
+class RequestPart(NamedTuple):
+    """Groups that make one request and are served by one algorithm."""
+
+    what: BatchKey
+    ranks: I64  # [groups, members]
+    request: Request  # of the first
+
+
+def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topology: Topology) -> list[list[RequestPart]]:
+    """Return [Q] the parts of each request on a topology.
+
+    A topology may spread routes by the number of the communicator. That number is the axis, as in the whole graph, so that
+    routes are equal.
+    """
+    apart = routes_spread(topology)
+    return [_parts(asked, choice, asked.axis if apart else _ANY) for asked in requests]
+
+
+def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[RequestPart]:
+    """Return the parts of one request, by the algorithm of each group that chooses."""
+    n = asked.ranks.shape[1]
+    if asked.name == MESSAGE:
+        none = Request(MESSAGE, ())
+        return [RequestPart(BatchKey(communicator, None, MESSAGE, n, 0, asked.size_bytes, 0, b""), asked.ranks, none)]
+    each = len(asked.choosing) == len(asked.ranks)
+    alike: dict[AlgorithmOnDims, list[int]] = {}
+    first = Request(asked.name, (), asked.root, asked.elements, asked.dtype, axis=asked.axis_name)
+    asks = [first._replace(ranks=tuple(ranks)) for ranks in asked.choosing.tolist()]
+    for i, request in enumerate(asks):
+        of = request if each else request._replace(groups=len(asked.ranks))
+        alike.setdefault(choice.served(of), []).append(i)
+    amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
+    for by, groups in alike.items():
+        ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
+        parts.append(RequestPart(BatchKey(communicator, by, *amounts), ranks, asks[groups[0]]))
+    return parts
+
+
+def goes_round(splits: Sequence[int]) -> bool:
+    """Return whether the first member gives all its blocks to one other member, as each member does in a ring."""
+    return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
+
+
+def _blocks(asked: DistinctRequest) -> bytes:
+    """Return the packed blocks of all members, given the first's; in a ring each member gives to one as far from itself."""
+    if not asked.splits:
+        return b""
+    n, ring = asked.ranks.shape[1], goes_round(asked.splits)
+    given = [np.roll(asked.splits, member if ring else 0) for member in range(n)]
+    return packed_blocks(asked.name, operation(asked.name, n, asked.root), given, asked.elements)

@@ -1,0 +1,80 @@
+"""The time that the software takes for each message and each request, as a change of the topology and of the device."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from emu.arrays import column
+from emu.model.stack.stack import UNFUSED, Stack
+from emu.topology.topology import Links, Topology
+from emu.topology.topology_cache import cached_by_topology
+from emu.trace.device.device import Device
+from emu.units import format_time, ticks
+
+
+def topology_under(stack: Stack, topology: Topology) -> Topology:
+    """Return the topology with the share of bandwidth that data reach, and with the time that each message takes.
+
+    A library makes switches that can add do so.
+    """
+    changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _asked(topology, stack)
+    return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
+
+
+def _asked(topology: Topology, stack: Stack) -> bool:
+    """Return whether the software makes switches add that do not add by default."""
+    return bool(stack.library) and topology.adders is not None and not topology.adds
+
+
+@cached_by_topology(4)
+def _under(topology: Topology, stack: Stack) -> Topology:
+    """Return the topology with all changes of the software, and a sentence for each."""
+    topology, asked = replace(topology, adds=topology.adds or _asked(topology, stack)), _asked(topology, stack)
+    told = (
+        f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
+        * bool(stack.alpha_s),
+        f"a message to or from a switch that adds takes {format_time(stack.adding_s)} more"
+        * bool(stack.adding_s and topology.adds),
+        "switches inside hosts add what they pass on, as the software asks them to" * asked,
+        f"data reach {_shares_told(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
+    )
+    return replace(
+        topology,
+        links=_reached(stack, topology.links),
+        message_fs=topology.message_fs + ticks(stack.alpha_s, "alpha"),
+        adding_fs=topology.adding_fs + ticks(stack.adding_s, "adding") * topology.adds,
+        assumptions=(*topology.assumptions, *filter(None, told)),
+        shares=stack.bandwidth or topology.shares,
+    )
+
+
+def _reached(stack: Stack, links: Links) -> Links:
+    """Return the links with the bandwidth that data reach."""
+    if not stack.bandwidth:
+        return links
+    shares = np.array(stack.bandwidth)[np.minimum(links.dimension, len(stack.bandwidth) - 1)]
+    return replace(links, bandwidth_Bps=column(links.bandwidth_Bps * shares, np.float64))
+
+
+def _shares_told(stack: Stack, topology: Topology) -> str:
+    """Return words such as `0.8 (GPU to NVSwitch), 0.9 (all others)`."""
+    shares = [f"{share:g}" for share in stack.bandwidth]
+    if len(shares) < 2:
+        return "".join(shares)
+    names = [
+        *topology.tiers[: len(shares) - 1],
+        *(f"tier {i}" for i in range(len(topology.tiers), len(shares) - 1)),
+        "all others",
+    ]
+    return ", ".join(f"{share} ({name})" for share, name in zip(shares, names, strict=True))
+
+
+def device_under(stack: Stack, device: Device) -> Device:
+    """Return the device with the time that each rank takes to launch a collective or message, and the stack's attention kernel.
+
+    A collective that adds takes the cores that the stack gives it from products beside it.
+    """
+    kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
+    contention = min(stack.sms / device.cores, 0.99) if stack.sms and device.cores else device.contention
+    launch_s = device.request_overhead_s + stack.launch_s
+    return replace(device, request_overhead_s=launch_s, attention_kernel=kernel, contention=contention)

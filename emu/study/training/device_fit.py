@@ -1,0 +1,194 @@
+"""A fit of a device's constants: estimated steps come as close as possible to measured ones.
+
+The squares of log(estimated / measured) are least. Every model counts as one, however many of its runs there are. Runs of few
+models leave some constants open. So each constant is drawn to its expected value, as far as the runs do not say otherwise. An
+estimate is costly, so it is made for few sets of constants only. Near these sets the critical path is assumed to stay the same,
+and the computations on it to take their time by the device's own rule. The found constants are then estimated anew.
+R rows, C constants, E events of a role.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from emu.arrays import F64, I64, Bool, column
+from emu.study.training.step.step import TimedTrace
+from emu.trace.device.device import Device
+from emu.trace.device.kernels import beside
+from emu.trace.report.critical_path import COMPUTATION, critical_path
+from emu.trace.trace import Events, Kind
+
+_TIMES = 2  # that estimates are made
+_OFF = 0.02  # an error of a model that weighs as much as a constant that is a spread away from what is expected
+_SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # and the dtype: computations that take the same
+
+
+class Constant(NamedTuple):
+    """One constant that is fitted: a field of a device, its expected value, and the range that is searched."""
+
+    name: str
+    expected: float  # before any run was seen; the search begins here
+    spread: float  # as far from there as it may well be
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DistinctComputations:
+    """The computations of a role; equal ones are kept once, with their number."""
+
+    events: Events
+    times: I64  # [E] how often
+
+    @staticmethod
+    def of(events: Events, which: Bool) -> "DistinctComputations":
+        """Return the distinct computations among the events that `which` selects."""
+        rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
+        words = np.array(events.dtype, dtype=str)[rows]
+        key = np.zeros(len(rows), np.int64)
+        for values in (words, *(getattr(events, name)[rows] for name in _SAME)):
+            _, code = np.unique(values, return_inverse=True)
+            key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
+        _, first, times = np.unique(key, return_index=True, return_counts=True)
+        return DistinctComputations(_taken(events, rows[first]), column(times, np.int64))
+
+    def seconds(self, device: Device, *, contended: bool) -> float:
+        """Return the seconds that all of them take, beside a collective (`contended`) or alone."""
+        return float(device.seconds(self.events, "float32", contended=contended) @ self.times) if len(self.times) else 0.0
+
+
+def _taken(events: Events, rows: I64) -> Events:
+    """Return the computations in some rows, without what they wait for."""
+    none: dict[str, Any] = {"wait_start": np.zeros(len(rows) + 1, np.int64), "split_start": np.zeros(len(rows) + 1, np.int64)}
+    none |= {"wait": events.wait[:0], "split": events.split[:0]}
+    words: dict[str, Any] = {name: tuple(getattr(events, name)[row] for row in rows.tolist()) for name in ("name", "dtype")}
+    rest: dict[str, Any] = {f.name: getattr(events, f.name)[rows] for f in fields(Events) if f.name not in {*none, *words}}
+    return Events(**rest, **words, **none)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepNearDevice:
+    """A step as a function of the device, for devices near the one that it was estimated with."""
+
+    step_s: float
+    on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
+    alone: tuple[DistinctComputations, ...]
+    beside: tuple[DistinctComputations, ...]  # computations beside which a collective is under way
+    nodes: int
+    under: Callable[[Device], Device]  # what the software of the step makes of a device
+    with_s: float = 0.0  # computation on the path, with that device
+
+    @staticmethod
+    def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "StepNearDevice":
+        """Return the function for an estimated step.
+
+        Args:
+            timed: The estimated step with the times of its tasks.
+            device: The device that it was estimated with.
+            under: The change that the software of the step makes to a device.
+        """
+        trace = timed.trace
+        under_way = [beside(events) for events in trace.events]
+        alone = tuple(DistinctComputations.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
+        beside_ = tuple(DistinctComputations.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
+        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes, under)
+        path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
+        spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
+        each = [found.computed_s(device, role) for role in range(len(alone))]
+        shares = tuple(part / whole for part, whole in zip(spent, each, strict=True))
+        found = replace(found, on_path=shares)
+        return replace(found, with_s=found.path_s(device))
+
+    def estimated_s(self, device: Device) -> float:
+        """Return the seconds of the step with a device."""
+        return self.step_s - self.with_s + self.path_s(device)
+
+    def path_s(self, device: Device) -> float:
+        """Return the seconds of computation on the critical path."""
+        return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
+
+    def computed_s(self, device: Device, role: int) -> float:
+        """Return the seconds that a role computes."""
+        over = replace(self.under(device), nodes=self.nodes)
+        return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceFit:
+    """Measured steps of one device, and the constants to fit to them."""
+
+    device: Device
+    constants: Sequence[Constant]
+    near: Sequence[Callable[[Device], StepNearDevice]]  # [R] what each row's step takes near a device
+    measured_s: F64  # [R]
+    models: Sequence[Hashable]  # [R] rows of one model count as one
+
+    def found(self) -> "FittedConstants":
+        """Return the constants that fit all rows best, and the steps near the device with these constants."""
+        best = {c.name: c.expected for c in self.constants}
+        near: list[StepNearDevice] = []
+        for _ in range(_TIMES):
+            device = with_constants(self.device, best)
+            near = [each(device) for each in self.near]
+            best = self.best(near, range(len(near)))
+        return FittedConstants(self, best, near)
+
+    def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
+        """Return the constants that fit some rows best."""
+        weight = Counter(self.models[row] for row in rows)
+        root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
+
+        def errors(values: F64) -> F64:
+            device = with_constants(self.device, self._named(values, 12))
+            ratios = [near[row].estimated_s(device) / self.measured_s[row] for row in rows]
+            return np.concatenate((np.log(ratios) * root, _OFF * (values - expected) / spread))
+
+        limits = np.array([(c.low, c.high) for c in self.constants]).T
+        expected, spread = (np.array([getattr(c, name) for c in self.constants]) for name in ("expected", "spread"))
+        return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
+
+    def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
+        """Return the constants by name, rounded."""
+        return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FittedConstants:
+    """The constants of a fit, and the steps near the device that has them."""
+
+    fit: DeviceFit
+    best: Mapping[str, float]
+    near: Sequence[StepNearDevice]
+
+    def without(self) -> dict[Hashable, dict[str, float]]:
+        """Return, by model, the constants that best fit the rows of all other models."""
+        models = self.fit.models
+        others = {model: [row for row, of in enumerate(models) if of != model] for model in dict.fromkeys(models)}
+        return {model: self.fit.best(self.near, rows) for model, rows in others.items() if rows}
+
+    def blind(self, draws: int, seed: int) -> list[list[tuple[int, float]]]:
+        """Return, by draw, the rows of one half of the models with estimate / measurement, by a fit on the other half.
+
+        Args:
+            draws: The number of draws. If the number of models is odd, the fit has the larger half.
+            seed: The seed of the draws.
+        """
+        models, random = sorted(set(map(str, self.fit.models))), np.random.default_rng(seed)
+        return [self._drawn(set(random.permutation(models)[: -(-len(models) // 2)].tolist())) for _ in range(draws)]
+
+    def _drawn(self, seen: set[str]) -> list[tuple[int, float]]:
+        """Return each row of the models not in `seen`, with estimate / measurement by a fit on the models in `seen`."""
+        rows = range(len(self.near))
+        known = [row for row in rows if str(self.fit.models[row]) in seen]
+        device = with_constants(self.fit.device, self.fit.best(self.near, known))
+        unseen = (row for row in rows if str(self.fit.models[row]) not in seen)
+        return [(row, self.near[row].estimated_s(device) / float(self.fit.measured_s[row])) for row in unseen]
+
+
+def with_constants(device: Device, constants: Mapping[str, Any]) -> Device:
+    """Return the device with other constants."""
+    return replace(device, **constants)

@@ -1,0 +1,140 @@
+"""The checkpoints of a job in a folder: one a step; an older one is removed once a newer one is whole.
+
+`step-3/` has the files that DCP writes, `.metadata` last; `job.json` says which job it is; `loss-R.json` is of rank R.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from emu.errors import InputError
+from emu.files import make_folder, write_file
+from emu.model.model import Model
+from emu.model.parallel.lazy_module import load_module
+from emu.model.plan.plan import Plan
+from emu.study.training.learn.mean_loss import mean_loss
+
+_CHECKPOINT = "emu.model.parallel.checkpoint"  # not imported above, because it loads DCP
+_WHOLE = ".metadata"  # which DCP writes once all else is written
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """The folder in which a job saves its checkpoints, and how often it saves one."""
+
+    folder: str
+    every: int  # steps
+    job: Mapping[str, Any]  # what it is, as JSON
+    before: tuple[float, ...] = ()  # the losses of the steps before this run
+
+    def of_step(self, step: int) -> Path:
+        """Return the folder of the checkpoint after a step."""
+        return Path(self.folder) / f"step-{step}"
+
+    def after(self, step: int) -> bool:
+        """Return whether a checkpoint is saved after a step."""
+        return step % self.every == 0
+
+    def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
+        """Write the description of the job and the losses that this rank knows; the checkpoint itself follows.
+
+        Raises:
+            WriteError: The disk is full, or the folder is gone.
+        """
+        folder = self.of_step(step)
+        make_folder("--checkpoint", folder)
+        write_file("--checkpoint", folder / f"loss-{rank}.json", json.dumps(list(losses)).encode())
+        if rank == 0:
+            job = {**self.job, "ranks": ranks, "loss": self.before}
+            write_file("--checkpoint", folder / "job.json", json.dumps(job).encode())
+
+    def drop_before(self, step: int, rank: int) -> None:
+        """Remove older checkpoints, on the first rank, once the one of this step is whole."""
+        if rank == 0 and (self.of_step(step) / _WHOLE).exists():
+            for number, folder in _steps(Path(self.folder)):
+                if number < step:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The last whole checkpoint of a job."""
+
+    step: int  # steps that are done
+    loss: tuple[float, ...]  # of each
+
+
+def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
+    """Return the description of a job for its checkpoints: the model's name (without its folder), its sizes, and the plan."""
+    sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
+    config: Any = model.config
+    known = [each.name for each in fields(config) if each.name != "source"] if is_dataclass(config) else []
+    own = {f"{name} of the model": repr(getattr(config, name)) for name in known}
+    return {"model": Path(model.name).name, **sizes, **own, **asdict(plan), "layers": list(plan.layers), **more}
+
+
+def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
+    """Return the last whole checkpoint of a job in a folder; None: there is none. Remove checkpoints that were cut off.
+
+    Raises:
+        InputError: A checkpoint lacks data, or belongs to a job that differs in more than its dp.
+    """
+    whole = None
+    for step, each in sorted(_steps(folder)):
+        if (each / _WHOLE).exists():
+            whole = step, each
+        else:
+            shutil.rmtree(each, ignore_errors=True)
+    if whole is None:
+        return None
+    step, each = whole
+    written = _read(each, "job.json")
+    for name, value in job.items():
+        if name != "dp" and written.get(name) != value:
+            raise InputError(
+                f"--checkpoint: {str(folder)!r} has a checkpoint of another plan: {name} is {written.get(name)!r} there, "
+                f"and {value!r} here; take that, or another folder"
+            )
+    _check_whole(each)
+    losses = [_read(each, f"loss-{rank}.json") for rank in range(written["ranks"])]
+    return Checkpoint(step, (*written["loss"], *mean_loss(losses)))
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    """Return the number and the folder of each checkpoint."""
+    found = folder.glob("step-*") if folder.is_dir() else ()
+    return [(int(each.name[5:]), each) for each in found if each.name[5:].isdecimal()]
+
+
+def _read(folder: Path, name: str) -> Any:
+    """Return the content of a JSON file of a checkpoint; refuse one that is gone or cut off."""
+    try:
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise _cut_off(folder, name) from None
+
+
+def _check_whole(folder: Path) -> None:
+    """Refuse a checkpoint of which a file is gone or too short."""
+    try:
+        metadata = load_module(_CHECKPOINT).read_metadata(folder)
+        ends: dict[str, int] = {}
+        for info in metadata.storage_data.values():
+            ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    except InputError:
+        raise
+    except Exception:  # whatever bytes that are no pickle raise
+        raise _cut_off(folder, _WHOLE) from None
+    for name, size in ends.items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size < size:
+            raise _cut_off(folder, name)
+
+
+def _cut_off(folder: Path, name: str) -> InputError:
+    """Return the error for a checkpoint that is cut off."""
+    return InputError(
+        f"--checkpoint: {str(folder)!r} is cut off: {name} is gone, or not whole; remove it, or take another folder"
+    )

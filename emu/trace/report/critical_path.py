@@ -1,0 +1,166 @@
+"""The critical path of a step: at each moment, the one task that all later ones waited for.
+
+The path is walked from the end of the step back to its beginning: from a task to the one that released it, and so on. V tasks.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import I64
+from emu.fabric.timeline import Timeline
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.replay.replay import ReplayGraph
+from emu.trace.report.phases import stages_of
+from emu.trace.report.report import StepReport
+from emu.trace.trace import Kind, Trace
+from emu.units import seconds
+
+COMPUTATION, NOTHING = "computation", "nothing"
+
+
+class PathKind(NamedTuple):
+    """The kind of a part of the path."""
+
+    what: str  # an operation, a message, computation, or nothing: no task was to be waited for
+    axis: str | None  # of the group; None: no communication
+    stage: int | None  # of the pipeline; None: there is none
+    waits_for: int | None  # the rank that entered a collective after the one that the path leaves it by; None: none did
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """The time of the path in all its moments of one kind."""
+
+    what: str
+    axis: str | None
+    stage: int | None
+    waits_for_rank: int | None
+    time_s: float
+
+
+def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
+    """Return the parts of the critical path of the reported step, which add up to its time; the longest comes first."""
+    spent = critical_path_fs(trace, replayed, timeline, told)
+    longest = sorted(spent.items(), key=lambda part: (-part[1], *map(str, part[0])))
+    return tuple(PathPart(*what, seconds(ticks)) for what, ticks in longest)
+
+
+def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[PathKind, int]:
+    """Return the ticks of each kind of part.
+
+    If several tasks released one at the same time, the path takes one of the same rank, else the first of the graph.
+    """
+    if told.began_fs == told.ended_fs:
+        return {}
+    first, end = replayed.first_event[told.rank : told.rank + 2].tolist()
+    ends = replayed.ends[first:end]
+    in_step = (trace.events_of(told.rank).step == told.step) & (ends >= 0)
+    last = np.flatnonzero(in_step & (timeline.end_fs[ends] == told.ended_fs))[-1]
+    walk = _Walk(trace, replayed, timeline, told.began_fs, _ranks(replayed))
+    walk.back(int(ends[last]), told.rank, told.ended_fs)
+    return {what: ticks for what, ticks in walk.spent.items() if ticks}
+
+
+def _ranks(replayed: ReplayGraph) -> I64:
+    """Return [V] the first rank that a task belongs to: the one that computes or sends, enters or leaves; -1: none."""
+    rank_of = np.repeat(np.arange(len(replayed.first_event) - 1), np.diff(replayed.first_event))
+    ranks = replayed.graph.owner.astype(np.int64)
+    for tasks in (replayed.begins, replayed.ends):
+        known = np.flatnonzero(tasks >= 0)[::-1]  # of several ranks the first is written last
+        ranks[tasks[known]] = rank_of[known]
+    return ranks
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The walk from the end of a step to its beginning."""
+
+    trace: Trace
+    replayed: ReplayGraph
+    timeline: Timeline
+    began_fs: int
+    ranks: I64  # [V]
+    spent: defaultdict[PathKind, int] = field(default_factory=lambda: defaultdict(int))
+    firsts: list[int] = field(init=False)
+    asked: I64 = field(init=False)  # the first event of each instance
+    stages: dict[int, int] = field(init=False)
+    columns: tuple[memoryview, ...] = field(init=False)  # of tasks and what they wait for; one at a time, numpy is slow
+    computing: dict[int, PathKind] = field(init=False)  # by rank, made once: most tasks of a long path compute
+
+    def __post_init__(self) -> None:
+        self.firsts = [instance.first for instance in self.replayed.instances]
+        graph, line = self.replayed.graph, self.timeline
+        moments = line.start_fs, line.left_fs, line.end_fs
+        self.columns = tuple(c.data for c in (*moments, graph.pred_start, graph.pred, graph.pred_left, self.ranks))
+        number, first = np.unique(self.replayed.instance, return_index=True)
+        self.asked = first[number >= 0]
+        self.stages, self.computing = stages_of(self.trace), {}
+
+    def back(self, task: int, rank: int, until: int) -> None:
+        """Walk from a task of a rank, which ends at `until`, to the beginning of the step."""
+        at: tuple[int, int] | None = (task, rank)
+        while at is not None and until > self.began_fs:
+            at, until = self._through(*at, until)
+        self.spent[PathKind(NOTHING, None, None, None)] += until - self.began_fs
+
+    def _through(self, task: int, rank: int, until: int) -> tuple[tuple[int, int] | None, int]:
+        """Walk through one computation, or the tasks of one collective; return the task before, its rank, and its end."""
+        instance, left_by, ended = self._instance(task), rank, until
+        while True:
+            until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)
+            if before is None or until == self.began_fs or instance < 0 or self._instance(before) != instance:
+                self.spent[self._what(task, instance, left_by)] += ended - until
+                return (None if before is None else (before, self._rank(before, rank))), until
+            task, rank = before, self._rank(before, rank)
+
+    def _rank(self, task: int, otherwise: int) -> int:
+        found: int = self.columns[-1][task]
+        return found if found >= 0 else otherwise
+
+    def _instance(self, task: int) -> int:
+        return bisect_right(self.firsts, task) - 1
+
+    def _released_by(self, task: int, rank: int) -> int | None:
+        """Return the task that released another: of its rank if possible, else the first of several."""
+        start, left, ended, pred_start, pred, pred_left, ranks = self.columns
+        found: tuple[bool, int] | None = None
+        for at in range(pred_start[task], pred_start[task + 1]):
+            before = pred[at]
+            if (left if pred_left[at] else ended)[before] == start[task]:
+                other = (ranks[before] != rank, before)
+                found = other if found is None else min(found, other)
+        return None if found is None else found[1]
+
+    def _what(self, task: int, instance: int, left_by: int) -> PathKind:
+        if instance < 0:
+            return self._computation(self.columns[-1][task])
+        event = int(self.asked[instance])
+        rank = int(np.searchsorted(self.replayed.first_event, event, side="right")) - 1
+        events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
+        axis = self.trace.groups[self.trace.group_of[rank][events.group[row]]].axis
+        if events.kind[row] != Kind.COLLECTIVE:
+            return PathKind(MESSAGE, axis, self.stages.get(left_by), None)
+        return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
+
+    def _computation(self, rank: int) -> PathKind:
+        if rank not in self.computing:
+            self.computing[rank] = PathKind(COMPUTATION, None, self.stages.get(rank), None)
+        return self.computing[rank]
+
+    def _late(self, entry: int, instance: int, left_by: int) -> int | None:
+        """Return the rank whose join is the entry, if it entered after the rank by which the path leaves."""
+        rank = int(self.ranks[entry])
+        if rank in (-1, left_by) or self._entry(rank, instance) != entry:  # the step begins amid the collective
+            return None
+        entered = self.timeline.end_fs
+        return rank if entered[self._entry(left_by, instance)] < entered[entry] else None
+
+    def _entry(self, rank: int, instance: int) -> int:
+        """Return the join by which a rank enters a collective; -1: it is not in it."""
+        first, end = self.replayed.first_event[rank : rank + 2]
+        own = np.flatnonzero(self.replayed.instance[first:end] == instance)
+        return int(self.replayed.begins[first + own[0]]) if len(own) else -1

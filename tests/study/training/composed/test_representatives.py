@@ -1,0 +1,67 @@
+"""Ranks that stand for others: the one whose optimizer owns most ends last; the one that is waited for is of the same group."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emu.collective.algorithm import Choice
+from emu.model.generate.generate import roles_by_place, trace_of
+from emu.model.plan.plan_text import parse_plan
+from emu.model.read import find_model
+from emu.model.stack.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.training.composed.composed import composition, representative_tapes
+from emu.study.training.composed.place_requests import Axis, Representatives, representatives_of_plan
+from emu.study.training.step.step import time_trace
+from emu.study.training.traced_step import time_step
+from emu.topology.catalogue import build_topology
+from emu.trace.trace import Group
+from launch.data.devices import find_device
+from tests.trace import laid
+
+# Of its parameters nearly all are two tables of 256 words, the embedding's and the head's, which two ranks own.
+NARROW = Path(__file__).parents[3] / "data" / "one-narrow-layer.toml"
+SLOW = replace(find_device("h100", "bfloat16"), hbm_Bps=1e9)  # an optimizer moves bytes and computes hardly anything
+
+
+@pytest.mark.parametrize("dp", [3, 4])
+def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
+    model, stack, topology = find_model(str(NARROW)), Stack("pytorch"), build_topology("ub-mesh:board")
+    plan = parse_plan(f"dp={dp},sharding=zero1", global_batch=12, seq=8)
+    roles, choice = roles_by_place(model, plan, stack), choice_on(topology, ("auto",), "float32")
+    whole = time_trace(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32").step()
+    few = (
+        composition(representatives_of_plan(representative_tapes(roles), plan), choice, topology, SLOW.request_overhead_fs)
+        .timed(SLOW)
+        .step()
+    )
+    least, *_, most = sorted(role.tape.own_bytes() for (own,) in [roles] for role in own)
+    assert least < most / 2
+    assert few.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
+    assert (most - least) / SLOW.hbm_Bps > 0.02 * whole.step_time_s  # which the step then tells
+
+
+def test_the_rank_that_is_waited_for_is_of_the_group_that_waits():
+    """Rank 0 has come to its tp group with rank 1 in time, and waits 4 ms for rank 2 of its dp group."""
+    words = laid.Words()
+    groups = (Group("tp", (0, 1)), Group("tp", (2, 3)), Group("dp", (0, 2)), Group("dp", (1, 3)))
+
+    def role(ms):
+        asked = words.collective(laid.MS_OF_FLOATS), words.compute(ms, waits=[0]), words.collective(laid.MS_OF_FLOATS, group=1)
+        return words.events(*asked, words.mark([2]))
+
+    group_of = ((0, 2), (0, 3), (1, 2), (1, 3))
+    trace = laid.trace_of(role(1), role(5), role_of_rank=(0, 1, 1, 1), groups=groups, group_of=group_of)
+    topology, choice = laid.star_of(4), Choice({"all_reduce": "ring"})
+    steps = [time_step(trace, choice, topology, laid.DEVICE, "float32", most).step() for most in (0, 10**6)]
+    assert [step.straggling_by_rank_s for step in steps] == [{2: 4e-3}] * 2
+
+
+def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
+    """Rank 0 has a group with rank 1 alone, and this one with rank 2."""
+    axes = Axis("tp", np.array([[0, 1]])), Axis("dp", np.array([[1, 2]])), Axis("ep", np.array([[3, 4]]))
+    standing_ = Representatives(((),) * 4, ((),) * 4, axes, np.array([0, 1, 2, 3, 2]))
+    assert [standing_.beside(0, place) for place in (1, 2, 3)] == [1, 2, 3]
+    assert standing_.beside(1, 2, ("dp",)) == 2
