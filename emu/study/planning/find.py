@@ -198,6 +198,7 @@ def _asked(
         "npus": request.npus,
         "device": device.name,
         "memory_bytes": device.memory_bytes,
+        "either_way": device.step_error or None,
         "global_batch": request.global_batch,
         "seq": request.seq,
         "software": request.stack.software,

@@ -90,12 +90,12 @@ class Device:
     def assumptions(self) -> tuple[str, ...]:
         """What the times rest on, a sentence each."""
         return (
-            f"a product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}, and "
-            f"{self.unhidden_share:g} of the time of its bytes; attention its FLOPs (of a causal one half) at "
-            f"{self._attention_told}",
-            f"no operator takes less than its bytes at {self.hbm_efficiency:g} of the memory bandwidth, which is what all but "
-            f"products and attention take",
-            f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'unfitted'}",
+            f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}; and besides "
+            f"{self.unhidden_share:g} of the time that its bytes take",
+            f"attention takes its FLOPs (half of them under a causal mask) at {self._attention_told}",
+            f"all other operators take the time of their bytes at {self.hbm_efficiency:g} of the memory bandwidth, and no "
+            f"operator takes less than that",
+            f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'fitted on nothing'}",
             f"launching an operator takes {format_time(self.launch_overhead_s)}",
             *self._told_if_any,
         )
@@ -103,7 +103,7 @@ class Device:
     @property
     def _attention_told(self) -> str:
         if self.attention.knows(self.attention_kernel):
-            return f"what was measured of the kernel {self.attention_kernel} by head size, mask, length and pass"
+            return f"the rate that was measured of the kernel {self.attention_kernel}, by head size, mask, length and pass"
         return f"{self.attention_efficiency:g} of peak"
 
     @property
@@ -111,20 +111,21 @@ class Device:
         if not self.cores:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
-        softened = f", of which the last costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
-        around = f", each with {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
-        smaller = f" (or smaller ones, whose main loop is slower by a power of {self.narrow:g})" * (self.narrow > 0)
+        softened = f"; of the cores that the last wave leaves idle, {self.last_wave:g} are lost" * (self.last_wave < 1)
+        around = f"; a tile takes {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
+        smaller = f" or smaller ones, which are slower by the power {self.narrow:g} of their reuse" * (self.narrow > 0)
         return waves + smaller + softened + around
 
     @property
     def _told_if_any(self) -> list[str]:
-        request, jitter, contention = self.request_overhead_s, self.jitter, self.contention
+        request, contention, slower = self.request_overhead_s, self.contention, self.jitter * log2(self.nodes)
+        doubling = f"{self.jitter:.2%} for each doubling"
         told = {
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
-            f"the {self.name} sustains {self.clock:g} of the clock at which its kernels were measured": self.clock != 1,
-            f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
-            f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
-            f"a collective that adds takes {contention:g} of the cores from products beside it": contention,
+            f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
+            f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
+            f"computation is {slower:.2%} slower on {self.nodes} servers of {NODE} than on one ({doubling})": slower,
+            f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
 

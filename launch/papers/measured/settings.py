@@ -1,7 +1,8 @@
 """Under which software, on which machine a published run ran: settings with names, never constants of a row.
 
-Sources: NVIDIA dgxc-benchmarking and Megatron-LM for what NeMo turned on in 2025; Narayanan et al. (SC21) for Megatron-LM in
-2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
+Sources: NVIDIA dgxc-benchmarking v25.02.02 (configure.sh and the YAML file of each model) and Megatron-LM for what NeMo turned
+on in 2025; Narayanan et al. (SC21) and Megatron-LM v2.6, examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose
+code is Megatron-LM of 2022.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,8 @@ _DGXC = ("dgxc",)
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         # Scores are written, gradients, of the weights' two bytes, added by a kernel of their own, all communication waited
-        # for: without --bf16 Megatron-LM adds up and reduces gradients in the type of the weights, and SC21 trained in float16.
+        # for: SC21 ran with --fp16 (examples/sc21/CONFIG.sh), and without --bf16 Megatron-LM adds up and reduces gradients in
+        # the type of the weights (megatron/arguments.py, megatron/model/distributed.py; v2.6).
         "megatron-2021": Setting(
             f"software=megatron,{_AMPERE},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
             "ddp",
