@@ -55,6 +55,9 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
     assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
     assert "no measured step of a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
     assert f"{found['either_way']:.1%} either way" in emu(*STEP, *BOTH).out
+    narrow = (*one, "--stack", "fp8=tensor")  # no fit has steps in FP8
+    assert "either_way" not in emu(*narrow, "--json").json
+    assert "nobody knows how far this is off, as no step in FP8 is in the fit" in emu(*narrow).out
 
 
 BOARD = ("--topology", "ub-mesh:board")

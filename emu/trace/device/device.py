@@ -11,7 +11,7 @@ E events of a role.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, log2
 from typing import Any
@@ -30,6 +30,7 @@ from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
+SCALES = _TENSOR, _, _ = "tensor", "row", "block"  # of elements of FP8, that have one scale
 NODE = 8  # NPUs of one, where jitter counts nodes
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
@@ -59,6 +60,8 @@ class Device:
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
+    fp8_share: Mapping[str, float] = field(default_factory=dict)  # as gemm_share, of FP8, by what one scale is for
+    fp8_scale: str = ""  # ... for which the software has one; "": it does not say, and then it is a tensor
     clock: float = 1.0  # that it sustains in a step, as a share of that at which its kernels were measured by themselves
     prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
     narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
@@ -82,6 +85,9 @@ class Device:
                 value = getattr(self, name)
                 if not holds(value):
                     raise must_be(self.name, name, what, value)
+        for scale, share in self.fp8_share.items():
+            if not 0 < share <= 1:
+                raise must_be(self.name, f"fp8_share of {scale}", "above 0 and at most 1", share)
         for dtype, peak in self.peak_flops.items():
             if not 0 < peak < inf:
                 raise must_be(self.name, f"peak_flops of {dtype}", "above 0", peak)
@@ -119,8 +125,10 @@ class Device:
     @property
     def _told_if_any(self) -> list[str]:
         request, contention, slower = self.request_overhead_s, self.contention, self.jitter * log2(self.nodes)
+        narrow = self.fp8_share.get(self.fp8_scale, 0.0)
         doubling = f"{self.jitter:.2%} for each doubling"
         told = {
+            f"products in FP8 reach {narrow:g} of its peak, with one scale for a {self.fp8_scale}": narrow,
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
             f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
             f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
@@ -179,10 +187,17 @@ class Device:
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
         """[E] seconds from seconds at peak, and of the bytes."""
         tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
-        product = tiling.product_s(events, flops_s / self.gemm_share) + self.unhidden_share * bytes_s
+        product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
         return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)
+
+    def _gemm_shares(self, events: Events) -> F64 | float:
+        """[E] of peak, that the main loop of a product reaches."""
+        narrow = self.fp8_share.get(self.fp8_scale or _TENSOR, self.gemm_share)
+        if narrow == self.gemm_share or not any(FLOAT_BYTES.get(name) == 1 for name in set(events.dtype)):
+            return self.gemm_share
+        return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
         """[E] of peak, by the table where it knows the kernel."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step.precision import timed_told
+from emu.study.training.step.precision import is_in_fp8, timed_told
 from emu.study.training.step.step import Costly, Step
 from emu.trace.report.path import PathPart
 from emu.units import format_size, format_time
@@ -36,6 +36,10 @@ def step_lines(step: Step) -> list[str]:
 
 def expected_told(step: Step) -> str:
     """Return how far the step may be off, in words: as steps are of models that no fit of the device has seen."""
+    if is_in_fp8(step.products):
+        return (
+            "nobody knows how far this is off, as no step in FP8 is in the fit of a device (docs/fidelity.md has some that ran)"
+        )
     off = off_told(step.device, step.either_way)
     if step.either_way is None:
         return off

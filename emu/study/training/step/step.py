@@ -14,7 +14,7 @@ from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.changed import ChosenForStep
 from emu.study.training.step.choices import RecordedChooser, served_otherwise
-from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
+from emu.study.training.step.precision import AS_RAN_TOLD, Products, is_in_fp8, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.recorded import is_whole
 from emu.topology.placement import place
@@ -168,7 +168,7 @@ class TimedTrace:
             total_comm_s=r.total_comm_s,
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
-            either_way=None if whole else self.device.step_error or None,
+            either_way=None if whole or is_in_fp8(products) else self.device.step_error or None,
             tokens_per_s=reached and reached.tokens_per_s,
             mfu=reached and reached.mfu,
             hfu=reached and reached.hfu,
