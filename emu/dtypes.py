@@ -5,8 +5,9 @@ from emu.registry import unknown
 
 REDUCE_OPERATIONS = ("sum", "avg", "product", "min", "max", "and", "or", "xor")
 
+FP8 = "float8_e4m3fn"  # in which products of FP8 are timed
 _REALS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-_MOVED = {"float8_e4m3fn": 1, "float8_e5m2": 1}  # types that torch cannot add
+_MOVED = {FP8: 1, "float8_e5m2": 1}  # types that torch cannot add
 _COMPLEX = {"complex128": 16, "complex64": 8}
 _FLAGS = {"bool": 1}
 _INTEGERS = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8}

@@ -131,8 +131,9 @@ def _move(row: Mapping[str, str]) -> PublishedMove:
     return PublishedMove(**given, rate=float(row["GBps"]) * 1e9)
 
 
-def product_constants(device: str) -> dict[str, float]:
+def product_constants(device: str) -> dict[str, Any]:
     """Return the fields of a device that published products gave; none of a device that has no figure of its own."""
     found = json.loads(FITTED.read_text(encoding="utf-8"))
-    share = found["gemm_share"].get(KERNELS_OF.get(device, device))
-    return {**found["products"], "gemm_share": share} if share else {}
+    own = KERNELS_OF.get(device, device)
+    share, narrow = found["gemm_share"].get(own), found["fp8_share"].get(own, {})
+    return {**found["products"], "gemm_share": share, "fp8_share": narrow} if share else {}

@@ -1,7 +1,12 @@
 """`emu estimate` on several topologies: one table, one picture."""
 
+from pathlib import Path
+
+import pytest
+
 from launch.data.fitted import read_fitted
 
+SCRIPT = str(Path(__file__).resolve().parents[1] / "scripts" / "ddp.py")
 STEP = ("estimate", "--model", "llama-tiny", "--plan", "tp=2,dp=4,pp=2", "--global-batch", "16", "--seq", "64")
 BOTH = ("--topology", "ub-mesh:rack", "--topology", "ub-mesh:board", "--scale-dp")
 
@@ -50,6 +55,36 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
     assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
     assert "no measured step of a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
     assert f"{found['either_way']:.1%} either way" in emu(*STEP, *BOTH).out
+    narrow = (*one, "--stack", "fp8=tensor")  # no fit has steps in FP8
+    assert "either_way" not in emu(*narrow, "--json").json
+    assert "nobody knows how far this is off, as no step in FP8 is in the fit" in emu(*narrow).out
+
+
+BOARD = ("--topology", "ub-mesh:board")
+OF_RUNS = {
+    "train": (
+        *("train", "--model", "llama-tiny", "--plan", "dp=2", "--global-batch", "2", "--seq", "64", "--steps", "2"),
+        *BOARD,
+    ),
+    "run": ("run", "--ranks", "2", *BOARD),
+    "plan": ("plan", "--model", "llama-tiny", "--npus", "2", "--global-batch", "1", "--seq", "64", *BOARD),
+}
+
+
+@pytest.mark.parametrize("command", OF_RUNS)
+def test_every_command_that_times_a_step_tells_how_far_it_may_be_off(emu, command, tmp_path):
+    """The line and the JSON name the error of the fit; a device that no step was measured on has neither."""
+    off = max(errors.either_way for errors in read_fitted()["h100"].blind.values())
+    after = (SCRIPT, str(tmp_path / "losses")) * (command == "run")
+    more = ("--cache", str(tmp_path), "--stack", "software=megatron") * (command == "plan")
+    shown = emu(*OF_RUNS[command], *more, *after).out
+    [line] = [line for line in shown.splitlines() if line.startswith("expected  ")]
+    assert f"{off:.1%} either way, as nine of ten runs on devices like this that no fit has seen" in line
+    found = emu(*OF_RUNS[command], *more, "--json", *after).json
+    step = found[0] if isinstance(found, list) else found
+    assert step["either_way"] == off
+    unknown = emu(*OF_RUNS[command], *more, "--device", "tpuv4", "--json", *after).json
+    assert "either_way" not in (unknown[0] if isinstance(unknown, list) else unknown)
 
 
 def test_an_order_that_lacks_an_axis_is_refused(emu):

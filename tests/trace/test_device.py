@@ -83,14 +83,28 @@ def test_what_the_times_rest_on_is_said():
     said = " ".join(replace(DEVICE, cores=132).assumptions)
     assert "0.5 of the npu's peak, in waves of 132 tiles of 128 x 256" in said
     assert "at 0.25 of the memory bandwidth" in said
-    assert "these shares of the npu are unfitted" in said
+    assert "these shares of the npu are fitted on nothing" in said
     assert "launching an operator takes 0 s" in said
     assert "fitted on 17 runs" in " ".join(replace(DEVICE, fitted_on="17 runs").assumptions)
-    assert "0.004 longer for each doubling of 4 nodes of 8" in " ".join(DEVICE.over(32).assumptions)
+    assert "computation is 0.80% slower on 4 servers of 8 than on one (0.40% for each doubling)" in DEVICE.over(32).assumptions
 
 
 def product(words, m, n, k, batch=1, **more):
     return words.compute(kernel=Kernel.PRODUCT, batch=batch, m=m, n=n, k=k, flops=2.0 * batch * m * n * k, **more)
+
+
+def test_a_product_in_fp8_reaches_the_share_of_what_one_scale_is_for(words):
+    """Products of two bytes do not; a scale that nobody measured takes the share of all products."""
+    peaks = {"bfloat16": 1e12, "float8_e4m3fn": 2e12}
+    device = replace(DEVICE, peak_flops=peaks, gemm_share=0.8, unhidden_share=0.0, fp8_share={"tensor": 0.5, "row": 0.25})
+    each = (product(words, 128, 256, 64, dtype=dtype, count=0) for dtype in ("bfloat16", "float8_e4m3fn"))
+    events, alone = words.events(*each), 2.0 * 128 * 256 * 64 / 1e12
+    for scale, share in (("", 0.5), ("tensor", 0.5), ("row", 0.25), ("block", 0.8)):
+        took = replace(device, fp8_scale=scale).seconds(events, "as-ran")
+        assert took.tolist() == pytest.approx([alone / 0.8, alone / 2 / share])
+    assert any("with one scale for a row" in said for said in replace(device, fp8_scale="row").assumptions)
+    with pytest.raises(InputError, match="npu: fp8_share of tensor must be above 0 and at most 1, got 2"):
+        replace(device, fp8_share={"tensor": 2.0})
 
 
 @pytest.mark.parametrize(

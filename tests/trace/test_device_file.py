@@ -85,6 +85,12 @@ def test_every_device_word_may_be_a_file_with_settings(mine):
             NEEDED + "clock = 3",
             "clock must be above 0 and at most 2, got 3",
         ),
+        (
+            NEEDED + "fp8_share = 0.5",
+            "fp8_share must be a table of shares of the peak of FP8, such as { tensor = 0.75 }, got 0.5",
+        ),
+        (NEEDED + "fp8_share = { tensr = 0.5 }", "fp8_share: unknown key 'tensr'; did you mean tensor?"),
+        (NEEDED + "fp8_share = { row = 2 }", "fp8_share of row must be above 0 and at most 1, got 2"),
         (NEEDED + "kernels = 3", "kernels must be a list of tables, such as [{ kernel = ... }], got 3"),
         (NEEDED + KERNELS.replace("product", "produce"), "kernels, row 1: no kernel is called 'produce'; did you mean product"),
         (NEEDED + KERNELS.replace("bfloat16", "bfloat17"), "kernels, row 1: no dtype is called 'bfloat17'; did you mean"),

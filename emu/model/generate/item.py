@@ -17,6 +17,7 @@ class Work(NamedTuple):
     bytes: int  # of memory traffic
     elements: int  # of the activations' dtype, among them
     shape: Shape = MOVES
+    dtype: str = ""  # of what a product reads, if other than that of activations
 
 
 class WeightGradientWork(Work):

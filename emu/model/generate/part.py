@@ -25,6 +25,7 @@ from emu.model.generate.item import (
     WeightGradientWork,
     Work,
 )
+from emu.model.generate.narrow import Around, with_casts
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
 from emu.model.memory.layer_memory import LayerMemory
@@ -47,6 +48,7 @@ from emu.model.operator import (
 )
 from emu.model.recompute import OPS, outputs_kept
 from emu.model.shards import EXPERTS, own_tokens
+from emu.model.stack.stack import LAYERS
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that
@@ -96,8 +98,14 @@ class Part(Share):
         weight, ahead = self.weight, operator.ahead
         rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
         if not ahead.elements:
-            return [*items, rest]
+            return [*items, *self._cast(operator, FORWARD, rest)]
         return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), rest]
+
+    def _cast(self, operator: ModelOperator, what: str, work: Work) -> list[Work]:
+        """Return the work of a pass, with the casts before it; a compiler casts what several products read only once."""
+        with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
+        known = self.stack.compile == LAYERS and with_it[0] is not operator
+        return with_casts(self, operator, what, [work], Around(known=known))
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
         """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""
@@ -129,8 +137,9 @@ class Part(Share):
             yield from self._attention(operator)
             return
         early, weight, late = _parted(operator, self.passes(operator))
-        yield self.work(operator.name, early, self.weight, operator.shape_of(INPUT))
-        yield WeightGradientWork(*self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT)))
+        yield from self._cast(operator, INPUT, self.work(operator.name, early, self.weight, operator.shape_of(INPUT)))
+        made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
+        yield from (WeightGradientWork(*work) for work in self._cast(operator, WEIGHT, made))
         if operator.kind == NORM and not late.elements:
             yield RepeatedWork(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
         yield from self._gradients(operator)

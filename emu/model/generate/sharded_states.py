@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from emu.dtypes import item_bytes
+from emu.dtypes import FP8, item_bytes
 from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
 from emu.model.generate.item import Action, Ask, Gradient, Work
 from emu.model.generate.part import Part
@@ -20,7 +20,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import GATHERS, REDUCES
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
-from emu.model.operator import Amount, ModelOperator
+from emu.model.operator import ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE
 
@@ -218,11 +218,11 @@ class ShardedStates(WholeGradients):
 
     def least(self) -> Iterator[Ask]:
         """Yield the requests that a step makes at least once."""
-        precision, gathered = self.parts[0].stack.precision, self.parts[0].stack.gathered
+        precision = self.parts[0].stack.precision
         for group in self._groups:
             over, size = self._over(group), self._sizes[group].padded
             if over.ranks > 1:
-                yield Ask(over.axis, "all_gather", size, gathered)
+                yield Ask(over.axis, "all_gather", size, self._dtype(group))
                 yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
             if self.plan.sharded < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
@@ -285,18 +285,26 @@ class ShardedStates(WholeGradients):
         over = self._over(group)
         if over.ranks > 1:
             own, part = self._sizes[group].padded // over.ranks, self.parts[0]
-            read, written = part.stack.precision.weight, part.weight
+            read, written = part.stack.precision.weight, self._dtype(group)
+            if written == FP8:  # the largest element gives the scale
+                self.tape.compute(Work("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
             self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
-        over, weight = self._over(group), self.parts[0].weight
+        over = self._over(group)
         if over.ranks == 1:
             return ()
-        return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
+        return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, self._dtype(group)), stream),)
+
+    def _dtype(self, group: _Group) -> str:
+        """Return the dtype in which a group is gathered; FP8 is for layers alone, whose norms are too small to count."""
+        narrow = group != _ROOT and not group.experts and self.parts[0].stack.narrow_gather
+        return narrow or self.parts[0].stack.gathered
 
     def _arrive(self, group: _Group) -> None:
         self.tape.join(*self.coming.pop(group))
-        self.tape.compute(self._weights("copied out", 2 * self._sizes[group].padded))
+        copied, dtype = 2 * self._sizes[group].padded, self._dtype(group)
+        self.tape.compute(Work("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
         self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
@@ -314,7 +322,7 @@ class ShardedStates(WholeGradients):
 
     def _bytes(self, group: _Group) -> int:
         """Return the bytes of the whole weights of a group."""
-        return self._sizes[group].elements * item_bytes(self.parts[0].weight)
+        return self._sizes[group].elements * item_bytes(self._dtype(group))
 
     def _buffer(self, group: _Group) -> int:
         """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
@@ -329,10 +337,6 @@ class ShardedStates(WholeGradients):
         """Free the buffer of the weights gathered last in a forward."""
         self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
         self.buffered = 0
-
-    def _weights(self, name: str, elements: int) -> Work:
-        part = self.parts[0]
-        return part.work(name, Amount(parameters=elements), part.weight)
 
     def _scatter(self, group: _Group) -> None:
         self._drop(group)

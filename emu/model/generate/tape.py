@@ -114,7 +114,8 @@ class Tape:
         if not (work.bytes or work.flops):
             return
         of = self._stream(stream)
-        what = (self._word(work.name), self._word(self.dtype), work.flops, work.bytes, work.elements, self._shape(work.shape))
+        dtype = self._word(work.dtype or self.dtype)
+        what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, self._shape(work.shape))
         self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0, 0), of.joined)
         of.last, of.joined = len(self) - 1, ()
 

@@ -92,8 +92,9 @@ FUSED: Mapping[str, Kernels] = {
 }
 # What Megatron-LM runs by several kernels where its configuration does not fuse them, of elements of the activations' type.
 # Its loss of a cut vocabulary makes float32 of the scores, and then finds the largest, subtracts, takes powers, adds up and
-# divides, in place; backward it multiplies in place and goes back to the activations' type. Source: Megatron-LM,
-# core_v0.15.3, megatron/core/tensor_parallel/cross_entropy.py, megatron/core/activations.py.
+# divides, in place; backward it multiplies in place and goes back to the activations' type. Sources: Megatron-LM,
+# core_v0.15.3, megatron/core/tensor_parallel/cross_entropy.py; NeMo, nemo/collections/nlp/modules/common/megatron/utils.py,
+# whose squared ReLU is two operators of PyTorch (that of Megatron-LM, megatron/core/activations.py, is fused).
 UNFUSED: Mapping[str, Kernels] = {
     "squared relu": EAGER["squared relu"],
     "cross entropy": Kernels(Moved(19, 1, 0, 8), Moved(7, 0, 0, 8), Moved(2, 0, 0, 8)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from emu.collective.libraries import LIBRARIES
-from emu.dtypes import item_bytes
+from emu.dtypes import FP8, item_bytes
 from emu.errors import must_be
 from emu.registry import unknown
 from emu.trace.device.attention import CUDNN, FA2, FA3
@@ -20,6 +20,8 @@ CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others c
 FUSED, UNFUSED = "fused", "unfused"
 WHOLE, SCATTERED = "whole", "scattered"
 NOTHING, LAYERS = "nothing", "layers"
+DELAYED, TENSOR, ROW, BLOCK = "delayed", "tensor", "row", "block"  # what one scale of FP8 is of, or when it is known
+NO, YES = "no", "yes"
 FOREACH = "foreach"
 
 # What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
@@ -35,6 +37,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "attention": (FA2, CUDNN, FA3),
         "compile": (NOTHING, LAYERS),
         "optimizer": (FUSED, FOREACH),
+        "fp8": (NOTHING, TENSOR, ROW),
+        "fp8_gather": (NO, YES),
     },
     "megatron": {
         "tp": (BACKWARD, EXPOSED, OVERLAPPED, CHUNKED),
@@ -47,6 +51,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "attention": (CUDNN, FA2, FA3, UNFUSED),
         "compile": (NOTHING,),
         "optimizer": (FUSED,),
+        "fp8": (NOTHING, DELAYED, TENSOR, BLOCK),
+        "fp8_gather": (NO, YES),
     },
 }
 SOFTWARE = tuple(SETTINGS)
@@ -103,6 +109,8 @@ class Stack:
     attention: str = ""  # by which kernel; by unfused ones scores are written, by any other they never are
     compile: str = ""  # what torch.compile fuses: nothing, or layers, each by itself; head and loss are not compiled
     optimizer: str = ""  # AdamW as one kernel (fused), or as one for each of its operations (foreach)
+    fp8: str = ""  # of layers, which products are in FP8 with one scale for so much; `delayed`: for a tensor, from steps before
+    fp8_gather: str = ""  # whether the weights of these products are gathered in FP8 over the ranks that share their states
     sms: int = 0  # cores that a collective which adds takes from products beside it; 0: as the device says
     deferred: int = 0  # microbatches, the first, whose gradient of the head's weight is worked out after the pipeline
     unfused: tuple[str, ...] = ()  # kinds of operators that run by several kernels, where the software may fuse them
@@ -124,6 +132,7 @@ class Stack:
         if self.library:
             LIBRARIES.find(self.library)
         self._check_kinds()
+        self._check_gather()
         if self.software == "pytorch" and self.precision.dispatch:
             mend = "its rows travel as they are; or take software=megatron"
             raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)
@@ -134,6 +143,11 @@ class Stack:
             if not getattr(self, name) >= 0:
                 what = "0 or more" if name in COUNTS else "0 or more seconds"
                 raise must_be("stack", name, what, getattr(self, name))
+
+    def _check_gather(self) -> None:
+        if self.fp8_gather == YES and self.fp8 in (NOTHING, ROW):
+            of = "tensor" if self.software == "pytorch" else "delayed, tensor or block"
+            raise must_be("stack", "fp8_gather", f"no with fp8={self.fp8}", YES, f"weights are gathered in FP8 with fp8={of}")
 
     def _check_kinds(self) -> None:
         for kind in self.unfused:
@@ -152,6 +166,11 @@ class Stack:
         Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_api.py, the `param_dtype` of a `MixedPrecisionPolicy`.
         """
         return self.precision.activation if self.software == "pytorch" else self.precision.weight
+
+    @property
+    def narrow_gather(self) -> str:
+        """The dtype in which the weights of products in FP8 are gathered; "": as all others."""
+        return FP8 if self.fp8_gather == YES else ""
 
     @property
     def overlaps_gradients(self) -> bool:

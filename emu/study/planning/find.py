@@ -17,6 +17,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
 from emu.model.plan.vocabulary import padding_note
 from emu.model.read import find_model
+from emu.model.stack.stack import NOTHING
 from emu.registry import unknown
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
@@ -198,6 +199,7 @@ def _asked(
         "npus": request.npus,
         "device": device.name,
         "memory_bytes": device.memory_bytes,
+        "either_way": (request.stack.fp8 == NOTHING and device.step_error) or None,
         "global_batch": request.global_batch,
         "seq": request.seq,
         "software": request.stack.software,

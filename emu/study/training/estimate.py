@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import gcd, lcm
 from typing import Any
 
@@ -22,7 +22,7 @@ from emu.study.training.axis_placement import axes_of, npus_of
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
-from emu.study.training.step.step import LEFT_OUT, Step, TimedTrace
+from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -83,15 +83,7 @@ class StepEstimate(Step):
     how: str  # which way the engine took, or `composed`
     domain: int  # ranks whose tasks were timed; the others are equal to them by symmetry, or taken to be where it is composed
     tasks: int
-    # Share that nine of ten steps of models which no fit of the device has seen are off at most; None: not known.
-    either_way: float | None = field(default=None, metadata=LEFT_OUT)
     wall_s: float  # of all this
-
-    @property
-    def expected_s(self) -> tuple[float, float]:
-        """The range in which nine of ten such steps lie, for models that the fit of the device has not seen, in seconds."""
-        off = self.either_way or 0.0
-        return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -229,7 +221,6 @@ def _estimated(
         how=timed.how,
         domain=timed.replayed.timed_ranks,
         tasks=len(timed.timeline.end_fs),
-        either_way=timed.device.step_error or None,
         wall_s=wall_s,
     )
 

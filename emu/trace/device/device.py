@@ -11,7 +11,7 @@ E events of a role.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, log2
 from typing import Any
@@ -30,6 +30,7 @@ from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
+SCALES = _TENSOR, _, _ = "tensor", "row", "block"  # of elements of FP8, that have one scale
 NODE = 8  # NPUs of one, where jitter counts nodes
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
@@ -59,6 +60,8 @@ class Device:
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     jitter: float = 0.004  # by which share computation grows for each doubling of nodes
     hbm_efficiency: float = 0.8
+    fp8_share: Mapping[str, float] = field(default_factory=dict)  # as gemm_share, of FP8, by what one scale is for
+    fp8_scale: str = ""  # ... for which the software has one; "": it does not say, and then it is a tensor
     clock: float = 1.0  # that it sustains in a step, as a share of that at which its kernels were measured by themselves
     prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
     narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
@@ -82,6 +85,9 @@ class Device:
                 value = getattr(self, name)
                 if not holds(value):
                     raise must_be(self.name, name, what, value)
+        for scale, share in self.fp8_share.items():
+            if not 0 < share <= 1:
+                raise must_be(self.name, f"fp8_share of {scale}", "above 0 and at most 1", share)
         for dtype, peak in self.peak_flops.items():
             if not 0 < peak < inf:
                 raise must_be(self.name, f"peak_flops of {dtype}", "above 0", peak)
@@ -90,12 +96,12 @@ class Device:
     def assumptions(self) -> tuple[str, ...]:
         """What the times rest on, a sentence each."""
         return (
-            f"a product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}, and "
-            f"{self.unhidden_share:g} of the time of its bytes; attention its FLOPs (of a causal one half) at "
-            f"{self._attention_told}",
-            f"no operator takes less than its bytes at {self.hbm_efficiency:g} of the memory bandwidth, which is what all but "
-            f"products and attention take",
-            f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'unfitted'}",
+            f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}; and besides "
+            f"{self.unhidden_share:g} of the time that its bytes take",
+            f"attention takes its FLOPs (half of them under a causal mask) at {self._attention_told}",
+            f"all other operators take the time of their bytes at {self.hbm_efficiency:g} of the memory bandwidth, and no "
+            f"operator takes less than that",
+            f"these shares of the {self.name} are {f'fitted on {self.fitted_on}' if self.fitted_on else 'fitted on nothing'}",
             f"launching an operator takes {format_time(self.launch_overhead_s)}",
             *self._told_if_any,
         )
@@ -103,7 +109,7 @@ class Device:
     @property
     def _attention_told(self) -> str:
         if self.attention.knows(self.attention_kernel):
-            return f"what was measured of the kernel {self.attention_kernel} by head size, mask, length and pass"
+            return f"the rate that was measured of the kernel {self.attention_kernel}, by head size, mask, length and pass"
         return f"{self.attention_efficiency:g} of peak"
 
     @property
@@ -111,20 +117,23 @@ class Device:
         if not self.cores:
             return ""
         waves = f", in waves of {self.cores} tiles of {self.tile[0]} x {self.tile[1]}"
-        softened = f", of which the last costs {self.last_wave:g} of its idle cores" * (self.last_wave < 1)
-        around = f", each with {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
-        smaller = f" (or smaller ones, whose main loop is slower by a power of {self.narrow:g})" * (self.narrow > 0)
+        softened = f"; of the cores that the last wave leaves idle, {self.last_wave:g} are lost" * (self.last_wave < 1)
+        around = f"; a tile takes {format_time(self.prologue_s)} before and after its main loop" * (self.prologue_s > 0)
+        smaller = f" or smaller ones, which are slower by the power {self.narrow:g} of their reuse" * (self.narrow > 0)
         return waves + smaller + softened + around
 
     @property
     def _told_if_any(self) -> list[str]:
-        request, jitter, contention = self.request_overhead_s, self.jitter, self.contention
+        request, contention, slower = self.request_overhead_s, self.contention, self.jitter * log2(self.nodes)
+        narrow = self.fp8_share.get(self.fp8_scale, 0.0)
+        doubling = f"{self.jitter:.2%} for each doubling"
         told = {
+            f"products in FP8 reach {narrow:g} of its peak, with one scale for a {self.fp8_scale}": narrow,
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
-            f"the {self.name} sustains {self.clock:g} of the clock at which its kernels were measured": self.clock != 1,
-            f"{len(self.measured)} measured kernels set the times of their shapes, and of those near them": len(self.measured),
-            f"computation takes {jitter:g} longer for each doubling of {self.nodes} nodes of {NODE}": jitter * (self.nodes > 1),
-            f"a collective that adds takes {contention:g} of the cores from products beside it": contention,
+            f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
+            f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
+            f"computation is {slower:.2%} slower on {self.nodes} servers of {NODE} than on one ({doubling})": slower,
+            f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
 
@@ -178,10 +187,17 @@ class Device:
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
         """[E] seconds from seconds at peak, and of the bytes."""
         tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
-        product = tiling.product_s(events, flops_s / self.gemm_share) + self.unhidden_share * bytes_s
+        product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
         return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)
+
+    def _gemm_shares(self, events: Events) -> F64 | float:
+        """[E] of peak, that the main loop of a product reaches."""
+        narrow = self.fp8_share.get(self.fp8_scale or _TENSOR, self.gemm_share)
+        if narrow == self.gemm_share or not any(FLOAT_BYTES.get(name) == 1 for name in set(events.dtype)):
+            return self.gemm_share
+        return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
         """[E] of peak, by the table where it knows the kernel."""

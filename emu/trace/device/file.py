@@ -26,7 +26,7 @@ from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
 from emu.trace.device.attention import AttentionTable
-from emu.trace.device.device import BARE, Device
+from emu.trace.device.device import BARE, SCALES, Device
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.trace.device.table import kernels_written, rates_written, read_kernels, read_rates
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
@@ -34,7 +34,7 @@ from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
 _SHARES = "gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention"
 SHARES = ("clock", *_SHARES, "last_wave", "narrow")
-_KERNELS, _ATTENTION = "kernels", "attention"
+_KERNELS, _ATTENTION, _NARROW = "kernels", "attention", "fp8_share"
 _FLOATS = (*FLOAT_BYTES, TF32)
 _WORDS = ("name", "source", "fitted_on", "assumed")
 
@@ -72,6 +72,8 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += _table(_KERNELS, kernels_written(device.measured))
     lines += _table(_ATTENTION, rates_written(device.attention.rows))
+    narrow = ", ".join(f"{scale} = {share:.4g}" for scale, share in device.fp8_share.items())
+    lines += [f"{_NARROW} = {{ {narrow} }}"] * bool(narrow)
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
     write_file("--out", path, ("\n".join(lines) + "\n").encode())
 
@@ -83,6 +85,13 @@ def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float
         if dtype not in _FLOATS:
             raise InputError(f"{where}: {key}: {unknown('dtype', dtype, _FLOATS)}")
     return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
+
+
+def _narrow(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
+    if not isinstance(value, dict):
+        raise must_be(where, key, "a table of shares of the peak of FP8, such as { tensor = 0.75 }", value)
+    check_keys(value, SCALES, f"{where}: {key}")
+    return key, {scale: _number(share, f"{key} of {scale}", where)[1] for scale, share in value.items()}
 
 
 def _table(name: str, rows: list[str]) -> list[str]:
@@ -142,6 +151,7 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     "capability": _capability,
     _KERNELS: read_kernels,
     _ATTENTION: _attention,
+    _NARROW: _narrow,
     **dict.fromkeys(SHARES, _number),
     "prologue": _quantity("prologue_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),

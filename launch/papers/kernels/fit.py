@@ -29,6 +29,9 @@ _NAMES = ("last_wave", "prologue_s", "unhidden_share", "narrow")
 _START, _HIGH = (0.5, 2e-6, 0.2, 0.8), (1.0, 2e-5, 1.0, 2.0)
 _MOST = {"a100-80g": 1.0}  # of its clock that a device reaches: an A100's peak is stated at its highest clock
 _BOOST = 1.98 / 1.83  # of a Hopper's, whose peak is stated at less than that: NVIDIA, H100 Tensor Core GPU Architecture (2022)
+# Machines whose products in FP8 were of zeros and those in bfloat16 of random numbers, which take more power: pytorch/ao at
+# eab345c, benchmarks/float8/bench_matmul.py, the script of float8_experimental's pull request 100.
+_OF_ZEROS = ("float8-2023",)
 _FAR = 0.05  # an error from which on a product counts less
 
 
@@ -65,8 +68,8 @@ class Kernels:
         return found
 
 
-def fit() -> tuple[dict[str, float], dict[str, float]]:
-    """Return the constants of products, and by device the share of peak that the main loop of a product reaches."""
+def fit() -> tuple[dict[str, float], dict[str, float], dict[str, dict[str, float]]]:
+    """Return the constants of products, and by device the share of peak that the main loop reaches, and that of FP8."""
     used = Kernels([product for product in published_products() if product.use == USED])
 
     def errors(values: F64) -> F64:
@@ -76,7 +79,9 @@ def fit() -> tuple[dict[str, float], dict[str, float]]:
     high = np.array(_HIGH) / _START
     best = least_squares(errors, np.ones(len(_NAMES)), bounds=(0, high), loss="soft_l1", f_scale=_FAR, diff_step=1e-2)
     constants = {name: float(f"{value:.4g}") for name, value in zip(_NAMES, best.x * _START, strict=True)}
-    return constants, _shares(used.clocks(constants), used.products)
+    clocks = used.clocks(constants)
+    shares = _shares(clocks, used.products)
+    return constants, shares, _narrow_shares(clocks, used.products, shares)
 
 
 def _shares(clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct]) -> dict[str, float]:
@@ -89,14 +94,39 @@ def _shares(clocks: Mapping[tuple[str, str, str], float], products: Sequence[Pub
     return {device: float(f"{np.exp(fmean(np.log(each))):.4g}") for device, each in found.items()}
 
 
-def write(found: tuple[dict[str, float], dict[str, float]], path: Path) -> None:
+# What one scale of FP8 is for, by the kernel of a product.
+_SCALE = {"cublas": "tensor", "tensor-wise": "tensor", "row-wise": "row", "block-wise": "block", "deepgemm": "block"}
+
+
+def _narrow_shares(
+    clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct], shares: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """By device and scale, the share of the peak of FP8: that of bfloat16, by how the clocks of both are on one machine.
+
+    A machine of full power without a product of cuBLAS in bfloat16 has the clock that all have. A clock as high as a device's
+    can be tells nothing, nor does a product of zeros.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for group, clock in clocks.items():
+        machine, kernel, dtype = group
+        first = next(product for product in products if product.of == group)
+        wide, device = clocks.get((machine, "cublas", "bfloat16")), KERNELS_OF.get(first.device, first.device)
+        tells = machine not in _OF_ZEROS and clock < most_of(group, products) and (wide or first.power == "full")
+        if dtype.startswith("float8") and tells:
+            share = clock * shares[device] / wide if wide else clock
+            found.setdefault((device, _SCALE[kernel]), []).append(share)
+    means = {of: float(f"{min(1.0, np.exp(fmean(np.log(each)))):.4g}") for of, each in found.items()}
+    return {device: {scale: mean for (of, scale), mean in means.items() if of == device} for device, _ in means}
+
+
+def write(found: tuple[dict[str, float], dict[str, float], dict[str, dict[str, float]]], path: Path) -> None:
     """Write what `product_constants` reads.
 
     Raises:
         WriteError: the file cannot be written.
     """
-    constants, shares = found
-    plain = {"fitted_by": COMMAND, "products": constants, "gemm_share": shares}
+    constants, shares, narrow = found
+    plain = {"fitted_by": COMMAND, "products": constants, "gemm_share": shares, "fp8_share": narrow}
     write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())
 
 
@@ -107,7 +137,7 @@ def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -
 
 def bare(device: str) -> Device:
     """A device whose share of peak is 1, so that its clock is what a machine adds."""
-    return replace(DEVICES[device], gemm_share=1.0, clock=1.0, jitter=0.0, contention=0.0, hbm_efficiency=HBM)
+    return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, jitter=0.0, contention=0.0, hbm_efficiency=HBM)
 
 
 HBM = 0.8  # of the memory's bandwidth, that kernels reach where it is not fitted on runs

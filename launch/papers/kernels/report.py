@@ -5,7 +5,7 @@ are used; attention and what moves bytes have none, as their rates are those of 
 of the table of attention is predicted from the other rows of that table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -108,7 +108,8 @@ def _attention_rate(of: PublishedAttention) -> float:
 
 def _products() -> Iterator[Row]:
     every, used = published_products(), Kernels([of for of in published_products() if of.use == USED])
-    constants: Mapping[str, float] = {k: v for k, v in product_constants("h100").items() if k != "gemm_share"}
+    shares = ("gemm_share", "fp8_share")
+    constants = {name: value for name, value in product_constants("h100").items() if name not in shares}
     known = used.clocks(constants)
     clocks = {of.of: known.get(of.of, DEVICES[of.device].gemm_share) for of in every}
     for of, ratio in zip(every, Kernels(every).ratios(constants, clocks), strict=True):

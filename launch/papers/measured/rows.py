@@ -13,7 +13,8 @@ from emu.registry import unknown
 from emu.topology.description.values import csv_rows, located
 from launch.data.devices import DEVICES
 
-PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
+FP8 = "fp8"  # of products; all else in bfloat16
+PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", FP8: "bfloat16"}
 RECOMPUTE = ("none", "selective", "full")
 
 
@@ -51,8 +52,8 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Dense, or a mixture of experts."""
-        return "moe" if self.experts else "dense"
+        """Dense, or a mixture of experts; and whether its products are in FP8."""
+        return ("moe" if self.experts else "dense") + " in FP8" * (self.precision == FP8)
 
 
 _NEEDED = [f.name for f in fields(Run) if f.default is MISSING and f.name != "line"]

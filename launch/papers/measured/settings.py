@@ -1,7 +1,8 @@
 """Under which software, on which machine a published run ran: settings with names, never constants of a row.
 
-Sources: NVIDIA dgxc-benchmarking and Megatron-LM for what NeMo turned on in 2025; Narayanan et al. (SC21) for Megatron-LM in
-2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
+Sources: NVIDIA dgxc-benchmarking v25.02.02 (configure.sh and the YAML file of each model) and Megatron-LM for what NeMo turned
+on in 2025; Narayanan et al. (SC21) and Megatron-LM v2.6, examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose
+code is Megatron-LM of 2022.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.description.values import located
 from launch.data.stacks import STACKS
-from launch.papers.measured.rows import PRECISIONS, Run
+from launch.papers.measured.rows import FP8, PRECISIONS, Run
 
 
 class Setting(NamedTuple):
@@ -32,6 +33,7 @@ class Setting(NamedTuple):
     capacity: float = 0.0  # of an expert
     dropout: float = 0.0
     models: tuple[str, ...] = ()  # how the names of the models begin whose recipe it is; (): of any
+    fp8: str = ""  # what is added where products are in FP8; "": none ran so
 
 
 # NCCL's choices, asked ahead of the device. No switch adds: A100's NVSwitches do not, and NVIDIA's recipes of 2025 say
@@ -45,10 +47,12 @@ _NEMO = f"software=megatron,{_HOPPER},tp=chunked,dp=overlapped,gradient=bfloat16
 _DEFAULT, _70B, _405B = "sms=16", "sms=11", "sms=8"
 _GROK = f"{_NEMO},{_DEFAULT},attention=fa2,unfused=loss/router/permutation"
 _DGXC = ("dgxc",)
+_FP8 = "fp8=delayed,fp8_gather=yes"  # fp8_hybrid and fp8_params of the recipes
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         # Scores are written, gradients, of the weights' two bytes, added by a kernel of their own, all communication waited
-        # for: without --bf16 Megatron-LM adds up and reduces gradients in the type of the weights, and SC21 trained in float16.
+        # for: SC21 ran with --fp16 (examples/sc21/CONFIG.sh), and without --bf16 Megatron-LM adds up and reduces gradients in
+        # the type of the weights (megatron/arguments.py, megatron/model/distributed.py; v2.6).
         "megatron-2021": Setting(
             f"software=megatron,{_AMPERE},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
             "ddp",
@@ -67,13 +71,19 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             dropout=0.1,
         ),
         # The distributed optimizer, gradients in bfloat16, user buffers, attention by cuDNN; one setting for each recipe.
-        "nemo-2025": Setting(f"{_NEMO},{_DEFAULT}", "zero1", "always", _DGXC, ("h100", "h800", "h200", "b200", "gb200"), 1.0),
-        "nemo-2025-70b": Setting(f"{_NEMO},{_70B},deferred=22", "zero1", "always", _DGXC, (), models=("llama3.1-70b",)),
-        "nemo-2025-405b": Setting(f"{_NEMO},{_405B},deferred=50", "zero1", "always", _DGXC, (), models=("llama3.1-405b",)),
-        "nemo-2025-nemotron": Setting(
-            f"{_NEMO},{_DEFAULT},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",)
+        "nemo-2025": Setting(
+            f"{_NEMO},{_DEFAULT}", "zero1", "always", _DGXC, ("h100", "h800", "h200", "b200", "gb200"), 1.0, fp8=_FP8
         ),
-        "nemo-2025-grok": Setting(_GROK, "zero1", "always", _DGXC, (), 1.0, models=("grok",)),
+        "nemo-2025-70b": Setting(
+            f"{_NEMO},{_70B},deferred=22", "zero1", "always", _DGXC, (), models=("llama3.1-70b",), fp8=_FP8
+        ),
+        "nemo-2025-405b": Setting(
+            f"{_NEMO},{_405B},deferred=50", "zero1", "always", _DGXC, (), models=("llama3.1-405b",), fp8=_FP8
+        ),
+        "nemo-2025-nemotron": Setting(
+            f"{_NEMO},{_DEFAULT},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",), fp8=_FP8
+        ),
+        "nemo-2025-grok": Setting(_GROK, "zero1", "always", _DGXC, (), 1.0, models=("grok",), fp8=_FP8),
     }
 )
 
@@ -140,8 +150,9 @@ def topology_of(run: Run, where: str) -> str:
 
 def stack_of(run: Run, name: str) -> Stack:
     """What a setting says, in the row's precision."""
-    dtype = PRECISIONS[run.precision]
-    return parse_stack(f"{SETTINGS[name].stack},weight={dtype},activation={dtype}", STACKS)
+    dtype, setting = PRECISIONS[run.precision], SETTINGS[name]
+    narrow = f",{setting.fp8}" if run.precision == FP8 else ""
+    return parse_stack(f"{setting.stack}{narrow},weight={dtype},activation={dtype}", STACKS)
 
 
 def plan_of(run: Run, name: str, where: str) -> Plan:
@@ -182,8 +193,11 @@ def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
     """The step that a row is about.
 
     Raises:
-        InputError: as `setting_of` and `plan_of`.
+        InputError: as `setting_of` and `plan_of`; or the software has no FP8.
     """
     name = setting_of(run, where)
+    if run.precision == FP8 and not SETTINGS[name].fp8:
+        known = ", ".join(name for name, setting in SETTINGS.items() if setting.fp8)
+        raise must_be(where, "precision", f"bf16 or fp16 with {name}", FP8, f"software with FP8: {known}")
     stack = stack_of(run, name)
     return EstimateRequest(model, plan_of(run, name, where), stack, (stack.library or AUTO,))

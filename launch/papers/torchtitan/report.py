@@ -36,6 +36,7 @@ class Row:
     id: str
     gpus: int
     compiled: bool
+    fp8: bool
     measured_tokens_per_s: float  # of a GPU
     ours_tokens_per_s: float
     ratio: float
@@ -101,6 +102,7 @@ def row_of(of: Ready, clock: float) -> Row:
         id=run.id,
         gpus=run.gpus,
         compiled=run.compiled,
+        fp8=run.fp8,
         measured_tokens_per_s=run.tokens_per_s,
         ours_tokens_per_s=ours,
         ratio=ours / run.tokens_per_s,
@@ -116,13 +118,21 @@ def row_of(of: Ready, clock: float) -> Row:
 
 
 def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Yield each compiled run in relation to the eager one, and each larger run in relation to the smaller one."""
+    """Yield each run in relation to another of which one thing differs: compiled, with FP8, or on more GPUs."""
     for row in rows:
         for other in rows:
-            if row.gpus == other.gpus and row.compiled and not other.compiled:
+            on, of = (row.gpus, row.compiled, row.fp8), (other.gpus, other.compiled, other.fp8)
+            if on == (other.gpus, True, other.fp8) and not other.compiled:
                 yield _pair(f"compiled to eager on {row.gpus}", row, other)
-            if row.gpus > other.gpus and row.compiled == other.compiled:
-                yield _pair(f"{row.gpus} to {other.gpus} GPUs, {'compiled' if row.compiled else 'eager'}", row, other)
+            if on == (other.gpus, other.compiled, True) and not other.fp8:
+                yield _pair(f"FP8 to bfloat16 on {row.gpus}", row, other)
+            if on[1:] == of[1:] and row.gpus > other.gpus:
+                yield _pair(f"{row.gpus} to {other.gpus} GPUs, {_how(row)}", row, other)
+
+
+def _how(row: Row) -> str:
+    """Return the word for the settings of a run."""
+    return "FP8" if row.fp8 else "compiled" if row.compiled else "eager"
 
 
 def _pair(what: str, row: Row, other: Row) -> Pair:

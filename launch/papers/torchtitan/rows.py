@@ -6,7 +6,8 @@ layer and of the rest, torch.compile of each layer), torchtitan/config_manager.p
 gradients reduced in float32), torchtitan/optimizer.py (AdamW, foreach), train.py (the loss of logits that were cast to float32,
 and is not compiled), torchtitan/metrics.py (memory is the most that PyTorch's allocator reserved) and run_llama_train.sh (the
 allocator's segments grow). Attention is FlashAttention-2: PyTorch then took cuDNN's only where it was asked for
-(pytorch/pytorch issue 142132, December 2024).
+(pytorch/pytorch issue 142132, December 2024). With FP8 weights are gathered in it (docs/float8.md; torchtitan/float8.py: all
+linear layers but the head, one scale for a tensor).
 """
 
 import csv
@@ -26,6 +27,7 @@ ROWS = DATA / "torchtitan.csv"
 DEVICE = "h100-500w"
 _NODE = 8  # GPUs of a server
 _COMPILED = {"no": "nothing", "yes": "layers"}
+_FP8 = {"bf16": "", "fp8": ",fp8=tensor,fp8_gather=yes"}
 _STACK = "software=pytorch,nccl-ahead,weight=float32,optimizer=foreach"
 
 
@@ -37,6 +39,7 @@ class Run:
     model: str
     gpus: int
     compiled: bool
+    fp8: bool
     plan: Plan
     stack: Stack
     tokens_per_s: float  # of a GPU
@@ -72,8 +75,9 @@ def _run(row: Mapping[str, str]) -> Run:
         model=row["model"],
         gpus=gpus,
         compiled=row["compile"] == "yes",
+        fp8=row["precision"] == "fp8",
         plan=parse_plan(words, global_batch=int(row["global_batch"]), seq=int(row["seq"])),
-        stack=parse_stack(f"{_STACK},compile={_COMPILED[row['compile']]}", STACKS),
+        stack=parse_stack(f"{_STACK},compile={_COMPILED[row['compile']]}{_FP8[row['precision']]}", STACKS),
         tokens_per_s=float(row["tokens_per_s_per_gpu"]),
         memory_bytes=float(row["memory_gib"]) * 2**30,
     )

@@ -1,25 +1,9 @@
 """The report of a step that was estimated on one topology, as text."""
 
 from emu.study.training.estimate import StepEstimate
-from emu.units import format_time
-from launch.show.text.step_report import foot_lines, rate_lines, step_lines
+from launch.show.text.step_report import expected_told, foot_lines, rate_lines, step_lines
 
 _BY = {"pytorch": "software=pytorch", "megatron": "software=megatron (generated, not executed)"}
-
-
-def expected_told(r: StepEstimate) -> str:
-    """How far the step may be off, as steps of models are that no fit of the device has seen."""
-    if r.either_way is None:
-        return off_told(r)
-    low, high = map(format_time, r.expected_s)
-    return f"{low} to {high}: {off_told(r)}"
-
-
-def off_told(r: StepEstimate) -> str:
-    """Return how far steps on the device are off, as a share."""
-    if r.either_way is None:
-        return f"no measured step of a {r.device} is known, so that nobody knows how far this is off"
-    return f"{r.either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
 
 
 def estimate_report(r: StepEstimate) -> str:

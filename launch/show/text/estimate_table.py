@@ -6,8 +6,8 @@ from typing import Protocol
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
-from launch.show.text.estimate_report import off_told
 from launch.show.text.step_choice import step_choice_text
+from launch.show.text.step_report import off_told
 from launch.show.text.table import table
 
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
@@ -44,7 +44,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         "",
         table(head, rows, units=units),
     ]
-    algorithms = [f"expected: {off_told(first)}", *algorithms]
+    algorithms = [f"expected: {off_told(first.device, first.either_way)}", *algorithms]
     return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 
 

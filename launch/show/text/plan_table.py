@@ -7,6 +7,7 @@ from emu.study.planning.search.search import REQUESTS, STEPS
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.estimate_table import axes_in_order
+from launch.show.text.step_report import off_told
 from launch.show.text.table import table
 
 _HEAD = ("", "plan", "placement", "step", "MFU")
@@ -27,12 +28,20 @@ def plans_report(planned: Planned) -> str:
         "",
         *_reasons(rows),
         "",
+        *_expected(planned),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
         *([f"not decided     {undecided_text(planned)}"] if planned.least_s is not None else []),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
+
+
+def _expected(planned: Planned) -> list[str]:
+    """Return how far the times may be off; no line where no step of the device was measured."""
+    if planned.either_way is None:
+        return []
+    return [f"expected        each step {off_told(planned.device, planned.either_way)}"]
 
 
 def searched_text(planned: Planned) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step.precision import timed_told
+from emu.study.training.step.precision import is_in_fp8, timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
@@ -32,6 +32,31 @@ def step_lines(step: Step) -> list[str]:
         *([f"    straggling  {straggling_text(step)}"] if step.straggling_by_rank_s else []),
         *_other_steps(step),
     ]
+
+
+def expected_told(step: Step) -> str:
+    """Return how far the step may be off, in words: as steps are of models that no fit of the device has seen."""
+    if is_in_fp8(step.products):
+        return (
+            "nobody knows how far this is off, as no step in FP8 is in the fit of a device (docs/fidelity.md has some that ran)"
+        )
+    off = off_told(step.device, step.either_way)
+    if step.either_way is None:
+        return off
+    low, high = map(format_time, step.expected_s)
+    return f"{low} to {high}: {off}"
+
+
+def off_told(device: str, either_way: float | None) -> str:
+    """Return how far steps on a device are off, in words."""
+    if either_way is None:
+        return f"no measured step of a {device} is known, so that nobody knows how far this is off"
+    return f"{either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
+
+
+def expected_lines(step: Step) -> list[str]:
+    """Return the line of `expected_told`; none where no step of the device was measured."""
+    return [] if step.either_way is None else [f"expected        {expected_told(step)}"]
 
 
 def rate_lines(step: Step) -> list[str]:
@@ -141,7 +166,15 @@ def step_report(step: Step) -> str:
     if not step.whole:
         head.append(f"steps           {_first_times(step.step_times_s)}")
     chaotic = spread_lines("the step", step.spread)
-    told = [*step_lines(step), *chaotic, *rate_lines(step), *pacing_lines(step.paced), *_programs(step), *foot_lines(step)]
+    told = [
+        *step_lines(step),
+        *expected_lines(step),
+        *chaotic,
+        *rate_lines(step),
+        *pacing_lines(step.paced),
+        *_programs(step),
+        *foot_lines(step),
+    ]
     return "\n".join([*head, *told])
 
 

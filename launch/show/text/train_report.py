@@ -3,7 +3,7 @@
 from emu.study.training.train import TrainingResult
 from emu.units import format_time
 from launch.show.text.pacing_report import pacing_lines, pacing_warning
-from launch.show.text.step_report import foot_lines, rate_lines, step_lines
+from launch.show.text.step_report import expected_lines, foot_lines, rate_lines, step_lines
 
 
 def train_report(r: TrainingResult) -> str:
@@ -18,6 +18,7 @@ def train_report(r: TrainingResult) -> str:
         "",
         f"gradients       within {r.gradient_error:.1e} of one process's, from the same weights",
         *step_lines(r),
+        *expected_lines(r),
         *rate_lines(r),
         *pacing_lines(r.paced),
         f"wall            {r.wall_run_s:.1f} s run, {r.wall_reference_s:.1f} s one process, {r.wall_fabric_s:.1f} s timing",

@@ -44,8 +44,8 @@ def test_a_used_figure_of_attention_is_predicted_from_the_others(found):
 
 def test_what_is_kept_is_what_the_used_products_give_and_each_constant_matters():
     kept = json.loads(FITTED.read_text())
-    constants, shares = fit()
-    assert (constants, shares) == (kept["products"], kept["gemm_share"])
+    constants, shares, narrow = fit()
+    assert (constants, shares, narrow) == (kept["products"], kept["gemm_share"], kept["fp8_share"])
     used = Kernels([product for product in published_products() if product.use == USED])
 
     def off(changed):

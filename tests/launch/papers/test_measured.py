@@ -61,7 +61,12 @@ def test_a_run_of_ones_own_is_estimated_with_constants_that_have_not_seen_its_mo
         ((ROW.replace(",0,0,h100", ",4,5,h100"),), HEAD, "line 2: top_k must be 1 to 4 of 4 experts, got 5"),
         ((ROW.replace(",4,256,8,4", ",4,256,8,5"),), HEAD, "runs.csv, line 2: "),
         ((f"{ROW},nemo-2024",), f"{HEAD},software", "line 2: no software is called 'nemo-2024'; did you mean nemo-2025"),
-        ((f"{ROW},fp4",), f"{HEAD},precision", "line 2: no precision is called 'fp4'; did you mean fp16"),
+        ((f"{ROW},fp4",), f"{HEAD},precision", "line 2: no precision is called 'fp4'; did you mean fp8 or fp16"),
+        (
+            (f"{ROW},megatron-2021,fp8",),
+            f"{HEAD},software,precision",
+            "line 2: precision must be bf16 or fp16 with megatron-2021, got 'fp8'; software with FP8: nemo-2025, nemo-2025-70b",
+        ),
         ((ROW.replace("h100,", "tpuv4,"),), HEAD, "line 2: device must be one whose servers are known: a100-80g"),
         ((ROW.replace(",1,1,8,0.01", ",1,1,7,0.01"),), HEAD, "runs.csv, line 2: "),
         ((), HEAD, "runs.csv, line 2: a row must follow the names of the columns, got none"),

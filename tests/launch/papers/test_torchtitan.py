@@ -17,7 +17,7 @@ def found(emu):
 def test_speeds_of_the_runs_that_set_nothing_are_within_five_percent(found):
     rows = {row["id"]: row for row in found["rows"]}
     assert rows[SET_BY]["ratio"] == pytest.approx(1, abs=1e-3)
-    assert len(rows) == 4
+    assert len(rows) == 6
     assert all(abs(row["ratio"] - 1) < 0.05 for row in rows.values())
 
 
@@ -29,8 +29,9 @@ def test_memory_that_the_allocator_reserves_is_within_five_percent_with_nothing_
 def test_compiled_layers_gain_what_they_gain_within_five_percent_and_more_ranks_cost_less_than_they_do(found):
     """The second is off by more than the goal of 1 %: the jitter of an H100's servers explains half of what is lost."""
     off = {pair["what"]: abs(pair["ratio"] - 1) for pair in found["pairs"]}
-    assert len(off) == 4
+    assert len(off) == 7
     assert max(value for what, value in off.items() if what.startswith("compiled")) < 0.05
+    assert max(value for what, value in off.items() if what.startswith("FP8 to bfloat16")) < 0.02  # nothing is fitted on it
     assert max(value for what, value in off.items() if what.startswith("128")) < 0.035
 
 

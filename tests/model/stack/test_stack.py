@@ -21,6 +21,7 @@ def test_what_is_left_out_is_as_the_software_has_it():
         "software=megatron,accumulation=unfused,launch=14.6us,alpha=880ns,gradient=bfloat16,master=bfloat16",
         "software=megatron,dispatch=float8_e4m3fn", "software=megatron,alpha=880ns,bandwidth=0.8/0.9,library=nccl",
         "software=megatron,tp=chunked,attention=fa2,unfused=loss/router,sms=16,deferred=22",
+        "software=megatron,fp8=delayed,fp8_gather=yes", "software=pytorch,compile=layers,fp8=row",
     ],
 )  # fmt: skip
 def test_a_stack_is_spelled_as_it_is_read(words):
@@ -53,6 +54,12 @@ def test_a_word_may_stand_for_several():
         ("software=megatron,deferred=few", "stack: deferred must be a whole number of 0 or more, got 'few'"),
         ("gradient=float31", "no dtype is called 'float31'; did you mean float"),
         ("software=megatron,dispatch=float7", "no dtype is called 'float7'; did you mean float"),
+        ("fp8=block", "no fp8 of a stack with software=pytorch is called 'block'; known: nothing, row, tensor"),
+        (
+            "fp8_gather=yes",
+            "stack: fp8_gather must be no with fp8=nothing, got 'yes'; weights are gathered in FP8 with fp8=tensor",
+        ),
+        ("fp8=row,fp8_gather=yes", "stack: fp8_gather must be no with fp8=row, got 'yes'; weights are gathered"),
         ("dispatch=bfloat16", "stack: dispatch must be left out with software=pytorch, got 'bfloat16'; its rows travel"),
     ],
 )

@@ -45,11 +45,12 @@ class Buffer:
     scattered: bool  # gradients, so that each rank changes a share of the weights
     tensors: Sequence[Tensor]  # in the order of the backward
     limit: int = 0  # parameters with which a bucket is full; 0: never
+    gathers: str = ""  # the dtype in which weights are gathered; "": that of weights
     buckets: list[int] = field(init=False)  # elements of each
     of: list[int] = field(init=False)  # which bucket each tensor is in
     there: int = 0  # tensors whose gradients are
     requests: list[int] = field(default_factory=list)
-    gathers: list[int] = field(default_factory=list)  # of weights, asked for so far
+    asked: list[int] = field(default_factory=list)  # gathers of weights, asked for so far
     gathered: int = 0  # ... and waited for
 
     def __post_init__(self) -> None:
@@ -98,16 +99,16 @@ class Buffer:
     def ahead(self) -> None:
         """Request the weights of the first bucket that the new step uses."""
         if self._gathers:
-            self.gathers.append(self._gathered(self.buckets[-1]))
+            self.asked.append(self._gathered(self.buckets[-1]))
 
     def needs(self, place: int) -> None:
         """Wait for the weights of a part in the first forward, and request those of the next bucket."""
         own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
         while self._gathers and own and self.gathered < len(self.buckets) - min(own):
-            self.tape.join(self.gathers[self.gathered])
+            self.tape.join(self.asked[self.gathered])
             self.gathered += 1
-            if len(self.gathers) < len(self.buckets):
-                self.gathers.append(self._gathered(self.buckets[-1 - len(self.gathers)]))
+            if len(self.asked) < len(self.buckets):
+                self.asked.append(self._gathered(self.buckets[-1 - len(self.asked)]))
 
     @property
     def _gathers(self) -> bool:
@@ -122,7 +123,11 @@ class Buffer:
         return [self.tape.ask(Ask(self.axis, operation, elements, self.precision.gradient))]
 
     def _gathered(self, elements: int) -> int:
-        return self.tape.ask(Ask(self.axis, "all_gather", elements, self.precision.weight))
+        return self.tape.ask(self.weights(elements))
+
+    def weights(self, elements: int) -> Ask:
+        """Return the gather of so many weights."""
+        return Ask(self.axis, "all_gather", elements, self.gathers or self.precision.weight)
 
 
 def bucket_limit(dp: int) -> int:

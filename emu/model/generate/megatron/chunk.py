@@ -18,6 +18,8 @@ from emu.model.plan.plan import Plan
 from emu.model.routed import fullest
 from emu.model.stack.stack import OVERLAPPED, Stack
 
+Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, and the dtype in which its weights are gathered
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -27,7 +29,7 @@ class Chunk:
     number: int
     memory: StageMemory
     layers: tuple[MegatronLayer, ...] = ()  # none on a silent tape, where nobody wants the events
-    buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by the axis of the ranks that have copies
+    buffers: Mapping[Kind, Buffer] = field(default_factory=dict)
 
     @property
     def overlaps(self) -> bool:
@@ -94,7 +96,7 @@ class Chunk:
         memory.end()
 
     def _arrived(self, layer: MegatronLayer, kernel: RankKernel) -> None:
-        self.buffers[layer.axis(kernel)].arrived()
+        self.buffers[kind_of(layer, kernel)].arrived()
 
 
 def leave_gradient(kernel: RankKernel) -> None:
@@ -118,22 +120,28 @@ def layers_of(parts: ModelParts, number: int) -> tuple[MegatronLayer, ...]:
     return tuple(MegatronLayer(part, parts.at) for part in parts.of_stage(number)[0])
 
 
-def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[str, Buffer]:
-    """Return the buffers of gradients of a stage, by the axis of the ranks that have copies of its parameters."""
+def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
+    """Return the kind of buffer that has the parameters of a kernel."""
+    return layer.axis(kernel), layer.gathers(kernel)
+
+
+def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
+    """Return the buffers of gradients of a stage."""
     plan, stack = layers[0].part.plan, layers[0].part.stack
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
     limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
     return {
-        axis: Buffer(
+        (axis, gathers): Buffer(
             tape,
             stack.precision,
             axis,
             ranks_of(plan, axis),
             plan.sharding == "zero1",
-            tuple(tensor for tensor, of in _backwards(layers) if of == axis),
+            tuple(tensor for tensor, of in _backwards(layers) if of == (axis, gathers)),
             limit,
+            gathers,
         )
-        for axis in dict.fromkeys(layer.axis(kernel) for layer in layers for kernel, _ in layer.parameters())
+        for axis, gathers in dict.fromkeys(kind_of(layer, kernel) for layer in layers for kernel, _ in layer.parameters())
     }
 
 
@@ -142,8 +150,8 @@ def ranks_of(plan: Plan, axis: str) -> int:
     return prod(plan.sizes[name] for name in axis.split("+"))
 
 
-def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, str]]:
-    """Yield the parameters and the axis of each kernel, in the order in which their gradients come."""
+def _backwards(layers: tuple[MegatronLayer, ...]) -> Iterator[tuple[Tensor, Kind]]:
+    """Yield the parameters of each kernel and the kind of their buffer, in the order in which their gradients come."""
     for place, layer in reversed(list(enumerate(layers))):
         for kernel, size in reversed(list(layer.parameters())):
-            yield Tensor(size, place, layer.is_shared(kernel)), layer.axis(kernel)
+            yield Tensor(size, place, layer.is_shared(kernel)), kind_of(layer, kernel)

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from emu.dtypes import item_bytes
+from emu.dtypes import FP8, item_bytes
 from emu.model.generate.item import Ask, Work
 from emu.model.generate.megatron.context_kernels import ContextKernels
 from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.rank_kernel import RankKernel, kernels
+from emu.model.generate.narrow import CAST, Around, with_casts
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
+from emu.model.stack.fp8 import in_fp8
 from emu.model.stack.stack import CHUNKED, EXPOSED, FUSED, OVERLAPPED
 from emu.model.stack.stack_kernels import pieces_of
 
@@ -68,6 +70,11 @@ class MegatronLayer:
             return "edp"
         return "+".join(name for name in ("cp", "dp") if plan.sizes[name] > 1) or "dp"
 
+    def gathers(self, kernel: RankKernel) -> str:
+        """Return the dtype in which the weights of a kernel are gathered."""
+        narrow = self._is_narrow(kernel) and self.part.stack.narrow_gather
+        return narrow or self.part.stack.precision.weight
+
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
         for kernel in self.kernels:
@@ -112,7 +119,8 @@ class MegatronLayer:
         if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
             ContextKernels(self.part, self.at, kernel).forward(tape)
             return
-        before = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+        works = cast_first(tape, works)
+        before = [self._read(kernel)] if kernel.enters and self.part.plan.sp else []
         after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
         if self.part.stack.tp == OVERLAPPED:
             run_beside(tape, [*before, *after], works)
@@ -132,13 +140,13 @@ class MegatronLayer:
         if kernel.operator.kind == ATTENTION and plan.cp > 1:
             ContextKernels(self.part, self.at, kernel).backward(tape)
             return
-        arrived = [self._asked("all_gather")] if kernel.leaves and plan.sp else []
-        again = [self._asked("all_gather")] if kernel.enters and plan.sp and not later else []
+        works = cast_first(tape, self._works(kernel, INPUT)) if not kernel.operator.experts else self._works(kernel, INPUT)
+        arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
+        again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
         ahead = overlap in (OVERLAPPED, CHUNKED)
         await_requests(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
-        works = self._works(kernel, INPUT)
         if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
             works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
         if kernel.operator.experts:
@@ -165,20 +173,39 @@ class MegatronLayer:
         amount, precision, shape = kernel.passes.backward_weight, self.part.stack.precision, kernel.operator.shape_of(WEIGHT)
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
-            return [self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)]
+            added = self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
+            return with_casts(self.part, kernel.operator, WEIGHT, [added], self._around(kernel))
         size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
         same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
-        return [self.part.work(kernel.operator.name, amount, precision.weight, shape), Work("accumulated", 0, size, same)]
+        made = [self.part.work(kernel.operator.name, amount, precision.weight, shape), Work("accumulated", 0, size, same)]
+        return with_casts(self.part, kernel.operator, WEIGHT, made, self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Work]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
         share = self.part.plan.tp if kernel.operator.kind == LOSS else 1
-        return [
+        works = [
             self.part.work(
                 kernel.operator.name, replace(amount, whole=amount.whole // share), self.part.stack.precision.weight, shape
             )
             for amount, shape in pieces_of(kernel.operator, self.part.stack, what, drops=self.part.plan.dropout > 0)
         ]
+        return with_casts(self.part, kernel.operator, what, works, self._around(kernel))
+
+    def _is_narrow(self, kernel: RankKernel) -> bool:
+        """Return whether a kernel is a product in FP8."""
+        return in_fp8(kernel.operator, self.part.stack, layer=self.part.is_layer)
+
+    def _around(self, kernel: RankKernel) -> Around:
+        """Return where a product stands: rows that are gathered are cast before; experts' come as they are."""
+        over = self.part.plan.tp if self.part.plan.sp else 0
+        normed = kernel.enters and not kernel.operator.experts
+        apart = normed or bool(over and not kernel.operator.experts)
+        return Around(normed, apart, False, over * kernel.enters, over * kernel.leaves)
+
+    def _read(self, kernel: RankKernel) -> Ask:
+        """Return the gather of what a kernel reads, or of the gradient of what it gave: in FP8 where it multiplies in FP8."""
+        ask = self._asked("all_gather")
+        return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
 
     def _asked(self, operation: str) -> Ask:
         return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)
@@ -188,6 +215,13 @@ class MegatronLayer:
         if kernel.operator.routed and self.part.plan.exchanges:
             return self._asked("all_gather")
         return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
+
+
+def cast_first(tape: Tape, works: Sequence[Work]) -> list[Work]:
+    """Add the casts of some works, which come before any request, and return the other works."""
+    casts = [work for work in works if work.name == CAST]
+    run_beside(tape, [], casts)
+    return [work for work in works if work.name != CAST]
 
 
 def await_requests(tape: Tape, asks: Sequence[Ask]) -> None:
@@ -223,7 +257,7 @@ def pieces(work: Work, n: int) -> list[Work]:
     rows = work.shape.m // n
     of_each = work.flops // n, work.bytes // n, work.elements // n
     flops, size, elements = (n * each for each in of_each)
-    first = Work(work.name, *of_each, work.shape._replace(m=rows))
+    first = Work(work.name, *of_each, work.shape._replace(m=rows), work.dtype)
     last = first._replace(
         flops=first.flops + work.flops - flops,
         bytes=first.bytes + work.bytes - size,

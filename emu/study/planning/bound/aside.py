@@ -106,7 +106,7 @@ class Charts:
         first = next(i for i, name in enumerate(names) if self.ways.elements(plan, name).get(buffer.axis))
         asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
         last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
-        gather = Ask(buffer.axis, "all_gather", buffer.buckets[-1], precision.weight)
+        gather = buffer.weights(buffer.buckets[-1])
         moved_s = self.ways.moved_s(2 * buffer.elements) if asks else 0.0
         cleared_s = self.ways.moved_s(buffer.elements)
         return Aside(

@@ -256,7 +256,8 @@ class Ways:
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """By axis, its ranks, and how many parameters there are, in one bucket each."""
         scattered = plan.sharding == "zero1"
-        return [Buffer(tape, self.stack.precision, axis, n, scattered, (Tensor(size),)) for axis, n, size in held]
+        precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
+        return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
         owned = sum(buffer.owned for buffer in buffers)

@@ -1,13 +1,14 @@
 """A plan of a search: what is asked, what a step of it takes, and what of that is kept between commands."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
+from emu.study.training.step.step import LEFT_OUT
 
 BEST = 10  # plans of a table
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
@@ -91,6 +92,8 @@ class Planned:
     npus: int
     device: str
     memory_bytes: int  # of the device; 0: not known
+    # Share that nine of ten steps of models which no fit of the device has seen are off at most; None: not known.
+    either_way: float | None = field(default=None, metadata=LEFT_OUT)
     global_batch: int
     seq: int
     software: str

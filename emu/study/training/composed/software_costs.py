@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from emu.arrays import column
-from emu.model.stack.stack import UNFUSED, Stack
+from emu.model.stack.stack import DELAYED, NOTHING, TENSOR, UNFUSED, Stack
 from emu.topology.topology import Links, Topology
 from emu.topology.topology_cache import cached_by_topology
 from emu.trace.device.device import Device
@@ -77,4 +77,5 @@ def device_under(stack: Stack, device: Device) -> Device:
     kernel = device.attention_kernel if stack.attention == UNFUSED else stack.attention
     contention = min(stack.sms / device.cores, 0.99) if stack.sms and device.cores else device.contention
     launch_s = device.request_overhead_s + stack.launch_s
-    return replace(device, request_overhead_s=launch_s, attention_kernel=kernel, contention=contention)
+    scale = "" if stack.fp8 == NOTHING else TENSOR if stack.fp8 == DELAYED else stack.fp8
+    return replace(device, request_overhead_s=launch_s, attention_kernel=kernel, contention=contention, fp8_scale=scale)

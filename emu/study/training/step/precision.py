@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.trace.device.device import Device
-from emu.trace.device.dtypes import AS_RAN, timed_as
+from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, timed_as
 from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
 
@@ -45,6 +45,11 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
             flops[timed_as(name, dtype)] += ranks * float(counted[rows].sum())
     total, first = sum(flops.values()), sorted(flops, key=lambda name: (-flops[name], name))
     return tuple(Products(name, flops[name] / total, device.peak(name)) for name in first)
+
+
+def is_in_fp8(products: Sequence[Products]) -> bool:
+    """Return whether any FLOPs are in FP8, of which no fit of a device has steps."""
+    return any(FLOAT_BYTES.get(each.dtype) == 1 for each in products)
 
 
 def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:

@@ -21,6 +21,11 @@ SPACES = [
     (asked("gpt-moe-tiny", 8, 8, 128), "fat-tree:radix=4"),
     (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
     (replace(asked("llama-tiny", 8, 8, 128), stack=Stack("megatron", dp=CHUNKED)), "servers:nodes=2,gpus=4"),
+    (
+        replace(asked("llama-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, fp8="delayed", fp8_gather="yes")),
+        "servers:nodes=2,gpus=4",
+    ),
+    (replace(asked("llama-tiny", 8, 8, 128), stack=Stack(fp8="tensor", fp8_gather="yes")), "servers:nodes=2,gpus=4"),
 ]
 LARGE = [
     (asked("llama-tiny", 16, 32, 128, "pytorch"), "ub-mesh:rack"),
