@@ -88,7 +88,7 @@ class Device:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the times rest on, a sentence each."""
+        """A sentence for each assumption that the times rest on."""
         return (
             f"a product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}, and "
             f"{self.unhidden_share:g} of the time of its bytes; attention its FLOPs (of a causal one half) at "
@@ -134,7 +134,7 @@ class Device:
         return ticks(self.request_overhead_s, "request_overhead_s")
 
     def over(self, ranks: int) -> "Device":
-        """The same where a step runs on so many ranks."""
+        """Return the device for a step that runs on a number of ranks."""
         return replace(self, nodes=max(1, -(-ranks // NODE)))
 
     def peak(self, dtype: str) -> float:

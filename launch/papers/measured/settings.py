@@ -100,7 +100,7 @@ _GPUS = 8  # of a server
 
 
 def setting_of(run: Run, where: str) -> str:
-    """The name of the row's software.
+    """Return the name of the row's software.
 
     Raises:
         InputError: the row names one that there is not, or its device has none.
@@ -124,7 +124,7 @@ def setting_of(run: Run, where: str) -> str:
 
 
 def topology_of(run: Run, where: str) -> str:
-    """The word for the network of a row.
+    """Return the word for the network of a row.
 
     Raises:
         InputError: servers that are not full, or a device of which no server is known.
@@ -139,13 +139,13 @@ def topology_of(run: Run, where: str) -> str:
 
 
 def stack_of(run: Run, name: str) -> Stack:
-    """What a setting says, in the row's precision."""
+    """Return the stack of a setting, in the row's precision."""
     dtype = PRECISIONS[run.precision]
     return parse_stack(f"{SETTINGS[name].stack},weight={dtype},activation={dtype}", STACKS)
 
 
 def plan_of(run: Run, name: str, where: str) -> Plan:
-    """The row's plan.
+    """Return the row's plan.
 
     Raises:
         InputError: sizes that do not divide; the message names the line.
@@ -179,7 +179,7 @@ def _stages(run: Run) -> tuple[int, ...]:
 
 
 def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
-    """The step that a row is about.
+    """Return the step that a row is about.
 
     Raises:
         InputError: as `setting_of` and `plan_of`.

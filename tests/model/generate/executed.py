@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
 from emu.model.plan.plan_text import parse_plan

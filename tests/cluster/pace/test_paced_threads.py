@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.rank_clock import RankClock
+from emu.cluster.pace.timeliness import TimelinessRecord
 from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
 from emu.cluster.threads import threads
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.topology.catalogue import build_topology
@@ -65,7 +65,7 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
 
 def test_what_an_answer_is_late_with_the_next_one_is_not_late_with_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that takes 40 ms to let a rank go on: of five messages of 100 ms the last is late by once as much."""
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.04))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.04))
 
     def program(rank: int) -> float:
         x, began = torch.ones(100 * MS), now()
@@ -80,15 +80,15 @@ def test_an_answer_that_is_put_off_when_its_rank_has_been_woken_for_it_comes_whe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put_off = set[object]()
-    look = Clock._look_at_the_clock
+    look = RankClock._look_at_the_clock
 
-    def puts_off(self: Clock, key: object) -> None:
+    def puts_off(self: RankClock, key: object) -> None:
         if key not in put_off:
             put_off.add(key)
             self.expected(key, now() + 0.02)
         look(self, key)
 
-    monkeypatch.setattr(Clock, "_look_at_the_clock", puts_off)
+    monkeypatch.setattr(RankClock, "_look_at_the_clock", puts_off)
     x = torch.ones(20 * MS)
     assert min(run(lambda rank: took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))) >= 0.020
     assert len(put_off) == 2
@@ -108,7 +108,7 @@ def test_an_answer_that_was_expected_does_not_come_while_what_it_waits_for_stand
 
 
 def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.02))
 
     def program(rank: int) -> float:
         x = torch.ones(40 * MS)
@@ -124,7 +124,7 @@ def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: p
 
 def test_what_a_rank_computes_after_a_sleep_takes_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the rank was late with a message before, a device is given nothing in the past by one that sleeps."""
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.02))
 
     def program(rank: int) -> float:
         dist.barrier()
