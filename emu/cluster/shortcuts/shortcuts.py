@@ -48,7 +48,8 @@ def share_shapes() -> Iterator[None]:
     specs = sys.modules["torch.distributed.tensor._dtensor_spec"]
     rules = sys.modules["torch.distributed.tensor._sharding_prop"]
     propagator = rules.ShardingPropagator
-    linear = importlib.import_module("emu.cluster.shortcuts.linear")  # not above: it loads DTensor
+    from emu.cluster.shortcuts import linear  # it loads DTensor
+
     with ExitStack() as stack:
         stack.enter_context(replace_attribute(functional, "linear", linear.products(functional.linear)))
         stack.enter_context(replace_attribute(tensor.DTensor, "__init__", lambda *_, **__: None))

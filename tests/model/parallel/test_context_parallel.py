@@ -9,7 +9,7 @@ from emu.collective.algorithm import Choice
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context_parallel import shard_sequences
 from emu.model.parallel.mesh import build_mesh
-from emu.model.parts.attention import Attention, Heads, attention_operators
+from emu.model.parts.attention_block import Attention, Heads, attention_operators
 from emu.model.plan.plan import Plan
 from emu.trace.trace import Kind
 

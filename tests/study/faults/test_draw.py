@@ -8,7 +8,7 @@ import pytest
 from emu.errors import InputError
 from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
 from emu.study.faults.log import FaultLog, states_of_log
-from launch.data.faults import production_log
+from launch.data.fault_logs import production_log
 
 
 def unavailable(log):
