@@ -86,7 +86,7 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
     return MachineStates(np.full(draws, 1 / draws), faulty, np.arange(draws, dtype=np.float64))
 
 
-def divide_servers(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
+def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
     """Return the log of the nodes that each server is divided into: one or more nodes of a faulty server are faulty.
 
     GPUs fail by themselves, so a node of a server is faulty with q, where 1 - (1 - q)^nodes is the rate of servers

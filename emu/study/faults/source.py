@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import must_be
-from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
+from emu.study.faults.draw import PartLifetimes, divide_hosts, independent_states, renewals
 from emu.study.faults.log import MOST_STATES, FaultLog, MachineStates, states_of_log
 
 
@@ -93,7 +93,7 @@ class LoggedFaults:
 
     def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
         """Return the log of the machine's nodes."""
-        nodes = divide_servers(self.log, each, rate, self.seed)
+        nodes = divide_hosts(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)
         unit = place[nodes.unit // each] * each + nodes.unit % each
