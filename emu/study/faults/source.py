@@ -78,7 +78,7 @@ class LoggedFaults:
         """Return the states over the days of the log."""
         each = self.server // self.node
         if each * self.node != self.server:
-            raise must_be("faults", "NPUs of a node", f"a divisor of the {self.server} of a server of the log", self.node)
+            raise must_be("faults", "--npus-per-node", f"a divisor of the {self.server} of a server of the log", self.node)
         units = _nodes(npus, self.node)
         wanted = -(-units // each)
         if wanted > self.log.units:
@@ -126,5 +126,5 @@ def _merge_logs(one: FaultLog, other: FaultLog) -> FaultLog:
 
 def _nodes(npus: int, node: int) -> int:
     if npus % node:
-        raise must_be("faults", "NPUs of a node", f"a divisor of the machine's {npus}", node, "take nodes of 1")
+        raise must_be("faults", "--npus-per-node", f"a divisor of the machine's {npus}", node, "take nodes of 1")
     return npus // node

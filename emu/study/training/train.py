@@ -130,7 +130,7 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
-        raise must_be("train", "steps", "1 or more", request.steps)
+        raise must_be("train", "--steps", "1 or more", request.steps)
     # Gradients of the first and of the last step, and the weights before the last.
     kept = 3 if request.steps > 1 else 1
     needed, free = host_bytes(model, request.plan, kept), psutil.virtual_memory().available

@@ -75,9 +75,9 @@ def test_the_same_seed_draws_the_same_and_another_does_not():
 def test_what_cannot_be_drawn_is_one_line():
     with pytest.raises(InputError, match="faults: mtbf_days must be a finite number of days above 0, got 0"):
         PartLifetimes(0, 1)
-    with pytest.raises(InputError, match="faults: rate must be 0 or more and below 1, got 1"):
+    with pytest.raises(InputError, match="faults: --rate must be 0 or more and below 1, got 1"):
         independent_states(1, 4, 4, 0)
-    with pytest.raises(InputError, match="faults: days must be a finite number above 0, got 0"):
+    with pytest.raises(InputError, match="faults: --days must be a finite number above 0, got 0"):
         renewals((PartLifetimes(1, 1),), 4, 0, 0)
 
 
