@@ -118,3 +118,22 @@ def test_names_that_two_files_share_are_seen():
     assert shared({Path("emu/a.py"): ["Part"], Path("emu/b/c.py"): ["Part"], Path("launch/d.py"): ["Part"]}) == {
         ("emu", "Part"): ["emu/a.py", "emu/b/c.py"]
     }
+
+
+def in_the_code(glossary: str) -> Iterator[str]:
+    """Yield the names in the last column of the glossary's tables."""
+    for line in glossary.splitlines():
+        columns = line.split("|")
+        if len(columns) == 5:
+            yield from re.findall(r"`([^`]+)`", columns[3])
+
+
+def test_names_of_the_glossary_are_in_the_code():
+    known = {token for path in FILES for token in re.findall(r"\w+", text_of(path))}
+    found = [name for name in in_the_code((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")) if "*" not in name]
+    assert len(found) > 50
+    assert [name for name in found if not set(re.findall(r"\w+", name)) <= known] == []
+
+
+def test_a_name_that_the_glossary_alone_has_is_seen():
+    assert [*in_the_code("| turn | One pass. | `Turn`, `turns` |\n|---|---|---|")] == ["Turn", "turns"]
