@@ -13,10 +13,10 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.memory.memory import host_bytes
 from emu.model.model import Model
+from emu.model.model_file import anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_executed, check_fits, check_world
 from emu.model.plan.plan_text import spell
-from emu.model.read import anywhere, find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, check_words
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads

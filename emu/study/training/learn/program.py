@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import LostError
+from emu.model.model_file import find_model
 from emu.model.parallel.accumulation import accumulate
 from emu.model.parallel.data_parallel import optimizer_of
 from emu.model.parallel.gradient_clipping import clip_gradients
@@ -24,7 +25,6 @@ from emu.model.parallel.mesh import Meshes, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model
 from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
-from emu.model.read import find_model
 from emu.study.training.learn.checkpoints import CheckpointFolder
 from emu.study.training.learn.text import batch
 from emu.topology.fault_injection.repair_action import RankLoss
