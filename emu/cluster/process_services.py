@@ -71,7 +71,7 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
     yield profiler, "_disable_profiler", end
 
 
-class _Registered:
+class _KnownLibrary:
     """One library of operators that another rank has registered at the same line; it does nothing."""
 
     def define(self, *args: object) -> None:
@@ -90,14 +90,14 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
-        return _Registered() if is_known(kind, name, key) else native(kind, name, key, *where)
+        return _KnownLibrary() if is_known(kind, name, key) else native(kind, name, key, *where)
 
     def overwriting(namespace: str, name: str) -> Any:
         return Library(namespace, "FRAGMENT") if is_known("FRAGMENT", namespace, "") else overwrite(namespace, name)
 
     def unless_known(original: Callable[..., Any]) -> Callable[..., Any]:
         def register(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return None if isinstance(self.m, _Registered) else original(self, *args, **kwargs)
+            return None if isinstance(self.m, _KnownLibrary) else original(self, *args, **kwargs)
 
         return register
 

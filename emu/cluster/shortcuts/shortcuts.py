@@ -76,7 +76,7 @@ def drop_labels() -> Iterator[None]:
         yield
 
 
-class _Unloaded:
+class _DynamoStandIn:
     """A stand-in for `torch._dynamo` until something imports it: it answers DDP as that would."""
 
     def __getattr__(self, name: str) -> Any:
@@ -102,7 +102,7 @@ def drop_guards() -> Iterator[None]:
     for each in unknown:
         setattr(each, _GUARD, each)
     if _DYNAMO not in sys.modules:
-        _torch._dynamo = _Unloaded()
+        _torch._dynamo = _DynamoStandIn()
     try:
         yield
     finally:
