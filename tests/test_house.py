@@ -137,3 +137,9 @@ def test_names_of_the_glossary_are_in_the_code():
 
 def test_a_name_that_the_glossary_alone_has_is_seen():
     assert [*in_the_code("| turn | One pass. | `Turn`, `turns` |\n|---|---|---|")] == ["Turn", "turns"]
+
+
+def test_files_that_a_contributor_is_sent_to_are_there():
+    named = re.findall(r"`((?:emu|launch|tests|docs|collectives|topologies|models)/[\w/.]*)`", text_of(Path("CONTRIBUTING.md")))
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
