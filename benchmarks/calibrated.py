@@ -12,10 +12,10 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
+from emu.model.model_file import anywhere
 from emu.model.plan.plan import Plan
-from emu.model.read import anywhere
 from emu.study.calibrate.calibrate import calibrate
 from emu.study.calibrate.probe import layers, probes
 from emu.study.training.learn.program import Program

@@ -25,9 +25,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from emu.arrays import column
-from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.pace.timeliness import TimelinessRecord
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
 from emu.fabric.lower import lower_placed
@@ -156,7 +156,7 @@ def _opened(word: str) -> Iterator[Any]:
         yield ranks
 
 
-def _took(cluster: Any, case: Case, factor: float, rounds: int, kept: Kept) -> Iterator[tuple[float, float]]:
+def _took(cluster: Any, case: Case, factor: float, rounds: int, kept: TimelinessRecord) -> Iterator[tuple[float, float]]:
     """What the engine says of each round, and what it took, in seconds of this host; `kept` counts what was in time."""
     first, end, jobs = (0, 1, rounds) if case.faults else (1, rounds + 1, 1)
     for _ in range(jobs):
@@ -172,7 +172,7 @@ def rows(word: str, factor: float, rounds: int) -> Iterator[list[str]]:
     """The cells of each case."""
     with _opened(word) as cluster:
         for case in cases():
-            kept = Kept()
+            kept = TimelinessRecord()
             found = sorted(_took(cluster, case, factor, rounds, kept), key=lambda each: each[1] / each[0])
             off = [100 * (took_s / wanted_s - 1) for wanted_s, took_s in found]
             wanted_s, took_s = found[rounds // 2]

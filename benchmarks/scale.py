@@ -20,6 +20,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import lower
@@ -62,7 +63,7 @@ class Collective:
         sizes = random.integers(1, 2**21, plan.n_slots) if self.irregular else np.broadcast_to(SLOT_BYTES, plan.n_slots)
         places = by_axes(topology, self.axes) if self.axes else place(topology, topology.n_npus)
         arguments = plan, sizes.astype(np.int64, copy=False), topology, places
-        return time_alone(*arguments) if self.declared else run(lower(*arguments).graph)
+        return time_alone(FabricJob(*arguments)) if self.declared else run(lower(*arguments).graph)
 
 
 def built(topology: str | tuple[Tier, ...]) -> Topology:

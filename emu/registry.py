@@ -74,7 +74,7 @@ class Registry(Generic[T]):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that nothing has, with the nearest."""
+    """Return the error for a name that nothing has, with the nearest name."""
     return BareError(f"no {kind} is called {name!r}; {nearest(name, known)}")
 
 

@@ -5,7 +5,6 @@ same bytes, and any file may be deleted at any time. Files are read only where n
 """
 
 import hashlib
-import importlib
 import os
 import stat
 import sys
@@ -72,9 +71,11 @@ def _others_write(found: os.stat_result) -> bool:
 
 def _is_own_group(gid: int) -> bool:
     """Return whether a group has the user's name and nobody else in it; never for root."""
-    users, groups = map(importlib.import_module, ("pwd", "grp"))  # Windows has neither
+    import grp  # Windows has neither
+    import pwd
+
     try:
-        user, group = users.getpwuid(os.geteuid()), groups.getgrgid(gid)
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
         return False
     names = {group.gr_name, *group.gr_mem}

@@ -70,7 +70,7 @@ class ClusterOptions:
             RunError: Ray does not start.
         """
         if self.cluster == "local":
-            local = importlib.import_module("emu.cluster.threads.local")  # not above: it loads torch
+            local = importlib.import_module("emu.cluster.threads.local_cluster")  # not above: it loads torch
             yield local.LocalCluster(pace, self.patience_s)
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray

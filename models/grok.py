@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, initialise, output_operators, residual, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators

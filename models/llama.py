@@ -11,7 +11,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
 from emu.model.parts.norms import rms_norm

@@ -7,7 +7,7 @@ loss, the configurations published with the weights.
 from dataclasses import dataclass
 
 from emu.model.model import Model, model
-from emu.model.parts.attention import ATTENTION_SHARDS, Heads, head_dim
+from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
 from emu.model.parts.mixture import Mixture, mixture
 
 

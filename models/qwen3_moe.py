@@ -7,7 +7,7 @@ coefficient of the balancing loss, the configurations published with the weights
 from dataclasses import dataclass
 
 from emu.model.model import Model, model
-from emu.model.parts.attention import NORMED_SHARDS, Heads
+from emu.model.parts.attention_block import NORMED_SHARDS, Heads
 from emu.model.parts.mixture import Mixture, mixture
 
 

@@ -4,12 +4,10 @@ An operation moves blocks. A bound is a number of seconds for each byte of a blo
 schedule. Where switches add or copy fewer bounds hold, so that schedules without helpers have their own, higher limit.
 """
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -140,14 +138,13 @@ def _exchange(search: _LimitSearch) -> Iterator[Term]:
     if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
     if search.effort.programs and _search_work(search) <= _MOST_PATHS:
-        yield Term(net.seconds(_program("flows").exchange(net, alike)), least_fs, PATHS)
+        from emu.bound.programs.flows import exchange  # it loads scipy, as each of these programs does
+
+        yield Term(net.seconds(exchange(net, alike)), least_fs, PATHS)
     elif search.effort.programs and _search_work(search) <= _MOST_PRICED:
-        yield Term(net.seconds(_program("prices").by_prices(net, alike)), least_fs, PATHS)
+        from emu.bound.programs.prices import by_prices
 
-
-def _program(name: str) -> ModuleType:
-    """Return a module of linear programs; it is not imported above, because it loads scipy."""
-    return importlib.import_module(f"emu.bound.programs.{name}")
+        yield Term(net.seconds(by_prices(net, alike)), least_fs, PATHS)
 
 
 def _search_work(search: _LimitSearch) -> int:
@@ -235,7 +232,9 @@ def _trees(search: _LimitSearch) -> float | None:
     """Return the time for each byte of the best trees; None: beyond the effort."""
     if not search.effort.programs or _size_of_trees(search) > _MOST_TREES:
         return None
-    return search.net.seconds(_program("trees").all_reduce_by_trees(search.net, search.alike))
+    from emu.bound.programs.trees import all_reduce_by_trees
+
+    return search.net.seconds(all_reduce_by_trees(search.net, search.alike))
 
 
 def _size_of_trees(search: _LimitSearch) -> int:

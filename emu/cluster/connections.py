@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.rank_state.rank_state import watch_imports
-from emu.cluster.strands.strand import current
+from emu.cluster.strands.strand import current_strand
 from emu.errors import RunError
 
 _RPC = "torch.distributed.rpc"
@@ -47,7 +47,7 @@ def _with_notice(start: Callable[..., None]) -> Callable[..., None]:
     """Return a function that starts the process that saves checkpoints; it logs once that this takes no virtual time."""
 
     def started(saver: Any, *args: Any, **kwargs: Any) -> None:
-        strand = current()
+        strand = current_strand()
         if strand is not None and strand.rank == 0:
             _log.info("PyTorch saves checkpoints in processes of its own, which talk over gloo: that takes no virtual time")
         start(saver, *args, **kwargs)

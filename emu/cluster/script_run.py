@@ -26,7 +26,7 @@ from emu.cluster.cluster import Cluster, Make, Ranks
 from emu.cluster.connections import guard_connections
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.once import Replacement, leave, once_a_process
+from emu.cluster.process_services import Replacement, leave, process_replacements
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.child_processes import end_children
 from emu.cluster.rank_state.cpu_device import replace_attribute
@@ -34,7 +34,7 @@ from emu.cluster.rank_state.script_state import Environment, Folder, Main, Modul
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import drop_catalogue_names, load_catalogue
@@ -204,7 +204,11 @@ def _launch_context(
             changes.enter_context(replace_attribute(module, "init_process_group", init))
         changes.enter_context(emulate_npus(npu, n_ranks))
         changes.enter_context(guard_connections())
-        for where, name, value in [*group_replacements(), *once_a_process(on_thread), *spawn_replacements(on_thread, n_ranks)]:
+        for where, name, value in [
+            *group_replacements(),
+            *process_replacements(on_thread),
+            *spawn_replacements(on_thread, n_ranks),
+        ]:
             changes.enter_context(replace_attribute(where, name, value))
         changes.enter_context(replace_attribute(sys, "argv", [source.first_word, *argv]))
         changes.enter_context(replace_attribute(sys, "path", [str(source.root), *sys.path]))

@@ -3,7 +3,6 @@
 The package can be called, so that `from emu import collective` gives the decorator `@collective(...)`.
 """
 
-import importlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,9 @@ class _Room(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the decorator that files a builder: see `emu.collective.algorithm.collective`."""
-        return importlib.import_module("emu.collective.algorithm").collective(*args, **kwargs)
+        from emu.collective.algorithm import collective
+
+        return collective(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _Room

@@ -7,7 +7,6 @@ is inlined, whatever its arguments.
 
 import builtins
 import dis
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
@@ -141,7 +140,9 @@ def _machine() -> Any:
     """
     shown, builtins.print = builtins.print, _PRINT
     try:
-        return importlib.import_module("emu.compiled.machine")
+        from emu.compiled import machine
+
+        return machine
     finally:
         builtins.print = shown
 

@@ -3,10 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from numpy.typing import ArrayLike
-
-from emu.arrays import I64
 from emu.collective.schedule import Schedule
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, lay, lower_placed
@@ -16,66 +14,32 @@ from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
-from emu.topology.topology import Topology
 
 
-def time_alone(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: ArrayLike,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    name: str = "schedule",
-) -> Timeline:
-    """Return the timeline of a schedule that has the fabric to itself; its symmetry shortens the work where it has one.
-
-    The arguments are those of `lay`.
+def time_alone(job: FabricJob) -> Timeline:
+    """Return the timeline of a job that has the fabric to itself; its symmetry shortens the work where it has one.
 
     Raises:
         InputError: See `lay` and `lower_placed`; or a message ends beyond the clock.
     """
-    piece = lower_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
-    timeline = run_named(piece.graph, piece.schedule, name)
+    piece = lower_alone(job)
+    timeline = run_named(piece.graph, piece.schedule, job.name)
     return replace(timeline, how="quotient") if piece.is_quotient else timeline
 
 
-def lower_alone(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: ArrayLike,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    name: str = "schedule",
-) -> LoweredSchedule:
-    """Return a schedule as few tasks as its symmetry and the topology's allow.
-
-    The arguments and errors are those of `time_alone`.
-    """
-    placed = lay_alone(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, name=name)
-    return lower_placed(placed, domain_of(topology, placed.npus[0], [placed]) if placed.by_rank else None)
+def lower_alone(job: FabricJob) -> LoweredSchedule:
+    """Return a job as few tasks as its symmetry and the topology's allow; errors as in `time_alone`."""
+    placed = lay_alone(job)
+    return lower_placed(placed, domain_of(job.topology, placed.npus[0], [placed]) if placed.by_rank else None)
 
 
-def lay_alone(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: ArrayLike,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    name: str = "schedule",
-) -> PlacedSchedule:
-    """Return the schedule on its nodes, without joins; the arguments are those of `time_alone`.
+def lay_alone(job: FabricJob) -> PlacedSchedule:
+    """Return the job's schedule on its nodes, without joins.
 
     Raises:
         InputError: See `lay`.
     """
-    where = schedule, slot_bytes, topology, placement
-    return lay(*where, key=key, send_overhead_fs=send_overhead_fs, joins=Joins.NONE, name=name)
+    return lay(job, Joins.NONE)
 
 
 def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:

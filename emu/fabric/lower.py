@@ -17,6 +17,7 @@ from emu.arrays import I32, I64, column
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Joins, classes_of, invariant
 from emu.fabric.lowering.domain import Domain
@@ -85,48 +86,34 @@ def lower(
 ) -> LoweredSchedule:
     """Return a schedule on a placement as the tasks of every rank.
 
-    The arguments and errors are those of `lay` and `lower_placed`.
+    The arguments are the fields of `FabricJob`, and `joins` as in `lay`.
+
+    Raises:
+        InputError: See `lay` and `lower_placed`.
     """
-    return lower_placed(lay(schedule, slot_bytes, topology, placement, key=key, send_overhead_fs=send_overhead_fs, joins=joins))
+    job = FabricJob(schedule, slot_bytes, topology, placement, key, send_overhead_fs)
+    return lower_placed(lay(job, joins))
 
 
-def lay(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: ArrayLike,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    joins: Joins = Joins.EXITS,
-    name: str = "schedule",
-) -> PlacedSchedule:
+def lay(job: FabricJob, joins: Joins = Joins.EXITS) -> PlacedSchedule:
     """Return a schedule placed on the nodes of one group, or of several equal groups.
 
     Args:
-        schedule: Any schedule. Its rows of rank 0 are used where these tell everything, else every row.
-        slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
-        topology: The topology; its links are the links of the graph.
-        placement: [P] or [G, P] the node of each participant, helpers after the ranks.
-        key: The number of the communicator. A topology that spreads routes uses it; the groups of one axis share it, so that
-            groups that are translations of one another take corresponding routes.
-        send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before the message may leave, one
-            after another in the order of rows: the o of LogGP (Alexandrov et al. 1995).
+        job: The schedule, its bytes and its nodes.
         joins: The joins that each participant gets; with entries, a message waits until both its ends have entered.
-        name: The name of the schedule in errors.
 
     Raises:
         InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
             needs such a switch in two states; or see `store_rows`.
     """
-    nodes = np.atleast_2d(np.asarray(placement, np.int64))
-    check_lowered(schedule, slot_bytes, nodes)
-    plan = _rows_needed(schedule, slot_bytes, topology, nodes, send_overhead_fs, name)
-    needs = partial(_needs, topology.circuits, nodes, key) if topology.circuits else None
+    nodes, circuits = job.nodes, job.topology.circuits
+    check_lowered(job.schedule, job.slot_bytes, nodes)
+    plan = _rows_needed(job, nodes)
+    needs = partial(_needs, circuits, nodes, job.key) if circuits else None
     if needs and len(nodes) > 1:
-        raise must_be("lower", "groups", f"one at a time where the optical switches of {topology.name} turn", len(nodes))
-    classes = classes_of(plan, slot_bytes, joins=joins, delayed=send_overhead_fs > 0, needs=needs)
-    return PlacedSchedule(plan, classes, topology, nodes, key, send_overhead_fs, name)
+        raise must_be("lower", "groups", f"one at a time where the optical switches of {job.topology.name} turn", len(nodes))
+    classes = classes_of(plan, job.slot_bytes, joins=joins, delayed=job.send_overhead_fs > 0, needs=needs)
+    return PlacedSchedule(plan, classes, job.topology, nodes, job.key, job.send_overhead_fs, job.name)
 
 
 def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel: I64) -> tuple[I64, I64]:
@@ -207,31 +194,28 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
         raise must_be("lower", "placement", what, nodes.shape[1])
 
 
-def store_rows(
-    schedule: Schedule, slot_bytes: I64, topology: Topology, *, send_overhead_fs: int = 0, name: str = "schedule"
-) -> Schedule:
-    """Return a schedule with every row stored, where its symmetry alone does not give its times.
-
-    The arguments are those of `lay`.
+def store_rows(job: FabricJob) -> Schedule:
+    """Return the job's schedule with every row stored, where its symmetry alone does not give its times.
 
     Raises:
         RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` where a size
             that cuts evenly would help.
     """
-    rows = schedule.n_rows_of_all
+    schedule, rows = job.schedule, job.schedule.n_rows_of_all
     if not schedule.translate:
         return schedule
     if rows <= MAX_ROWS:
         return _expanded(schedule)
     needed = f"so that each of {rows} rows must be timed, at most 2**24"
-    if send_overhead_fs:
+    if job.send_overhead_fs:
         why = "a sender spends its overhead on one message after another"
-        raise RowsError(f"{name}: {why}, {needed}; leave it out, or take fewer ranks")
-    if topology.circuits:
-        raise RowsError(f"{name}: the optical switches of {topology.name} turn, {needed}; take fewer ranks")
-    if not invariant(slot_bytes, schedule.translations):
-        raise UnevenError(name, needed)
-    raise RowsError(f"{name}: perturbed starts are not symmetric, {needed}; leave the perturbations out, or take fewer ranks")
+        raise RowsError(f"{job.name}: {why}, {needed}; leave it out, or take fewer ranks")
+    if job.topology.circuits:
+        raise RowsError(f"{job.name}: the optical switches of {job.topology.name} turn, {needed}; take fewer ranks")
+    if not invariant(job.slot_bytes, schedule.translations):
+        raise UnevenError(job.name, needed)
+    why = "perturbed starts are not symmetric"
+    raise RowsError(f"{job.name}: {why}, {needed}; leave the perturbations out, or take fewer ranks")
 
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
@@ -240,16 +224,17 @@ def _expanded(schedule: Schedule) -> Schedule:
     return schedule.expand()
 
 
-def _rows_needed(schedule: Schedule, slot_bytes: I64, topology: Topology, nodes: I64, overhead_fs: int, name: str) -> Schedule:
+def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
     """Return the rows of rank 0 where these give the times of all ranks, else all rows.
 
     Where the groups are a grid, the result has the translations of that grid.
     """
+    schedule = job.schedule
     if not schedule.translate:
         return schedule
-    if overhead_fs or topology.circuits or not invariant(slot_bytes, schedule.translations):
-        return store_rows(schedule, slot_bytes, topology, send_overhead_fs=overhead_fs, name=name)
-    return _on_grid(schedule, _extent(topology, nodes[0]))
+    if job.send_overhead_fs or job.topology.circuits or not invariant(job.slot_bytes, schedule.translations):
+        return store_rows(job)
+    return _on_grid(schedule, _extent(job.topology, nodes[0]))
 
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())

@@ -8,7 +8,7 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.plan.vocabulary import padded_model
-from emu.model.routed import Routed
+from emu.model.routed_rows import RoutedRows
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_kernels import passes_of
 
@@ -21,7 +21,7 @@ class LayerOnRank:
     plan: Plan
     stack: Stack
     name: str  # EMBEDDING, HEAD, or a kind of layer of the model
-    routed: Routed | None = None  # rows that travel to experts in one pass; None: none travel here
+    routed: RoutedRows | None = None  # rows that travel to experts in one pass; None: none travel here
 
     @cached_property
     def operators(self) -> tuple[ModelOperator, ...]:

@@ -109,7 +109,7 @@ def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
 
 
 def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
-    """The switches that add for every rank: each has a link of its own to them."""
+    """Return the switches that add for every rank: each rank has a link of its own to them."""
     links, wanted = topology.links, np.unique(nodes)
     own = np.isin(links.src, wanted) & adders[links.dst]
     pairs = np.unique(links.src[own].astype(np.int64) * topology.n_nodes + links.dst[own])

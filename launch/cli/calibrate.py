@@ -17,7 +17,7 @@ from launch.show.text.table import table
 
 
 @click.command("calibrate")
-@click.option("--device", metavar="cpu|cuda", help="What is measured. [default: cuda where there is one]")
+@click.option("--device", metavar="cpu|cuda", help="The device to measure. [default: cuda where there is one]")
 @click.option("--out", type=OutputFile(".toml"), help="Write the device to this file, for --device.")
 @json_option
 def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from emu.model.generate.generate import generate
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job
 from emu.study.live.step_times import times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate, estimate_moments

@@ -21,7 +21,7 @@ from launch.cli.cost import NPUPriceType
 from launch.cli.options.common import TimeType, import_option, json_option, print_json, topology_option
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.options.view_options import html_option
-from launch.data.faults import GPUS, SOURCE, production_log
+from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
 from launch.show.progress import with_progress
 from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from emu.cluster.pace.kept import Paced
+from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job
@@ -148,7 +148,7 @@ def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show_steps(
-    title: str, timed: Sequence[TimedTrace], looks: ViewOptions, *, as_json: bool, paced: Paced | None = None
+    title: str, timed: Sequence[TimedTrace], looks: ViewOptions, *, as_json: bool, paced: PaceFigures | None = None
 ) -> None:
     """Print the step on each topology, and write the report and the timeline.
 

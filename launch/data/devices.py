@@ -102,7 +102,7 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
 
 
 def _of_500_w(h100: Device) -> Device:
-    """The H100 of torchtitan's runs: the kernels of an H100 with less power and other memory, and a clock of its own."""
+    """Return the H100 of torchtitan's runs: an H100 with less power, other memory, and a clock of its own."""
     clock, run = read_clock("h100-500w")
     return replace(
         h100,
@@ -121,7 +121,7 @@ _SETTINGS = (*SHARES, "launch_overhead")
 
 
 def find_device(text: str, dtype: str) -> Device:
-    """The device of a word, which must compute in `dtype`.
+    """Return the device of a word, which must compute in `dtype`.
 
     Args:
         text: `NAME[:gemm_share=0.6,hbm_efficiency=0.8,launch_overhead=2us]`, or the path of a file that ends in `.toml`.

@@ -25,7 +25,7 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Of one device."""
+    """The fitted constants of one device."""
 
     models: tuple[str, ...]  # whose rows it was fitted on
     constants: Mapping[str, float]  # by all of them

@@ -86,12 +86,12 @@ class PublishedProduct(NamedTuple):
 
     @property
     def of(self) -> tuple[str, str, str]:
-        """What has one clock: a kernel on a machine, by the width of its elements."""
+        """The facts that share one clock: a kernel on a machine, by the width of its elements."""
         return self.machine, self.kernel, self.dtype
 
     @property
     def seconds(self) -> float:
-        """That it took."""
+        """The seconds that it took."""
         return 2.0 * self.batch * self.m * self.n * self.k / self.rate
 
 

@@ -10,7 +10,7 @@ BOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def find_book(text: str) -> PriceBook:
-    """A book by its name, or from a file of one's own.
+    """Return a price book by its name, or from a file.
 
     Raises:
         InputError: nothing has that name, or as `read_book`.

@@ -13,6 +13,7 @@ from emu.collective.operation import cut
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape, parse_dims
 from emu.errors import InputError
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import time_alone
 from emu.study.prove.verify import verify
@@ -50,7 +51,7 @@ def claimed_fabric(name: str, shape: Shape, built: Schedule, rates: list[float],
 
 def timed(built: Schedule, size: int, fabric: Topology) -> float:
     """Seconds a schedule takes."""
-    return time_alone(built, cut(np.array([size]), built.n_slots).count, fabric, np.arange(built.n_ranks)).end_s
+    return time_alone(FabricJob(built, cut(np.array([size]), built.n_slots).count, fabric, np.arange(built.n_ranks))).end_s
 
 
 def test_four_nodes_of_four_chips_take_three_local_four_inter_node_and_three_local_steps():

@@ -5,6 +5,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.fabric.build import Builder
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.floor import least_fs
 from emu.fabric.lower import lay, lower_placed
 from emu.fabric.lowering.classes import Joins
@@ -20,7 +21,7 @@ US = 10**9
 def laid_on(topology, algorithm, groups=GROUPS, size=10**6):
     found = algorithm.stored(algorithm.fit(groups.shape[1], ()))
     sizes = np.full(found.n_slots, size // found.n_slots)
-    return lay(found, sizes, topology, groups, joins=Joins.BOTH)
+    return lay(FabricJob(found, sizes, topology, groups), joins=Joins.BOTH)
 
 
 def ran(laid, entries):

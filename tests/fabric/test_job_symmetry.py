@@ -11,6 +11,7 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.translation import Translations
 from emu.errors import InputError
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lower_alone, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.run import run
@@ -48,7 +49,7 @@ def every_message(schedule, sizes, topology, placement, **options):
 
 def by_class(schedule, sizes, topology, placement, **options):
     """The same of the classes, each as often as it stands for messages, and whether it stands for several."""
-    piece = lower_alone(schedule, sizes, topology, placement, **options)
+    piece = lower_alone(FabricJob(schedule, sizes, topology, placement, **options))
     return of_classes(schedule.n_ranks, piece.graph, run(piece.graph)), piece.is_quotient
 
 
@@ -79,8 +80,8 @@ def test_every_message_of_the_catalogue_is_timed_to_the_tick(found, shape):
     sizes, places = equal_slots(stored), np.arange(stored.n_ranks)
     for topology in map(fabric, FABRICS[stored.n_ranks]):
         job = stored, sizes, topology, places
-        expected, timeline = every_message(*job), time_alone(*job)
-        assert of_classes(stored.n_ranks, lower_alone(*job).graph, timeline) == expected
+        expected, timeline = every_message(*job), time_alone(FabricJob(*job))
+        assert of_classes(stored.n_ranks, lower_alone(FabricJob(*job)).graph, timeline) == expected
         assert timeline.end_fs.max(initial=0) == max((e for _, _, e, _ in expected), default=0)
         assert by_class(stored, sizes, replace(topology, symmetry=None), places) == (expected, False)
 
@@ -147,7 +148,7 @@ def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(lin
 @pytest.mark.parametrize(("line", "n", "ranks"), [("switch:n=12", 12, 1), ("ring:n=12", 12, 1), ("torus:dims=3x4", 12, 4)])
 def test_a_ring_is_timed_by_the_ranks_that_the_fabric_tells_apart(line, n, ranks):
     """On a torus of 3 x 4, the ring's translations by 4 are the torus's; by 1 they are not."""
-    piece = lower_alone(ring(n), np.full(n, 8), fabric(line), np.arange(n))
+    piece = lower_alone(FabricJob(ring(n), np.full(n, 8), fabric(line), np.arange(n)))
     assert piece.is_quotient
     assert (len(piece.receiver), len(np.unique(piece.alike))) == (2 * (n - 1) * ranks, ranks)
 
@@ -155,7 +156,7 @@ def test_a_ring_is_timed_by_the_ranks_that_the_fabric_tells_apart(line, n, ranks
 def test_at_once_is_timed_by_one_rank_of_any_grid():
     n, d = 8192, (128, 64)
     stored, topology = algorithm("all_to_all", "at-once").stored(n), fabric("torus:dims=128x64")
-    timeline = time_alone(stored, np.broadcast_to(np.int64(1000), n * n), topology, np.arange(n))
+    timeline = time_alone(FabricJob(stored, np.broadcast_to(np.int64(1000), n * n), topology, np.arange(n)))
     assert (timeline.how, len(timeline.end_fs)) == ("quotient", n - 1)
     # The mean way along a dimension of even d is d / 4, over both ways of N links.
     assert sorted(timeline.carried_bytes.reshape(2, 2).sum(axis=1)) == sorted(1000 * n * size / 4 for size in d)
@@ -163,7 +164,7 @@ def test_at_once_is_timed_by_one_rank_of_any_grid():
 
 def test_a_ring_of_4096_takes_what_the_formula_says():
     n, size = 4096, 10**6
-    timeline = time_alone(ring(n), np.full(n, size), fabric(f"ring:n={n}"), np.arange(n))
+    timeline = time_alone(FabricJob(ring(n), np.full(n, size), fabric(f"ring:n={n}"), np.arange(n)))
     assert timeline.how == "quotient"
     assert timeline.end_fs.max() == 2 * (n - 1) * (5 * 10**8 + size * 20_000)
 
@@ -172,7 +173,7 @@ def test_links_of_an_orbit_carry_what_one_of_them_does():
     stored, topology = algorithm("all_to_all", "at-once").stored(12), fabric("torus:dims=3x4")
     job = (np.full(144, 1000), topology, np.arange(12))
     whole = run(lower(stored, *job).graph).carried_bytes
-    assert set(time_alone(stored, *job).carried_bytes) == set(whole)
+    assert set(time_alone(FabricJob(stored, *job)).carried_bytes) == set(whole)
 
 
 def test_ranks_that_start_elsewhere_on_the_ring_are_as_symmetric():
@@ -196,7 +197,7 @@ def test_of_a_symmetry_that_some_links_break_its_least_power_is_left():
     links = replace(whole.links, bandwidth_Bps=np.where(slow, 30e9, 50e9))
     job = (stored, np.full(n, 10**6), replace(whole, links=links), np.arange(n))
     assert by_class(*job) == (every_message(*job), True)
-    assert len(lower_alone(*job).receiver) == 3 * 2 * (n - 1)
+    assert len(lower_alone(FabricJob(*job)).receiver) == 3 * 2 * (n - 1)
 
 
 def two_lanes(n: int, lane) -> Topology:
@@ -222,7 +223,7 @@ def test_routes_that_break_the_symmetry_of_their_links_are_found(lane, kept):
 
 def timed_as_every_row(*job, **options):
     """Whether a schedule alone ends, task by task, as with a join for each rank, which comes last and says no more."""
-    ends, whole = time_alone(*job, **options).end_fs, run(lower(*job, **options).graph).end_fs
+    ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run(lower(*job, **options).graph).end_fs
     return len(ends) < len(whole) and ends.tolist() == whole[: len(ends)].tolist()
 
 
@@ -250,7 +251,7 @@ def test_what_stores_every_row_is_timed_as_it_is():
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_what_sends_nothing_takes_no_time(n):
-    timeline = time_alone(ring(n), np.zeros(n, np.int64), star("star", n, 1e9, 10), np.arange(n))
+    timeline = time_alone(FabricJob(ring(n), np.zeros(n, np.int64), star("star", n, 1e9, 10), np.arange(n)))
     assert timeline.end_s == 0
 
 
@@ -261,14 +262,14 @@ def test_too_many_messages_without_a_symmetry_are_refused(monkeypatch):
         r"schedule: 56 messages of 4 ranks that no symmetry of the topology makes equal, at most 2\*\*24; take fewer ranks",
     )
     with pytest.raises(InputError, match=refused):
-        time_alone(*job, fabric("torus:dims=2x4"), np.arange(8))
-    assert time_alone(*job, fabric("ring:n=8"), np.arange(8)).how == "quotient"
+        time_alone(FabricJob(*job, fabric("torus:dims=2x4"), np.arange(8)))
+    assert time_alone(FabricJob(*job, fabric("ring:n=8"), np.arange(8))).how == "quotient"
 
 
 @pytest.mark.parametrize(("sizes", "placement", "said"), [(3, 4, "slot_bytes must be of 4 slots"), (4, 3, "placement must be")])
 def test_sizes_and_places_that_are_not_the_schedules_are_refused(sizes, placement, said):
     with pytest.raises(InputError, match=f"lower: {said}"):
-        time_alone(ring(4), np.full(sizes, 8), fabric("ring:n=4"), np.arange(placement))
+        time_alone(FabricJob(ring(4), np.full(sizes, 8), fabric("ring:n=4"), np.arange(placement)))
 
 
 def test_a_fault_takes_the_declaration_away():

@@ -16,6 +16,7 @@ from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import lower
@@ -86,7 +87,7 @@ def test_any_collective_is_lowered_alike(monkeypatch: pytest.MonkeyPatch, operat
         piece = lower(rows, sizes, topology, ranks)
         yield from parts(piece.graph)
         yield from parts(run(piece.graph))
-        yield from parts(time_alone(stored(operation, algorithm, n), sizes, topology, ranks))
+        yield from parts(time_alone(FabricJob(stored(operation, algorithm, n), sizes, topology, ranks)))
 
     python, machine = both(monkeypatch, work)
     assert python == machine

@@ -8,6 +8,7 @@ import pytest
 from emu.collective.algorithm import stored
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lower_alone, run_named, time_alone
 from emu.fabric.lower import lower
 from emu.fabric.lowering.names import message_name
@@ -52,7 +53,7 @@ def test_a_delay_a_join_and_a_turn_are_called_what_they_are():
 def test_a_message_of_a_class_is_called_by_one_that_the_schedule_has(name, line):
     plan = stored(*name.split("/"), 6, 0, (2, 3))
     topology = build_topology(f"{line},bandwidth=1GB/s,latency=1us")
-    found = lower_alone(plan, np.full(plan.n_slots, 10), topology, np.arange(6))
+    found = lower_alone(FabricJob(plan, np.full(plan.n_slots, 10), topology, np.arange(6)))
     full = plan.expand()
     rows = zip(full.src.tolist(), full.dst.tolist(), full.round_column().tolist(), strict=True)
     known = {f"the message from rank {src} to rank {dst} in round {when} " for src, dst, when in rows}
@@ -68,7 +69,7 @@ def test_the_message_that_is_too_late_is_the_first_that_is():
     chain = Schedule.build(4, 1, [Sends(i, i + 1, 0) for i in range(3)])
     topology = star("star", 4, 1e9, HOUR // 2)  # an hour a message, and the clock ends in the third
     with pytest.raises(InputError) as error:
-        time_alone(chain, np.full(1, 1000), topology, np.arange(4), name="broadcast chain")
+        time_alone(FabricJob(chain, np.full(1, 1000), topology, np.arange(4), name="broadcast chain"))
     assert str(error.value) == (
         "broadcast chain: the message from rank 2 to rank 3 in round 2 (row 2) starts at 7200 s, takes 1000 B over links of "
         "1 GB/s, which it may share, and 3600 s of latency, and so ends after 9223 s, the end of the clock (2**63 "
@@ -82,7 +83,7 @@ def test_one_of_a_class_that_is_too_late_is_a_message_of_the_whole():
     with pytest.raises(
         InputError, match=r"schedule: the message from rank 0 to rank 1 in round 2 \(row 2 of rank 0's\) starts at"
     ):
-        time_alone(plan, np.full(4, 1000), topology, np.arange(4))
+        time_alone(FabricJob(plan, np.full(4, 1000), topology, np.arange(4)))
 
 
 def test_what_a_schedule_was_lowered_to_wrongly_is_told_by_its_row():
@@ -101,7 +102,7 @@ def test_latencies_of_a_route_beyond_the_clock_are_refused_instead_of_wrapping(b
     plan = stored("all_reduce", "ring", 4)
     topology = build_topology("switch:n=4,bandwidth=1GB/s,latency=5000s")
     with pytest.raises(InputError) as error:
-        time_alone(plan if by_rank_0 else plan.expand(), np.full(4, 8), topology, np.arange(4))
+        time_alone(FabricJob(plan if by_rank_0 else plan.expand(), np.full(4, 8), topology, np.arange(4)))
     assert str(error.value) == (
         f"{topology.name}: latencies of the route from node 0 to node 1 must come to less than 9223 s, the end of the clock, "
         "got 10000 s; take shorter ones"

@@ -11,8 +11,8 @@ from types import MappingProxyType
 import pytest
 
 from emu.model.generate.generate import generate
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.calibrate.calibrate import Calibration
 from emu.trace.trace_file import save

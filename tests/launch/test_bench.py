@@ -112,7 +112,8 @@ def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) ->
 
 def test_where_a_quick_bound_leaves_no_gap_nothing_more_is_looked_at(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "64MiB", "--timing-only")
-    monkeypatch.setattr("emu.bound.limit._program", lambda name: pytest.fail(f"{name} was asked"))
+    for program in ("flows.exchange", "prices.by_prices", "trees.all_reduce_by_trees"):
+        monkeypatch.setattr(f"emu.bound.programs.{program}", lambda *_: pytest.fail("a linear program was solved"))
     (row,) = emu(*args, "--bounds", "all", "--json").json
     assert row["of_bound"] == pytest.approx(1, abs=1e-6)
     assert row["bounds_left_out"] == []
@@ -158,7 +159,7 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
             "--size must be a size such as 64MiB, 1GB or 4096B, got '64M'; say MiB (2**10) or MB",
         ),
         (["all_reduce", "--size", "-4B"], "--size must be a size"),
-        (["all_reduce", "--size", "6B"], "size must be a multiple of 4 bytes, the size of a float32, got 6"),
+        (["all_reduce", "--size", "6B"], "--size must be a multiple of 4 bytes, the size of a float32, got 6"),
         (
             ["dispatch", "--size", "1000B"],
             "dispatch: elements must be a multiple of 128, the tokens of the largest buffer, got 250",
@@ -167,9 +168,9 @@ def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.
         (["all_reduce", "--size", "4B", "-b", "4B"], "give --size, or -b and -e, not both"),
         (
             ["all_reduce", "-b", "8KiB", "-e", "4KiB"],
-            "sizes must be above 0, and the end (-e) not below the beginning (-b), got '8192 B to 4096 B'",
+            "--size, or -b and -e, must be above 0, and the end not below the beginning, got '8192 B to 4096 B'",
         ),
-        (["all_reduce", "-b", "4KiB", "-e", "8KiB", "-f", "1"], "factor must be above 1, got 1.0"),
+        (["all_reduce", "-b", "4KiB", "-e", "8KiB", "-f", "1"], "--factor must be above 1, got 1.0"),
         (["all_reduce", "--size", "1MiB", "-d", "float23"], "no dtype is called 'float23'; did you mean float32"),
         (["all_reduce", "--size", "1MiB", "-o", "summ"], "no reduce operation is called 'summ'; did you mean sum"),
         (
@@ -231,7 +232,7 @@ def test_a_job_on_part_of_a_grid_is_on_those_places_of_a_topology_with_that_grid
     done = emu("bench", "all_reduce", *words, "--ranks", "8", "--dims", "4x4:4-11", "--json")
     assert (done.code, done.json[0]["wrong"], done.json[0]["shape"]) == (0, 0, [4, 4])
     refused = emu("bench", "all_reduce", *words, "--ranks", "6", "--dims", "4x4:4-11")
-    assert (refused.code, refused.err.strip()) == (2, "emu: bench: dims must be a grid of the 6 ranks, got '4x4:4-11'")
+    assert (refused.code, refused.err.strip()) == (2, "emu: bench: --dims must be a grid of the 6 ranks, got '4x4:4-11'")
 
 
 def test_ranks_along_the_axes_of_a_grid_send_to_their_neighbours(emu) -> None:

@@ -91,7 +91,7 @@ def test_an_order_that_lacks_an_axis_is_refused(emu):
     done = emu(*STEP, "--topology", "ub-mesh:rack", "--axes", "tp,pp")
     assert done.code == 2
     what = "each of tp,dp,pp once, the one of neighbouring NPUs first, got 'tp,pp'; such as pp,dp,tp"
-    assert done.err.splitlines()[-1] == f"emu: estimate: axes must be {what}"
+    assert done.err.splitlines()[-1] == f"emu: estimate: --axes must be {what}"
 
 
 def test_less_dp_is_still_such_that_experts_regroup_its_ranks(emu):

@@ -97,7 +97,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        (["--job", "2881"], "faults: NPUs of a job must be 1..2880, those of all groups of 32 on 2880 NPUs of infinitehbd:k=3"),
+        (["--job", "2881"], "faults: --job must be 1..2880, those of all groups of 32 on 2880 NPUs of infinitehbd:k=3"),
         (["--prices", "infinitehbd"], "faults: --prices and --npu go together; give both or none"),
         (
             ["--mfu", "40%"],
@@ -106,7 +106,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
         (["--tp", "30"], "infinitehbd: NPUs of a group must be a multiple of 4, the GPUs of a node, or fewer, got 30"),
         (["--tp", "4096"], "infinitehbd:k=3: NPUs of a group must be 1..2880, got 4096; take a smaller group"),
         (["--tp", "x"], "faults: --tp must be whole numbers of 1 or more, such as 32 or 8,16,32, got 'x'"),
-        (["--npus", "64"], "faults: npus must be 2880 or more, those of infinitehbd:k=3, got 64"),
+        (["--npus", "64"], "faults: --npus must be 2880 or more, those of infinitehbd:k=3, got 64"),
         (["--rate", "2"], "faults: --rate must be a share of 0 or more and below 1, such as 1.17% or 0.0117, got '2'"),
         (["--mtbf", "3"], "faults: --mtbf must be hours, days or years above 0, such as 12h, 60d or 3y, got '3'"),
         (["--mtbf", "3y"], "faults: --mtbf or --afr, and --mttr go together; give both or none"),
@@ -114,7 +114,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
         (["--rate", "1%", "--checkpoint", "1s"], "faults: --checkpoint needs faults with times"),
         (["--domain", "npus=64"], "faults: --domain must be npus=64,mtbf=1y,mttr=4h, each once, got 'npus=64'"),
         (["--domain", "npus=6,mtbf=1y,mttr=1d"], "--domain: npus must be a multiple of 4, the NPUs of a node, got '6'"),
-        (["--npus-per-node", "3"], "faults: NPUs of a node must be a divisor of the 8 of a server of the log, got 3"),
+        (["--npus-per-node", "3"], "faults: --npus-per-node must be a divisor of the 8 of a server of the log, got 3"),
         (["--log", "none.csv"], "--log: cannot read 'none.csv': No such file or directory"),
     ],
 )

@@ -53,7 +53,7 @@ def refused(emu, *args: str) -> str:
         ({"latency": "9000s"}, ["--size", "4KiB"], "node 0 to node 1 must come to less than 9223 s, the end of the clock"),
         ({}, ["--size", "8000PB"], "schedule: its 8 slots hold more than 2**62 B (4 EiB) together; take a smaller size"),
         ({}, ["--size", "-1GiB"], "--size must be a size such as 64MiB, 1GB or 4096B, got '-1GiB'"),
-        ({}, ["--size", "0"], "sizes must be above 0"),
+        ({}, ["--size", "0"], "--size, or -b and -e, must be above 0"),
         ({}, ["--size", "nan"], "--size must be a size such as 64MiB, 1GB or 4096B, got 'nan'"),
         (
             {},

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from emu.model.model import MODELS
-from emu.model.parts.attention import Attention
+from emu.model.parts.attention_block import Attention
 from emu.model.parts.feed_forward import GatedFeedForward
 from emu.model.parts.rotary import rotate, rotation
 from models.llama import CONFIGS, Config, build

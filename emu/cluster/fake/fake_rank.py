@@ -29,7 +29,7 @@ from emu.cluster.rank_failure import RankExit, job_error
 from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.threads.isolate import isolated
+from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class FakeRanks:
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (isolated(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        contexts = (rank_isolation(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):

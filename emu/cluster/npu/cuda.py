@@ -8,7 +8,7 @@ import torch
 from emu.cluster.npu.answers import accelerator_answers, cuda_answers
 from emu.cluster.npu.cuda_modules import cuda_modules, module_replacements, refusal
 from emu.cluster.npu.npu import Node, meaningless_error
-from emu.cluster.once import Replacement
+from emu.cluster.process_services import Replacement
 from emu.cluster.rank_state.cpu_device import Event, Stream
 
 

@@ -16,7 +16,7 @@ import torch.cuda.tunable
 
 from emu.cluster.npu.answers import Table, sparse_types
 from emu.cluster.npu.npu import meaningless_error
-from emu.cluster.once import Replacement
+from emu.cluster.process_services import Replacement
 
 CUDA, NCCL = "12.8", (2, 27, 5)  # the versions that a script sees: those of a wheel of PyTorch for GPUs
 

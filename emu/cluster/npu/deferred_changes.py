@@ -38,8 +38,8 @@ def _fsdp(node: Node) -> Iterator[None]:
 @contextmanager
 def _attention(node: Node) -> Iterator[None]:
     """Let DTensor shard a CPU's attention by batch and by heads, as it does for a GPU."""
-    from torch.distributed.tensor import DTensor  # noqa: PLC0415 - it is loaded
-    from torch.distributed.tensor.experimental import register_sharding  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.experimental import register_sharding
 
     propagator = DTensor._op_dispatcher.sharding_propagator
     tables: tuple[dict[Any, Any], ...] = (propagator.op_strategy_funcs, propagator.op_to_schema_info)
@@ -92,7 +92,7 @@ def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., A
 
 def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
     """Return the sharding rule of attention: all tensors whole, or all cut along [batch, heads, ...] in one way."""
-    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415 - it is loaded
+    from torch.distributed.tensor import Replicate, Shard
 
     def placements(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Sequence[Any]:
         numbers = [None] * (len(args) - n_inputs)

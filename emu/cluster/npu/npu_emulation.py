@@ -15,7 +15,7 @@ from emu.cluster.npu.deferred_changes import deferred_changes
 from emu.cluster.npu.device_arguments import device_argument_replacements
 from emu.cluster.npu.npu import Node, Npu
 from emu.cluster.npu.tensor_moves import tensor_move_replacements
-from emu.cluster.once import Replacement
+from emu.cluster.process_services import Replacement
 from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.errors import RunError
 

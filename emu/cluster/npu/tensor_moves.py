@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from emu.backend.rank.count import pause_counting, report_move
 from emu.cluster.npu.npu import Node, is_npu
-from emu.cluster.once import Replacement
+from emu.cluster.process_services import Replacement
 
 _HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"

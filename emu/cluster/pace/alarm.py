@@ -1,4 +1,4 @@
-"""An alarm calls functions at moments of this host's clock, on a thread of its own."""
+"""An alarm that calls functions at moments of this host's clock, on a thread of its own."""
 
 import ctypes
 import heapq
@@ -14,11 +14,11 @@ Call = tuple[float, int, Callable[[], object]]
 
 
 class Alarm:
-    """One thread that calls functions at their times; it ends with the context.
+    """A thread that calls functions at their times; it ends with the context.
 
     Args:
-        failed: Is given what a call has raised; nothing is called after that.
-        idle: Called, on that thread, when nothing is left to call.
+        failed: A function that gets the error of a call; nothing is called after that.
+        idle: A function that is called, on that thread, when no call is left.
     """
 
     def __init__(self, failed: Callable[[BaseException], None], idle: Callable[[], None] = lambda: None) -> None:
@@ -41,11 +41,11 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is still something to call, or being called."""
+        """True if a call is left or running."""
         return self._calling or bool(self._calls)
 
     def at(self, time_s: float, call: Callable[[], object]) -> Call:
-        """Ask for a call at a time, or at once where it is over; calls of one time come in the order of their asking."""
+        """Schedule a call for a time, or at once if the time is over; calls of one time come in the order of scheduling."""
         asked = (time_s, next(self._count), call)
         with self._changed:
             heapq.heappush(self._calls, asked)
@@ -54,7 +54,7 @@ class Alarm:
         return asked
 
     def forget(self, asked: Call) -> None:
-        """Take back a call that has not happened yet."""
+        """Cancel a call that has not happened yet."""
         with self._changed:
             if asked in self._calls:
                 self._calls.remove(asked)

@@ -1,6 +1,6 @@
-"""The fabric of a run driven by this host's clock: it takes requests as ranks make them, and says when each is answered.
+"""The fabric of a paced run: it takes requests as ranks make them, and says when each is answered, by this host's clock.
 
-One for all ranks of a job, whichever process they are in: whatever is under way at the same time shares the links.
+There is one for all ranks of a job, in any process: messages that are under way at the same time share the links.
 """
 
 import threading
@@ -19,7 +19,7 @@ from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError
 from emu.fabric.engine.state_layout import NEVER
-from emu.topology.fault_injection.history import MachineMoment as Moment
+from emu.topology.fault_injection.history import MachineMoment
 from emu.topology.fault_injection.repair_action import why_stopped
 from emu.trace.device.dtypes import item_as
 from emu.trace.matching.call_batch import BatchKey
@@ -30,16 +30,16 @@ from emu.units import format_time, seconds
 _APART_S, _MOST_AFTER_S = 5e-4, 1e-3  # of this host: to look at the fabric takes it about so long where it has slept
 
 
-class Met(NamedTuple):
-    """The functions that are told what ranks meet, on the alarm's thread or on that of a rank.
+class PaceListeners(NamedTuple):
+    """The functions that are called with what ranks meet, on the alarm's thread or on that of a rank.
 
     Args:
-        expected: Is given what a request of a rank is known by, and the time of this host at which it is answered if what is
-            under way goes on as it does now; some time ahead, and again if that changes. None: it is not known any more.
-        due: Is given the same, the time at which it is answered, which is known at that time at the latest, and the seconds of
-            these by which it is late already, as a member was heard of too late.
-        slowed: Is given the share [N] of its speed that the NPU of each rank has left from now on.
-        stop: Is given why the job cannot go on.
+        expected: It gets the key of a rank's request, and the time of this host at which the request is answered if all goes on
+            as now; some time ahead, and again if that changes. None: the time is not known any more.
+        due: It gets the key, the time at which the request is answered, and the seconds by which that is late already because a
+            member was heard of too late. It is called at that time at the latest.
+        slowed: It gets the share [N] of its speed that the NPU of each rank has from now on.
+        stop: It gets the reason why the job cannot go on.
     """
 
     expected: Callable[[Any, float | None], None]
@@ -49,7 +49,7 @@ class Met(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class _Asked:
+class _PartialRequest:
     """A request of which some members have arrived."""
 
     ranks: tuple[int, ...]
@@ -63,7 +63,7 @@ class _Asked:
 
     @property
     def all_came_fs(self) -> int:
-        """Return when the last of the members came that have come."""
+        """The tick at which the last member so far came."""
         return max(self.came_fs.values())
 
 
@@ -71,21 +71,23 @@ class Pacer:
     """The fabric of one job: it takes the requests, and its clock begins with the first.
 
     Args:
-        pace: The fabric, and how fast its time goes.
-        n_ranks: Of the job.
-        choice: Which algorithm serves each operation.
-        met: Who is told.
-        alarm: What is used to drive it.
+        pace: The fabric, and the speed of its time.
+        n_ranks: The number of ranks of the job.
+        choice: The algorithm of each operation.
+        met: The functions that are called.
+        alarm: The alarm that drives it.
     """
 
-    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, met: Met, alarm: Alarm) -> None:
+    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, met: PaceListeners, alarm: Alarm) -> None:
         self._tempo, self._choice, self._met, self._alarm = pace.tempo, choice, met, alarm
         self._traffic = pace.traffic(n_ranks)
         self._lock = threading.RLock()
-        self._queues: defaultdict[object, dict[int, _Asked]] = defaultdict(dict)  # by place: of a group, or a pair and tag
+        self._queues: defaultdict[object, dict[int, _PartialRequest]] = defaultdict(
+            dict
+        )  # by place: of a group, or a pair and tag
         self._latest: dict[object, int] = {}  # of each queue, the number of the last request that has begun
         self._next: defaultdict[object, int] = defaultdict(int)  # and the place of the next
-        self._under_way: dict[int, _Asked] = {}
+        self._under_way: dict[int, _PartialRequest] = {}
         self._came_fs: dict[Any, int] = {}  # sends and receives that have not met
         self._stepping = NEVER
         self._began_s: float | None = None
@@ -94,9 +96,9 @@ class Pacer:
         """Take a request of a rank; members may exchange what they have as soon as both ends are there.
 
         Args:
-            arrival: The request, and what it is known by.
-            step: Of the rank; 0: it has not begun any.
-            at_s: When, by this host's clock. What the host takes to hear of it is not of the request.
+            arrival: The request with its key.
+            step: The step of the rank; 0: it has begun none.
+            at_s: The time of the request by this host's clock. The host's delay until it hears of it does not count.
         """
         call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
         with self._lock:
@@ -112,7 +114,7 @@ class Pacer:
                 self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
 
     def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
-        """Take down that all members of a request have made it."""
+        """Record that all members of a request have made it."""
         first = arrivals[0].call
         with self._lock:
             if agreed.served is not None:
@@ -128,11 +130,11 @@ class Pacer:
             asked.came_fs = {member: self._came_fs.pop(made) for member, made in asked.arrived.items()}
             self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
 
-    def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _Asked:
-        return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _Asked(ranks))
+    def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
+        return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
     def _begin(self, queue: object, place: int, what: BatchKey, since_fs: int = 0) -> None:
-        """Begin what is known since then and whose turn it is in its queue."""
+        """Begin the requests of a queue that are known and whose turn has come."""
         waiting = self._queues[queue]
         waiting[place].what = waiting[place].what or what
         while (asked := waiting.get(self._next[queue])) is not None and asked.what is not None:
@@ -148,7 +150,7 @@ class Pacer:
             del waiting[self._next[queue]]
             self._next[queue] += 1
 
-    def _enter(self, asked: _Asked, members: Sequence[int]) -> None:
+    def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -175,7 +177,7 @@ class Pacer:
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
 
     def _step(self) -> None:
-        """Let happen what has happened by now, and come back when something happens next."""
+        """Let all happen that has happened by now, and schedule the next look."""
         with self._lock:
             for each in self._traffic.advance(self._at_fs(now_s())):
                 self._answer(each.request, each.member, each.end_fs)
@@ -188,7 +190,7 @@ class Pacer:
             self._stepping = following
 
     def _expect(self) -> None:
-        """Tell when answers will be there, so that nothing is to be computed at that moment."""
+        """Report expected answers ahead of time, so that nothing is left to compute at that moment."""
         expected = {(request, member): end_fs for request, member, end_fs in self._traffic.expected()}
         for number, asked in self._under_way.items():
             for member in [each for each in asked.expected_fs if (number, each) not in expected]:
@@ -201,15 +203,15 @@ class Pacer:
                 self._met.expected(asked.arrived[member], self._real_s(end_fs))
 
     def _apart(self, time_s: float) -> float:
-        """Return a time for a look at the fabric: the one that is given, or a little later, when no rank is about to go on."""
+        """Return the given time for a look at the fabric, or a little later, when no rank is about to go on."""
         latest_s = time_s + _MOST_AFTER_S
         for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
             if abs(end_s - time_s) < _APART_S:
                 time_s = min(end_s + _APART_S, latest_s)
         return time_s
 
-    def _tell(self, moment: Moment) -> None:
-        """Tell the ranks what has happened to the fabric."""
+    def _tell(self, moment: MachineMoment) -> None:
+        """Report an event of the fabric to the ranks."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._met.slowed(moment.speed)
@@ -238,5 +240,5 @@ class Pacer:
 
 
 def _tells_all(call: RankRequest) -> bool:
-    """Return whether one member's call tells the size of every block."""
+    """Return whether one member's request has the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

@@ -1,6 +1,6 @@
-"""Traffic is what is under way on a fabric at a virtual time: the solver's state, and the request of each of its tasks.
+"""The traffic on a fabric at a virtual time: the solver's state, and the request of each of its tasks.
 
-It knows no clock: whoever drives it says how late it is. P members of a request.
+It knows no clock: its caller says how late it is. P members of a request.
 """
 
 from collections import OrderedDict
@@ -15,11 +15,8 @@ from emu.errors import InputError, RunError
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
-from emu.fabric.lower import LoweredSchedule as Piece
-from emu.fabric.lower import delay_entries as launched
-from emu.fabric.lower import lower_placed as lowered
-from emu.topology.fault_injection.history import MachineHistory as Course
-from emu.topology.fault_injection.history import MachineMoment as Moment
+from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
+from emu.topology.fault_injection.history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.repair_action import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -32,7 +29,7 @@ _KEPT = 256  # requests whose tasks are kept for the next of their kind
 
 
 class Arrival(NamedTuple):
-    """The moment when a member of a request has all that comes to it, and all that it sends has left."""
+    """The moment when a member of a request has received everything, and all that it sends has left."""
 
     request: int
     member: int
@@ -40,34 +37,36 @@ class Arrival(NamedTuple):
 
 
 class Traffic:
-    """Requests of all ranks on one fabric.
+    """The requests of all ranks on one fabric.
 
     Args:
-        course: Of the machine whose links they share.
+        course: The history of the machine whose links they share.
         launch_fs: Ticks that a member takes to enter a request.
-        under: Makes of a machine what the software leaves of it.
+        under: A function that returns a topology with the changes of the software.
 
     Raises:
-        InputError: more ranks than NPUs.
+        InputError: There are more ranks than NPUs.
     """
 
-    def __init__(self, course: Course, launch_fs: int = 0, under: Callable[[Topology], Topology] = lambda as_is: as_is) -> None:
+    def __init__(
+        self, course: MachineHistory, launch_fs: int = 0, under: Callable[[Topology], Topology] = lambda as_is: as_is
+    ) -> None:
         self._course, self._launch_fs, self._under = course, launch_fs, under
         self._now = course.whole
         self._topology, self._placement = self._laid_out()
         self._state = State(column(self._topology.links.bandwidth_Bps, np.float64))
-        self.moments = list[Moment]()  # that have come, and that nobody has taken notice of
+        self.moments = list[MachineMoment]()  # that have come, and that nobody has taken notice of
         self._whats: dict[int, tuple[BatchKey, tuple[int, ...]]] = {}  # by request: what it is, and of whom
         self._of, self._row = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each task its request, and which of its it is
         self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._pieces: OrderedDict[tuple[BatchKey, bytes], Piece] = OrderedDict()
+        self._pieces: OrderedDict[tuple[BatchKey, bytes], LoweredSchedule] = OrderedDict()
         self._asked = 0
         self._enter: dict[tuple[int, int], int] = {}  # by request and member, the task that waits until it enters
         self._leave: dict[tuple[int, int], int] = {}  # and the task with which it leaves
 
     @property
     def next_fs(self) -> int:
-        """Return when something happens next to what is under way, as far as is known at present."""
+        """The tick at which something happens next, as far as is known at present."""
         return min(self._state.next_fs, self._course.next_fs if self._leave else NEVER)
 
     def step(self, number: int, now_fs: int) -> None:
@@ -112,15 +111,15 @@ class Traffic:
         return number
 
     def enter(self, request: int, member: int, now_fs: int) -> int:
-        """Let a member enter: its messages with others that have entered may start; return by how many ticks it is late."""
+        """Let a member enter: its messages with entered members may start; return the ticks by which it is late."""
         self._move_on(now_fs)
         self._state.let_go(self._enter.pop((request, member)))
         return self._state.now_fs - now_fs
 
     def advance(self, now_fs: int) -> list[Arrival]:
-        """Let everything happen up to a time; return who leaves and when, as soon as that is known, some time ahead.
+        """Let everything happen up to a time; return the members that leave, each as soon as its time is known.
 
-        Time stands where something has happened last, so that who is heard of late can still enter when it came.
+        Time stops at the last thing that happened, so that a member that is heard of late can still enter when it came.
         """
         while self.next_fs <= now_fs:
             self._move_on(self.next_fs + 1)
@@ -134,7 +133,7 @@ class Traffic:
         return sorted(arrived, key=lambda each: each.end_fs)
 
     def expected(self) -> list[Arrival]:
-        """Return who has not left, and when each will, if all goes on as it does now; those alone of whom that is known."""
+        """Return the members that have not left, each with its time if all goes on as now, as far as that is known."""
         if not self._leave:
             return []
         ends = self._state.expected_fs(np.array([*self._leave.values()], np.int64))
@@ -147,8 +146,8 @@ class Traffic:
             self._turn(self._course.turn())
         self._state.advance(until_fs)
 
-    def _turn(self, moment: Moment) -> None:
-        """Let what is under way meet the machine as it is from now on."""
+    def _turn(self, moment: MachineMoment) -> None:
+        """Let the messages under way meet the machine as it is from now on."""
         before, self._now = self._now, moment
         share = before.share
         if moment.found is not before.found and not moment.stops:
@@ -173,7 +172,7 @@ class Traffic:
         return topology, column(place(topology, len(self._now.speed)), np.int64)
 
     def _relaid(self) -> Graph:
-        """Return the tasks that there are, over the links that there are now."""
+        """Return the tasks that exist, over the links that exist now."""
         pieces = list[tuple[Graph, I64]]()
         for number in dict.fromkeys(self._of.tolist()):
             what, ranks = self._whats[number]
@@ -182,7 +181,7 @@ class Traffic:
         return _over(graph, pieces, column(self._topology.links.bandwidth_Bps, np.float64))
 
     def _forget_most(self) -> None:
-        """Keep what is added soon to few tasks, without numbering them anew each time."""
+        """Forget tasks that have left once they are many, so that additions stay quick."""
         gone = self._state.has_left
         if gone.sum() < max(_MOST_GONE, len(gone) / 2):
             return
@@ -193,7 +192,7 @@ class Traffic:
             for key, task in tasks.items():
                 tasks[key] = int(number[task])
 
-    def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> Piece:
+    def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> LoweredSchedule:
         try:
             return self._piece(what, self._placement[list(ranks)])
         except InputError as error:
@@ -201,10 +200,10 @@ class Traffic:
                 raise RunError(why_stopped(self._now.states, str(error))) from None
             raise
 
-    def _piece(self, what: BatchKey, nodes: I64) -> Piece:
+    def _piece(self, what: BatchKey, nodes: I64) -> LoweredSchedule:
         key = (what, nodes.tobytes())
         if key not in self._pieces:
-            self._pieces[key] = launched(lowered(lay_request(what, self._topology, nodes[None])), self._launch_fs)
+            self._pieces[key] = delay_entries(lower_placed(lay_request(what, self._topology, nodes[None])), self._launch_fs)
             if len(self._pieces) > _KEPT:
                 self._pieces.popitem(last=False)
         self._pieces.move_to_end(key)
@@ -212,7 +211,7 @@ class Traffic:
 
 
 def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
-    """Return a graph whose tasks are numbered from `first` on, and of which some wait for tasks that are there before."""
+    """Return a graph with tasks numbered from `first` on, of which some wait for tasks that exist already."""
     at = graph.pred_start[tasks + 1]
     more = np.concatenate(([0], np.cumsum(np.bincount(tasks, minlength=graph.n_tasks))))
     pred = column(np.insert(graph.pred + first, at, preds), np.int32)
@@ -221,7 +220,7 @@ def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
 
 
 def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) -> Graph:
-    """Return the tasks of a graph over other links: those that are there of each piece, in its order, as it has them."""
+    """Return the tasks of a graph over other links: the tasks that exist of each piece, in its order."""
     kept = [np.isin(np.arange(piece.n_tasks), rows) for piece, rows in pieces]
     counts = [np.diff(piece.hop_start) for piece, _ in pieces]
     hops = [np.repeat(*each) for each in zip(kept, counts, strict=True)]
@@ -239,7 +238,7 @@ def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) 
 
 
 def warm() -> None:
-    """Have ready what the solver compiles, or loads, when it is first used."""
+    """Compile or load the solver before it is first used."""
     none, hop, start = np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([0, 1])
     free = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
     state = State(np.ones(1))

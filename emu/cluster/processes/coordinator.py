@@ -23,7 +23,7 @@ from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pace import Pace
-from emu.cluster.pace.pacer import Met, Pacer
+from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
@@ -120,7 +120,7 @@ class Coordinator:
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
         self._telling = threading.Lock()
         self._alarm = Alarm(self._fail)
-        met = Met(self._expected, self._due, self._slowed, self._fail)
+        met = PaceListeners(self._expected, self._due, self._slowed, self._fail)
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
         self._absence = AbsentRank(n_ranks, self._ask_where, self._fail, patience_s)
 

@@ -23,11 +23,11 @@ from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pace import Tempo
-from emu.cluster.pace.pacer import Met
+from emu.cluster.pace.pacer import PaceListeners
 from emu.cluster.processes.coordinator import Address, LastWordsConnection, connection
 from emu.cluster.processes.log_notices import Notice
 from emu.cluster.rank_failure import RankExit
-from emu.cluster.strands.strand import Wait, natively
+from emu.cluster.strands.strand import Wait, native_waits
 from emu.cluster.watch.processes import has_processes
 from emu.cluster.watch.sight import Sight
 from emu.errors import RunError
@@ -131,7 +131,7 @@ class CoordinatorClient:
             os.write(2, text.encode())
 
     @contextmanager
-    def heard(self, carry_out: CarryOut, met: Met) -> Iterator[None]:
+    def heard(self, carry_out: CarryOut, met: PaceListeners) -> Iterator[None]:
         """Follow the coordinator's orders on a thread of its own, until all ranks of the job have ended.
 
         Args:
@@ -144,7 +144,7 @@ class CoordinatorClient:
         yield
         listener.join()
 
-    def _listen(self, carry_out: CarryOut, met: Met) -> None:
+    def _listen(self, carry_out: CarryOut, met: PaceListeners) -> None:
         torch.set_num_threads(1)
         try:
             while (words := self._heard.pop() if self._heard else self._coordinator.recv())[0] in _ORDERS:
@@ -189,7 +189,7 @@ class CoordinatorClient:
         return 0.0 if low <= 0 <= high else high
 
     def _tell(self, *words: object) -> None:
-        with natively(), self._telling, suppress(*_GONE):  # the listener notices that the coordinator is gone
+        with native_waits(), self._telling, suppress(*_GONE):  # the listener notices that the coordinator is gone
             self._coordinator.send(words)
 
 

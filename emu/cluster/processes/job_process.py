@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Make, Program
-from emu.cluster.pace.kept import NOT_LATE, Late
 from emu.cluster.pace.pace import Tempo
+from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator import Address
 from emu.cluster.processes.coordinator_client import CoordinatorClient
@@ -27,7 +27,7 @@ class ProcessResult(NamedTuple):
     values: Sequence[Any]
     notes: Sequence[Notes]
     error: BaseException | None
-    late: Late = NOT_LATE
+    late: Lateness = NOT_LATE
 
 
 def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:

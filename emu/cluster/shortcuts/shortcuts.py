@@ -48,7 +48,8 @@ def share_shapes() -> Iterator[None]:
     specs = sys.modules["torch.distributed.tensor._dtensor_spec"]
     rules = sys.modules["torch.distributed.tensor._sharding_prop"]
     propagator = rules.ShardingPropagator
-    linear = importlib.import_module("emu.cluster.shortcuts.linear")  # not above: it loads DTensor
+    from emu.cluster.shortcuts import linear  # it loads DTensor
+
     with ExitStack() as stack:
         stack.enter_context(replace_attribute(functional, "linear", linear.products(functional.linear)))
         stack.enter_context(replace_attribute(tensor.DTensor, "__init__", lambda *_, **__: None))
@@ -75,7 +76,7 @@ def drop_labels() -> Iterator[None]:
         yield
 
 
-class _Unloaded:
+class _DynamoStandIn:
     """A stand-in for `torch._dynamo` until something imports it: it answers DDP as that would."""
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +102,7 @@ def drop_guards() -> Iterator[None]:
     for each in unknown:
         setattr(each, _GUARD, each)
     if _DYNAMO not in sys.modules:
-        _torch._dynamo = _Unloaded()
+        _torch._dynamo = _DynamoStandIn()
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, rest
-from emu.cluster.strands.strand import Strand, Wait, current, take_turn
+from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
 
 _pools: Any = pools  # the stubs do not have what is used here
 _FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # whose threads only serve pipes: beside ranks
@@ -24,7 +24,7 @@ class Family(Protocol):
         """Return the strand of a thread that `parent` is about to start."""
 
     def live(self, child: Strand, body: Callable[[], object]) -> None:
-        """Do what a thread does, as its strand, on that thread."""
+        """Run the body of a thread, as its strand, on that thread."""
 
     def find(self, thread: threading.Thread) -> Strand | None:
         """Return the strand of a thread that a rank has started; None if there is none."""
@@ -36,11 +36,11 @@ class Family(Protocol):
         """Return the end of all that the calling strand has done so far."""
 
     def goes_on_after(self, moment: Any) -> None:
-        """Take down that what the calling strand does next comes after a moment of another strand of its rank."""
+        """Record that the calling strand goes on after a moment of another strand of its rank."""
 
 
 def children(family: Family) -> Iterator[Replacement]:
-    """Return what stands in place of what starts, ends and awaits threads."""
+    """Yield the replacements of the functions that start, end and await threads."""
     thread, future = threading.Thread, Future
     yield thread, "start", _starting(thread.start, family)
     yield thread, "join", _joining(thread.join, family)
@@ -61,7 +61,7 @@ def _making(make: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(make)
     def made(new: Any, *args: Any, **kwargs: Any) -> None:
-        strand = current()
+        strand = current_strand()
         if strand is not None:
             new.emu_number = next(numbers[strand.rank])
         make(new, *args, **kwargs)
@@ -70,13 +70,13 @@ def _making(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hash(made: Any) -> int:
-    """Return the number of what a rank has made: with their addresses, sets of them would have another order in each run."""
+    """Return the number of an object that a rank has made: with addresses, sets would have another order in each run."""
     return getattr(made, "emu_number", 0) or object.__hash__(made)
 
 
 def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callable[[], threading.Thread]:
     def main_thread() -> threading.Thread:
-        strand = current()
+        strand = current_strand()
         return main() if strand is None else family.main_of(strand.rank) or main()
 
     return main_thread
@@ -85,7 +85,7 @@ def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callab
 def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], None]:
     @wraps(start)
     def started(thread: threading.Thread) -> None:
-        parent = current()
+        parent = current_strand()
         if parent is None:
             start(thread)
             return
@@ -113,7 +113,7 @@ def _is_free(thread: Any) -> bool:
 def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
-        strand, child = current(), family.find(thread)
+        strand, child = current_strand(), family.find(thread)
         if strand is None or child is None or strand is child:
             join(thread, timeout)
         elif _is_free(thread):
@@ -127,7 +127,7 @@ def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
 
 
 def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> bool:
-    """Let others run until a thread of a rank has ended, or for so long; return whether it has."""
+    """Let others run until a thread of a rank has ended, or for a time; return whether it has ended."""
     until_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0))
     take_turn(strand)
     wait = Wait(f"the end of its thread {child.thread.name!r}", caller(), child, lambda: child.is_done)
@@ -139,7 +139,7 @@ def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> 
 def _living(is_alive: Callable[[Any], bool], family: Family) -> Callable[[Any], bool]:
     @wraps(is_alive)
     def living(thread: threading.Thread) -> bool:
-        strand, child = current(), family.find(thread)
+        strand, child = current_strand(), family.find(thread)
         if strand is not None and child is not None and not child.is_done:
             _give_way(strand)
         return is_alive(thread) and not (child is not None and child.is_done)
@@ -156,7 +156,7 @@ def _give_way(strand: Strand) -> None:
 def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @wraps(done)
     def asked(future: Any) -> bool:
-        strand = current()
+        strand = current_strand()
         if strand is not None and not (strand.is_native or done(future)):
             _give_way(strand)
         return done(future)
@@ -167,7 +167,7 @@ def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _setting(settle: Callable[..., None], family: Family) -> Callable[..., None]:
     @wraps(settle)
     def settled(future: Any, value: Any) -> None:
-        if current() is not None:
+        if current_strand() is not None:
             future.emu_moment = family.moment()
         settle(future, value)
 
@@ -180,7 +180,7 @@ def _getting(get: Callable[..., Any], family: Family) -> Callable[..., Any]:
         try:
             return get(future, timeout)
         finally:
-            if current() is not None and future.done() and hasattr(future, "emu_moment"):
+            if current_strand() is not None and future.done() and hasattr(future, "emu_moment"):
                 family.goes_on_after(future.emu_moment)
 
     return got
@@ -190,7 +190,7 @@ def end_pools(threads: Callable[[threading.Thread], bool]) -> None:
     """Let the idle workers of thread pools end, as Python does when a process ends.
 
     Args:
-        threads: Says whether a worker is one of those.
+        threads: A function that says whether a worker belongs to these pools.
     """
     _pools._shutdown = True
     for worker, work in list(_pools._threads_queues.items()):

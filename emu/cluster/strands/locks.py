@@ -1,4 +1,4 @@
-"""Locks of which a strand that waits for one hands on its turn; all other waits of `threading` and `queue` are made of them.
+"""Locks whose waiting strands hand on their turn; all other waits of `threading` and `queue` are made of them.
 
 A thread that belongs to no rank waits for them as for the system's own.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.strand import Strand, Turns, Wait, check_goes_on, current, take_turn
+from emu.cluster.strands.strand import Strand, TurnGiver, Wait, check_goes_on, current_strand, take_turn
 
 Replacement = tuple[object, str, object]  # where, under which name, by what
 _new_lock, _monotonic = threading.Lock, time.monotonic
@@ -19,18 +19,18 @@ _python_queue: Any = queue
 
 
 class Lock:
-    """One lock, in place of `threading.Lock`: a strand that waits for it hands on its turn."""
+    """A lock, in place of `threading.Lock`: a strand that waits for it hands on its turn."""
 
     __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
 
     def __init__(self) -> None:
         self._lock = _new_lock()
-        self._turns: Turns | None = None  # of strands that have waited for it
+        self._turns: TurnGiver | None = None  # of strands that have waited for it
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; return whether that was possible in time."""
-        strand = current()
+        """Take the lock; return whether that was possible in time."""
+        strand = current_strand()
         if self._lock.acquire(False):
             self._holder = strand
             return True
@@ -41,7 +41,7 @@ class Lock:
         return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
 
     def _is_held_beside(self) -> bool:
-        """Return whether a strand has it that runs without the turn, as a queue's feeder: by chance, and not for long."""
+        """Return whether a strand that runs without the turn has it, such as a queue's feeder: by chance, and not for long."""
         holder = self._holder
         return holder is not None and holder.is_free
 
@@ -56,14 +56,14 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let go of it, and let those go on that wait for it."""
+        """Release the lock, and wake the strands that wait for it."""
         self._holder = None
         self._lock.release()
         if self._turns is not None:
             self._turns.wake(self)
 
     def locked(self) -> bool:
-        """Return whether somebody has it."""
+        """Return whether the lock is taken."""
         return self._lock.locked()
 
     def _at_fork_reinit(self) -> None:
@@ -76,19 +76,19 @@ class Lock:
 
 
 def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
-    """Hand on the turn of the calling thread's strand until what it waits for has come, at the latest at a time.
+    """Hand on the turn of the calling thread's strand until its wait is over, at the latest at a time.
 
     Args:
-        strand: That of the calling thread.
-        wait: For what.
-        until_s: By the clock of the strand's turns.
+        strand: The strand of the calling thread.
+        wait: The wait.
+        until_s: A time by the clock of the strand's turns; None: any.
 
     Returns:
-        Whether the strand was woken, and not by the time.
+        Whether the strand was woken before that time.
 
     Raises:
-        RunError: the run has failed.
-        StrandEnd: the rank of a thread that it has started has ended.
+        RunError: The run has failed.
+        StrandEnd: The rank of a thread that it has started has ended.
     """
     check_goes_on(strand)
     woken = strand.turns.rest(strand.number, wait, until_s)
@@ -98,7 +98,7 @@ def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
 
 
 def locks() -> Iterator[Replacement]:
-    """Return what stands in place of the locks of Python, and of what waits in C."""
+    """Yield the replacements of the locks of Python, and of functions that wait in C."""
     yield threading, "Lock", Lock
     yield threading, "_allocate_lock", Lock
     yield threading, "RLock", _python._PyRLock
@@ -110,15 +110,15 @@ def locks() -> Iterator[Replacement]:
 
 def now() -> float:
     """Return the time by which the calling thread rests: that of its strand, else this host's."""
-    strand = current()
+    strand = current_strand()
     return _monotonic() if strand is None else strand.turns.now()
 
 
 def _sleeping(sleep: Any) -> Any:
-    """Return what stands in place of `time.sleep`: a strand lets others run meanwhile, of its rank and of the others."""
+    """Return the replacement of `time.sleep`: a strand lets others run meanwhile, of its rank and of the others."""
 
     def slept(seconds: float) -> None:
-        strand = current()
+        strand = current_strand()
         if strand is None or strand.is_native or seconds < 0:
             sleep(seconds)
             return

@@ -15,8 +15,8 @@ _python: Any = ctypes.pythonapi
 _python.PyThreadState_Get.restype = ctypes.c_void_p
 
 
-class _Traced:
-    """The threads that are caught by a trace function, as in Python 3.11."""
+class _TraceCatcher:
+    """The catcher of threads by a trace function, for Python 3.11."""
 
     _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 
@@ -39,8 +39,8 @@ class _Traced:
         return 0
 
 
-class _Monitored:
-    """The threads that are caught by `sys.monitoring`, as in Python 3.12 and later."""
+class _MonitoringCatcher:
+    """The catcher of threads by `sys.monitoring`, for Python 3.12 and later."""
 
     _EVENTS = ("INSTRUCTION", "PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND", "RAISE")
 
@@ -71,11 +71,11 @@ class _Monitored:
         call()
 
 
-_way: _Traced | _Monitored | None = None
+_way: _TraceCatcher | _MonitoringCatcher | None = None
 
 
 def thread_state() -> int:
-    """Return where Python keeps the state of the calling thread."""
+    """Return the address at which Python keeps the state of the calling thread."""
     found: int = _python.PyThreadState_Get()
     return found
 
@@ -84,9 +84,9 @@ def at_next_instruction(thread: threading.Thread, state: int, call: Callable[[],
     """Have a function called once on another thread, as it goes on in Python from native code or from where it is now.
 
     Args:
-        thread: That thread, which must not end meanwhile.
-        state: What `thread_state` has returned on it.
-        call: Raises nothing.
+        thread: The other thread, which must not end meanwhile.
+        state: The result of `thread_state` on it.
+        call: The function; it must not raise.
 
     Returns:
         Whether the thread has something left to do in Python.
@@ -96,6 +96,6 @@ def at_next_instruction(thread: threading.Thread, state: int, call: Callable[[],
     if frame is None or thread.ident is None:
         return False
     if _way is None:
-        _way = _Monitored() if sys.version_info >= (3, 12) else _Traced()
+        _way = _MonitoringCatcher() if sys.version_info >= (3, 12) else _TraceCatcher()
     _way.catch(thread.ident, state, frame, call)
     return True

@@ -1,4 +1,4 @@
-"""PyTorch's stores of keys and values, as the ranks of one job share them; who waits for a key lets the others run."""
+"""PyTorch's stores of keys and values, as the ranks of one job share them; a rank that waits for a key lets the others run."""
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from torch._C import _distributed_c10d as native
 
 from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, rest
-from emu.cluster.strands.strand import Strand, Wait, current
+from emu.cluster.strands.strand import Strand, Wait, current_strand
 
 _Store: Any = native.Store
 _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # `torch.distributed` exports a function so called
@@ -26,7 +26,7 @@ class Stores:
     """The stores of one job, as one of its processes sees them.
 
     Args:
-        base: Where they are kept; None: in this process, where all ranks are.
+        base: The store that holds them; None: they are in this process, where all ranks are.
     """
 
     def __init__(self, base: Any = None) -> None:
@@ -50,7 +50,7 @@ class Stores:
         return store
 
     def replacements(self) -> Iterator[Replacement]:
-        """Return what stands in place of the stores that a program makes."""
+        """Yield the replacements of the stores that a program makes."""
         made = {"TCPStore": _tcp_store(self), "FileStore": _file_store(self), "HashStore": _hash_store(self)}
         for name, value in made.items():
             for where in (dist, native, _rendezvous):
@@ -75,9 +75,9 @@ class SharedStore(_Store):  # type: ignore[misc]
         """Return once all keys are there.
 
         Raises:
-            DistStoreError: they are not within the time that the program has set.
+            DistStoreError: They are not there within the time that the program has set.
         """
-        strand, most = current(), self.timeout if timeout is None else timeout
+        strand, most = current_strand(), self.timeout if timeout is None else timeout
         if strand is None or strand.is_free:
             self.table.wait(list(keys), most)
             return
@@ -89,7 +89,7 @@ class SharedStore(_Store):  # type: ignore[misc]
             self._wait(strand, wait, until_s)
 
     def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-        """Return what is raised where keys are not there in their time."""
+        """Return the error of keys that are not there in time."""
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
@@ -97,7 +97,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     def _written(self, answer: Any = None) -> Any:
-        strand = current()
+        strand = current_strand()
         if strand is not None:
             strand.turns.wake(self.table)
         return answer
@@ -115,7 +115,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         self._written(self.table.append(key, value))
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
-        """Write a value if the one that is there is as expected; return what is there then."""
+        """Write a value if the present one is as expected; return the value that is there then."""
         return self._written(self.table.compare_set(key, expected, desired))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
@@ -134,7 +134,7 @@ class SharedStore(_Store):  # type: ignore[misc]
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there, and let others run for a moment: the program may ask again and again."""
-        strand = current()
+        strand = current_strand()
         found = bool(self.table.check(list(keys)))
         if strand is not None and not (found or strand.is_free or strand.is_native):
             strand.turns.give_way(strand.number)
@@ -146,11 +146,11 @@ class SharedStore(_Store):  # type: ignore[misc]
         return bool(self.table.delete_key(key))
 
     def num_keys(self) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return int(self.table.num_keys())
 
     def has_extended_api(self) -> bool:
-        """Return that append and the like are there."""
+        """Return true: `append` and the like exist."""
         return True
 
     def clone(self) -> "SharedStore":
@@ -166,7 +166,7 @@ def _named(keys: Sequence[str]) -> str:
 
 
 def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
-    """Return what stands in place of `HashStore`: keys of one rank, which its threads share."""
+    """Return the replacement of `HashStore`: keys of one rank, which its threads share."""
 
     class HashStore(SharedStore):
         def __init__(self) -> None:
@@ -181,7 +181,7 @@ def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
 
 
 def _file_store(stores: Stores) -> Callable[..., SharedStore]:
-    """Return what stands in place of `FileStore`: that of PyTorch, one for all ranks of this process."""
+    """Return the replacement of `FileStore`: PyTorch's own, one for all ranks of this process."""
     opened: dict[str, Any] = {}
 
     class FileStore(SharedStore):
@@ -200,7 +200,7 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
 
 
 def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
-    """Return what stands in place of `TCPStore`: the cluster serves it, and nothing listens."""
+    """Return the replacement of `TCPStore`: the cluster serves it, and nothing listens."""
 
     class TCPStore(SharedStore):
         def __init__(

@@ -1,4 +1,4 @@
-"""A strand is one thread of a rank: the thread of its program, or one that the program or a library has started there.
+"""A strand: one thread of a rank, either of its program, or started there by the program or a library.
 
 All strands of a rank belong to the same emulated process: they have the same process groups, environment and random state.
 """
@@ -17,7 +17,7 @@ _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
 
 
-class Turns(Protocol):
+class TurnGiver(Protocol):
     """The giver of turns: it lets one strand run at a time."""
 
     failure: BaseException | None  # of the run
@@ -29,28 +29,28 @@ class Turns(Protocol):
         """Return the time by which strands rest."""
 
     def after(self, seconds: float) -> float:
-        """Return that time after some seconds."""
+        """Return the time that many seconds from now."""
 
     def give_way(self, strand: int) -> None:
-        """Let the others that are ready run, then go on."""
+        """Let the other ready strands run, then go on."""
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
-        """Let others run until the strand is woken for that, at the latest at a time; return whether it was woken."""
+        """Let others run until the strand is woken for `what`, at the latest at a time; return whether it was woken."""
 
     def wake(self, key: object) -> bool:
-        """Let the strands go on that wait for that; return whether any did."""
+        """Wake the strands that wait for a key; return whether there were any."""
 
     def step_out(self, strand: "Strand", *, awaits: bool = False) -> None:
-        """Let others run while the strand runs on without the turn, or waits for processes that are at work."""
+        """Let others run while the strand runs on without the turn, or waits for working processes."""
 
     def step_in(self, strand: "Strand", *, is_last: bool = False) -> None:
-        """Return when it is the turn of a strand that ran on without it: in its order, or once no other is ready."""
+        """Return when a strand that ran without the turn has it: in its order, or once no other is ready."""
 
     def await_idle(self, strand: "Strand") -> None:
-        """Let others go on before the strand that waits for processes: these are not at work."""
+        """Let others go on before the strand that waits for processes, because these do not work."""
 
     def stopped(self) -> Exception:
-        """Return what a strand is told that goes on after the run has failed."""
+        """Return the error for a strand that goes on after the run has failed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,21 +58,21 @@ class Strand:
     """One thread of a rank.
 
     Args:
-        number: By which the cluster knows it; that of the rank for the thread of its program.
-        rank: Whose it is.
-        turns: Who gives it its turn.
-        thread: What runs it.
+        number: The number in the cluster; for the thread of a rank's program, the rank.
+        rank: The rank that it belongs to.
+        turns: The giver of its turns.
+        thread: The thread.
         is_free: Whether it runs beside the others without the turn, until it asks for something of the rank's.
-        is_native: Whether its waits block as the system's do: in the midst of what must not hand on the turn.
-        ends: Whether it is to end where it waits next: its rank has ended.
+        is_native: Whether its waits block as the system's do: amid code that must not hand on the turn.
+        ends: Whether it must end at its next wait, because its rank has ended.
         is_done: Whether it has ended.
-        end: When it has ended: the end of all that it has done.
-        state: Where Python keeps the state of its thread.
+        end: Once it has ended: the end of all its work.
+        state: The address at which Python keeps the state of its thread.
     """
 
     number: int
     rank: int
-    turns: Turns
+    turns: TurnGiver
     thread: threading.Thread
     is_free: bool = False
     is_native: bool = False
@@ -83,7 +83,7 @@ class Strand:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the thread of the rank's program."""
+        """True if it is the thread of the rank's program."""
         return self.number == self.rank
 
 
@@ -92,11 +92,11 @@ class Wait:
     """One wait of a strand outside of communication.
 
     Args:
-        what: Such as "a lock".
-        line: Of the user's program, that waits.
-        of: By which the strand is woken; None: by this alone.
-        is_over: Says, once nobody else can change it, whether what it waits for has come.
-        comes: Whether it comes by itself, as a time does.
+        what: The thing that it waits for, such as "a lock".
+        line: The line of the user's program that waits.
+        of: The object that wakes the strand; None: the wait itself.
+        is_over: A function that says, once nobody else can change it, whether the wait is over.
+        comes: Whether the end comes by itself, as a time does.
     """
 
     what: str
@@ -107,11 +107,11 @@ class Wait:
 
     @property
     def key(self) -> object:
-        """By which the strand is woken."""
+        """The object that wakes the strand."""
         return self if self.of is None else self.of
 
     def told(self, rank: int) -> str:
-        """Return such as `rank 1 waits for a lock (train.py:12)`."""
+        """Return words such as `rank 1 waits for a lock (train.py:12)`."""
         return f"rank {rank} waits for {self.what}{in_brackets(self.line)}"
 
 
@@ -119,36 +119,36 @@ class StrandEnd(SystemExit):
     """The exception that ends a thread that a rank has started, when the rank or the run has ended."""
 
 
-def current() -> Strand | None:
-    """Return the strand that the calling thread is; None where it belongs to no rank."""
+def current_strand() -> Strand | None:
+    """Return the strand of the calling thread; None: it belongs to no rank."""
     found: Strand | None = getattr(_thread, "strand", None)
     return found
 
 
-def here() -> Strand:
-    """Return the strand that the calling thread is, which is known to be one."""
-    strand = current()
+def this_strand() -> Strand:
+    """Return the strand of the calling thread, which is known to belong to a rank."""
+    strand = current_strand()
     assert strand is not None
     return strand
 
 
 def current_rank() -> int | None:
-    """Return the rank that the calling thread belongs to, or that has forked this process; None where there is none."""
-    strand = current()
+    """Return the rank of the calling thread, or the rank that has forked this process; None: there is none."""
+    strand = current_strand()
     return strand.rank if strand is not None else next(iter(_forked_by), None)
 
 
 def enter(strand: Strand | None) -> None:
-    """Make the calling thread a strand, or none."""
+    """Set the strand of the calling thread, or none."""
     _thread.strand = strand
     if strand is not None:
         strand.state = thread_state()
 
 
 @contextmanager
-def natively() -> Iterator[None]:
-    """Let the calling thread's strand keep its turn while it waits: for what Emu itself asks of the system."""
-    strand = current()
+def native_waits() -> Iterator[None]:
+    """Let the calling thread's strand keep its turn while it waits: for waits of Emu itself."""
+    strand = current_strand()
     if strand is None:
         yield
         return
@@ -163,11 +163,11 @@ def take_turn(strand: Strand, *, is_last: bool = False) -> None:
     """Return when it is the turn of the calling thread's strand, which may have run without it.
 
     Args:
-        strand: That strand.
-        is_last: Whether all that are ready go before it.
+        strand: The strand.
+        is_last: Whether all ready strands go before it.
 
     Raises:
-        StrandEnd: its rank or the run has ended.
+        StrandEnd: Its rank or the run has ended.
     """
     if strand.is_free:
         strand.turns.step_in(strand, is_last=is_last)
@@ -176,7 +176,7 @@ def take_turn(strand: Strand, *, is_last: bool = False) -> None:
 
 
 def check_goes_on(strand: Strand) -> None:
-    """Raise what ends a strand, if it is to end."""
+    """Raise the error that ends a strand, if it is to end."""
     if strand.is_main:
         if strand.turns.failure is not None:
             raise strand.turns.stopped()
@@ -185,9 +185,9 @@ def check_goes_on(strand: Strand) -> None:
 
 
 class RankLocal:
-    """Attributes that each rank has for itself, the same for all of its threads.
+    """Attributes that each rank has for itself, equal for all of its threads.
 
-    It is to ranks what `threading.local` is to threads. Threads that belong to no rank share one set of attributes.
+    The class is to ranks what `threading.local` is to threads. Threads that belong to no rank share one set of attributes.
     """
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class RankLocal:
         return found
 
     def first(self) -> dict[str, Any]:
-        """Return what a rank starts with."""
+        """Return the first attributes of a rank."""
         return {}
 
     def __getattr__(self, name: str) -> Any:
@@ -223,8 +223,8 @@ class RankLocal:
 
 
 def _leave_behind() -> None:
-    """Make a process that a rank has forked have no strands: it has no other ones to wait for."""
-    strand = current()
+    """Leave a process that a rank has forked without strands: it has no others to wait for."""
+    strand = current_strand()
     if strand is not None:
         _forked_by[:] = [strand.rank]
         enter(None)

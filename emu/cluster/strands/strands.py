@@ -1,4 +1,4 @@
-"""The strands of the ranks of a process: brought up where a rank starts a thread, and ended with their rank."""
+"""The strands of the ranks of a process: created when a rank starts a thread, and ended with their rank."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ from emu.backend.rank.streams import NEVER
 from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.children import await_end, children, end_pools
 from emu.cluster.strands.locks import Replacement, locks
-from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current, enter
+from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
 from emu.cluster.watch.sight import Sight, look_at, spent_s
@@ -29,10 +29,10 @@ class Strands:
     """The threads that ranks start in one run.
 
     Args:
-        n_ranks: Of the job; the numbers of threads that ranks start come after those of the ranks.
-        rests: Who gives strands their turn.
-        recording: Takes down what they do; None: nobody does.
-        resumed: Called on a strand's thread whenever its turn has come.
+        n_ranks: The number of ranks of the job; threads that ranks start get the numbers after it.
+        rests: The giver of turns.
+        recording: The record of what they do; None: there is none.
+        resumed: A function that is called on a strand's thread whenever its turn has come.
     """
 
     def __init__(self, n_ranks: int, rests: Rests, recording: Recording | None, resumed: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class Strands:
         """Make strands of the threads that ranks start meanwhile.
 
         Args:
-            more: What else stands in place of what waits.
+            more: Further replacements of functions that wait.
         """
         self._known = frozenset(sys._current_frames())
         with ExitStack() as changes:
@@ -57,7 +57,7 @@ class Strands:
             yield
 
     def main(self, rank: int) -> Strand:
-        """Make the calling thread the one of a rank's program."""
+        """Make the calling thread that of a rank's program."""
         thread: Any = threading.current_thread()
         thread._daemonic = False  # as the first thread of a process: what it starts is waited for
         strand = self._by_number[rank] = Strand(rank, rank, self._rests, thread)
@@ -75,7 +75,7 @@ class Strands:
         return strand
 
     def live(self, child: Strand, body: Callable[[], object]) -> None:
-        """Do what a thread does, as its strand, on that thread."""
+        """Run the body of a thread, as its strand, on that thread."""
         baton = self._rests.baton
         enter(child)
         if not child.is_free:
@@ -106,7 +106,7 @@ class Strands:
             child.end = self.moment()
 
     def are_awaited_from_outside(self) -> bool:
-        """Return whether a strand waits for a lock, and threads that are no strands may let it go on: as C code starts them."""
+        """Return whether a strand waits for a lock that a thread without a strand may release, such as one of C code."""
         if not any(isinstance(what, Wait) for what in list(self._rests.waits.values())):
             return False
         for _ in range(_LOOKS):  # a thread that begins or ends is known to nobody for a moment
@@ -117,12 +117,12 @@ class Strands:
         return True
 
     def running(self) -> tuple[Strand | None, int]:
-        """Return the strand whose turn it is, None if it is nobody's, and how many turns there have been."""
+        """Return the strand whose turn it is, or None, and the number of turns so far."""
         number, turns = self._rests.baton.running, self._rests.baton.turns
         return None if number is None else self._by_number.get(number), turns
 
     def at_work(self) -> tuple[int, list[threading.Thread]]:
-        """Return how many turns there have been, and the threads that run: of the strand that has it, and of those without."""
+        """Return the number of turns so far, and the running threads: of the strand with the turn, and of free strands."""
         running, turns = self.running()
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
         return turns, [strand.thread for strand in strands]
@@ -148,7 +148,7 @@ class Strands:
         return [(strands[each].rank, waits[each]) for each in sorted(waits, key=unlikely)]
 
     def sight(self, rank: int) -> Sight | None:
-        """Return where a rank is: what its program waits for, or its line; None where it has ended."""
+        """Return where a rank is: the wait of its program, or its line; None: it has ended."""
         main = self._by_number.get(rank)
         if main is None:
             return None
@@ -175,12 +175,12 @@ class Strands:
 
     def moment(self) -> Any:
         """Return the end of all that the calling strand has done so far."""
-        strand = current()
+        strand = current_strand()
         return NEVER if strand is None or self._recording is None else self._recording.of(strand.rank).now()
 
     def goes_on_after(self, moment: Any) -> None:
-        """Take down that what the calling strand does next comes after a moment of another strand of its rank."""
-        strand = current()
+        """Record that the calling strand goes on after a moment of another strand of its rank."""
+        strand = current_strand()
         if strand is not None and self._recording is not None and moment is not None:
             self._recording.of(strand.rank).goes_on_after(moment)
 
@@ -195,7 +195,7 @@ class Strands:
                 await_end(main, child)
 
     def end(self, main: Strand) -> None:
-        """End the threads of a rank, as Python does when a process ends: daemon threads end where they wait, or wait next."""
+        """End the threads of a rank, as Python does when a process ends: daemon threads end at their present or next wait."""
         self.await_others(main)
         for child in self._children(main):
             child.ends = True

@@ -1,9 +1,9 @@
-"""What a strand waits for that comes from outside of Python: files, sockets and pipes, other processes.
+"""Waits of strands for things outside of Python: files, sockets and pipes, other processes.
 
-While it waits others run, if its rank has other threads: one of them may be what makes it come. It asks whether it has come at
-times of the strands' clock, so that what another strand makes come is seen at the same moment in every run. A rank without
-threads of its own keeps its turn, unless it waits until a time. What a process brings that a rank has started comes once no
-strand is ready: otherwise the speed of the process would say after which turn the strand goes on.
+While it waits others run, if its rank has other threads: one of them may cause what it waits for. It asks whether this has come
+at times of the strands' clock, so that what another strand causes is seen at the same moment in every run. A rank without
+threads of its own keeps its turn, unless it waits until a time. Data from a process that a rank has started come once no
+strand is ready: otherwise the speed of the process would decide after which turn the strand goes on.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import torch
 
 from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
-from emu.cluster.strands.strand import Strand, Wait, current, take_turn
+from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
 from emu.cluster.watch.processes import Idle, are_of_processes
 
 _LOOK_S, _IDLE_S = 0.02, 0.1  # between two looks at processes, and how long they do nothing that are not at work
@@ -30,7 +30,7 @@ _pipes: Any = pipes  # the stubs do not have what is used here
 
 
 def waits() -> Iterator[Replacement]:
-    """Return what stands in place of what waits for the system."""
+    """Yield the replacements of functions that wait for the system."""
     known = {getattr(selectors, name, None) for name in ("SelectSelector", "PollSelector", "EpollSelector", "KqueueSelector")}
     for selector in filter(None, known):
         yield selector, "select", _selecting(selector.select)
@@ -41,13 +41,13 @@ def waits() -> Iterator[Replacement]:
 
 
 def await_it(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
-    """Let others run until something has come from outside; return what is said of it then, or after a time.
+    """Let others run until something has come from outside; return the answer of `has_come` then, or after a time.
 
     Args:
-        strand: That of the calling thread.
-        what: Such as "a file".
-        has_come: Says something true once it has.
-        timeout_s: How long to wait; None: for ever.
+        strand: The strand of the calling thread.
+        what: The thing, such as "a file".
+        has_come: A function whose answer is true once it has come.
+        timeout_s: The longest wait; None: for ever.
     """
     until_s, step_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0)), _FIRST_S
     wait = Wait(what, caller(), comes=True)
@@ -61,7 +61,7 @@ def await_it(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: 
 def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(select)
     def selected(selector: Any, timeout: float | None = None) -> Any:
-        strand = current()
+        strand = current_strand()
         is_timed = timeout is not None and timeout > 0
         if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.has_threads(strand.rank)):
             return select(selector, timeout)
@@ -77,7 +77,7 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
-    """Wait for processes while others run; what these bring comes once no other strand is ready, even if it is there."""
+    """Wait for processes while others run; their data come once no other strand is ready, even if they are there before."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
     strand.turns.step_out(strand, awaits=True)
     try:
@@ -96,7 +96,7 @@ def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(receive)
     def received(pipe: Any, *args: Any) -> Any:
-        strand = current()
+        strand = current_strand()
         if strand is not None and hands_on(strand):
             pipes.wait([pipe])
         return receive(pipe, *args)
@@ -105,7 +105,7 @@ def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands in place of what writes to a pipe, which has room for a small message."""
+    """Return the replacement of a function that writes to a pipe, which has room for a small message."""
 
     @wraps(send)
     def sent(pipe: Any, message: Any, *args: Any) -> Any:
@@ -115,11 +115,11 @@ def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outside(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that waits as the one that is given, and lets other strands run meanwhile."""
+    """Return a function that waits as the given one does, and lets other strands run meanwhile."""
 
     @wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:
-        strand = current()
+        strand = current_strand()
         if strand is None or not hands_on(strand):
             return wait(*args, **kwargs)
         strand.turns.step_out(strand)
@@ -138,7 +138,7 @@ def hands_on(strand: Strand) -> bool:
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def waited(future: Any) -> Any:
-        strand = current()
+        strand = current_strand()
         if strand is not None and not future.done() and hands_on(strand):
             await_it(strand, "a future of PyTorch's", future.done)
         return wait(future)

@@ -1,7 +1,7 @@
-"""A baton lets one strand run at a time; where it is handed on is the same in every run.
+"""The baton of strands: its holder runs, and it is handed on at the same points in every run.
 
-What a process has once and every rank should have for itself (random generators, environment) is swapped as the baton goes
-on to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
+State that a process has once and every rank should have for itself (random generators, environment) is swapped as the baton
+goes to a strand of another rank. A strand goes by its number; that of a rank's own program is the rank.
 """
 
 import math
@@ -26,10 +26,10 @@ class Baton:
     """The right to run; strands get it in the order in which they became ready.
 
     Args:
-        ranks: Whose programs share it.
-        own: What is swapped.
-        stuck: Called when no strand is ready; must make at least one so, or raise, or leave it to another thread to wake one.
-        core: Where its holder runs, if it always runs until it hands on.
+        ranks: The ranks whose programs share it.
+        own: The states that are swapped.
+        stuck: A function that is called when no strand is ready; it must make one ready, raise, or leave it to another thread.
+        core: The processor of the holder, if the holder always runs until it hands on.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ class Baton:
 
     @property
     def has_timers(self) -> bool:
-        """Whether a strand goes on at a time, or runs without the baton."""
+        """True if a strand goes on at a time, or runs without the baton."""
         return bool(self._timed or self._outside or self._last)
 
     def restore(self) -> None:
-        """Give the process what it had before the start; when every rank has left."""
+        """Give the process the state that it had before the start; when every rank has left."""
         if self._before:
             self._load(self._before)
 
     def abandon(self) -> None:
-        """Let every strand go on at once, from now on without it: none is left waiting for a baton that does not come."""
+        """Let every strand go on at once without the baton, so that none waits for it for ever."""
         self.abandoned = True
         for strand in list(self._gates):
             self._open(strand)
@@ -123,13 +123,13 @@ class Baton:
             return None
 
     def _wake_next(self) -> bool:
-        """Make the strands ready that go on now without being woken: the first of the last, and that whose time comes first.
+        """Make the strands ready that go on now without being woken: the first of the last, and the one whose time comes first.
 
-        Of the last one is made ready if nobody is; one whose time comes, if that is now or still nobody is ready. Which it is,
-        and after which turn, is the same in every run: it does not depend on how long computations take here.
+        One of the last is made ready if no strand is ready; one whose time comes, if that is now or still no strand is ready.
+        Which strand it is, and after which turn, is the same in every run: it does not depend on the speed of this host.
 
         Returns:
-            Whether somebody may run: nobody does until the time of that strand has come by this host's clock, too.
+            Whether a strand may run: none does until the time of that strand has come by this host's clock, too.
         """
         if not self._ready and self._last:
             last = next(iter(self._last))
@@ -148,7 +148,7 @@ class Baton:
         return True
 
     def rest(self, strand: int, until_s: float | None = None) -> None:
-        """Hand the baton on; return once somebody has woken this strand, or its own time has come, and it is its turn."""
+        """Hand the baton on; return once this strand is woken, or its own time has come, and it is its turn."""
         due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self.lock:
             if self.abandoned:
@@ -166,18 +166,18 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return the baton's own time after some seconds, in whole milliseconds: a strand that is late by less is not later."""
+        """Return the baton's own time after some seconds, in whole milliseconds: smaller differences change no order."""
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
-        """Let the others that are ready run, then go on, a moment later of the baton's own time: it may ask for ever."""
+        """Let the other ready strands run, then go on, a moment later of the baton's own time, because it may ask for ever."""
         with self.lock:
             if strand not in self._ready:
                 self._timed[strand] = self.after(_MOMENT_S), 0.0
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready, if it is not: its time may have come, and it may not have had its turn since."""
+        """Make a resting strand ready, unless its time has come and it has not had its turn since."""
         with self.lock:
             self._timed.pop(strand, None)
             if strand not in self._due:
@@ -189,12 +189,12 @@ class Baton:
         """Hand the baton on while the strand runs on beside the others.
 
         Args:
-            strand: Which.
-            turn: In which turn it must have it; None: in any.
-            awaits: Whether it waits for processes which are at work: no time comes before what these bring.
+            strand: The strand.
+            turn: The turn in which it must have the baton; None: any.
+            awaits: Whether it waits for working processes: then no time comes before their data.
 
         Returns:
-            Whether it had it.
+            Whether it had the baton.
         """
         with self.lock:
             if self.abandoned or self.running != strand or turn not in (None, self.turns):
@@ -206,7 +206,7 @@ class Baton:
             return True
 
     def await_idle(self, strand: int) -> None:
-        """Let others go on before a strand though the processes for which it waits have brought nothing."""
+        """Let others go on before a strand though the processes that it waits for have brought nothing."""
         with self.lock:
             self._last.pop(strand, None)
             if self._lies:
@@ -227,18 +227,18 @@ class Baton:
         self.await_turn(strand)
 
     def prepare(self, rank: int) -> None:
-        """Give the process what is a resting rank's own, if nobody runs: it will be the next, and goes on sooner then."""
+        """Load the state of a resting rank, if no strand runs: the rank will be the next, and goes on sooner then."""
         with self.lock:
             if self._lies and not self.abandoned:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Do of the running rank what its next rest will do, so that the processor has all at hand then; nothing changes."""
+        """Do the work of the running rank's next rest ahead, so that the processor has all at hand then; nothing changes."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Ask anew what is to be done if nobody is ready; from another thread, which wakes nobody any more."""
+        """Ask again what to do if no strand is ready; for another thread, which wakes no strand any more."""
         with self.lock:
             if self._lies and not self._ready and not self.abandoned and not self.has_timers:
                 self._stuck()
@@ -260,11 +260,11 @@ class Baton:
                 self.look()
 
     def _is_over(self) -> bool:
-        """Return whether only threads are left that a rank has started and that run without the baton, for ever perhaps."""
+        """Return whether all strands that are left were started by ranks and run without the baton, for ever perhaps."""
         return all(strand in self._outside and strand != rank for strand, rank in self._ranks.items())
 
     def await_end(self, most_s: float | None = None) -> bool:
-        """Block until every strand has left, or the baton was abandoned, or for so long; return whether it is so."""
+        """Block until every strand has left, the baton was abandoned, or a time has passed; return false in the last case."""
         while most_s is None and not self._finished.wait(_LISTEN_S):
             pass  # Python hears a signal that another thread has been given once this one runs
         return self._finished.wait(most_s)

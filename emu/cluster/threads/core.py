@@ -61,8 +61,8 @@ def _let_go() -> None:
 
 
 @contextmanager
-def letting_go() -> Iterator[None]:
-    """Let processes that ranks start anew run beside them: each has the processors of the thread that starts it."""
+def processor_release() -> Iterator[None]:
+    """Let processes that ranks start run beside them: each has the processors of the thread that starts it."""
     with ExitStack() as stack:
         for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
             if hasattr(place, name):

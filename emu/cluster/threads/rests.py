@@ -1,4 +1,4 @@
-"""A table of the strands that rest, and for what; and the first error of the run, with which all go on and end."""
+"""The strands that rest, with their waits; and the first error of the run, with which all go on and end."""
 
 import threading
 import time
@@ -23,17 +23,17 @@ class Rings(Protocol):
     """An alarm that calls functions at moments of this host's clock."""
 
     def at(self, time_s: float, call: Callable[[], object]) -> Any:
-        """Call at a time."""
+        """Call a function at a time."""
 
     def forget(self, asked: Any) -> None:
-        """Take back a call."""
+        """Cancel a call."""
 
 
 class Rests:
     """The strands of one run that rest, and its first error.
 
     Args:
-        baton: Of the strands here.
+        baton: The baton of the strands here.
         beyond: The way to the other processes; None: all ranks are here.
     """
 
@@ -50,18 +50,18 @@ class Rests:
         self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever its turn has come again
 
     def now(self) -> float:
-        """Return the time by which strands rest: the baton's own, this host's where messages take time of it."""
+        """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
         return self.baton.now_s if self.rings is None else time.monotonic()
 
     def after(self, seconds: float) -> float:
-        """Return that time after some seconds."""
+        """Return the time that many seconds from now."""
         return self.baton.after(seconds) if self.rings is None else time.monotonic() + seconds
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
-        """Let others run until this strand is woken for that, at the latest at a time, or the run has failed.
+        """Let others run until this strand is woken for `what`, at the latest at a time, or the run has failed.
 
         Returns:
-            Whether it was woken, and not by the time.
+            Whether it was woken before that time.
         """
         with self.lock:
             if self.failure is not None or (
@@ -84,7 +84,7 @@ class Rests:
             return not self._forget(strand)
 
     def _tell_beyond(self, rank: int) -> None:
-        """Say that a rank goes on only when a request is done, if that is so of each of its strands."""
+        """Report that a rank goes on only when a request is done, if that is so of each of its strands."""
         if self._beyond is None:
             return
         with self.lock:
@@ -93,7 +93,7 @@ class Rests:
                 self._beyond.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
-        """Let a strand wait no longer; return whether it did."""
+        """End the wait of a strand; return whether it waited."""
         self._timed.discard(strand)
         if strand not in self.waits:
             return False
@@ -104,7 +104,7 @@ class Rests:
         return True
 
     def wake(self, key: object) -> bool:
-        """Let the strands go on that wait for that, a work by its key; return whether any did."""
+        """Wake the strands that wait for a key; return whether there were any."""
         with self.lock:
             strands = list(self._waiting.get(key, ()))
             for strand in strands:
@@ -130,13 +130,13 @@ class Rests:
             return self.wake(key)
 
     def go_on(self, strand: int) -> None:
-        """Let a strand go on that may rest, though what it waits for has not come."""
+        """Let a resting strand go on before the end of its wait."""
         with self.lock:
             if self._forget(strand):
                 self.baton.wake(strand)
 
     def wake_all(self) -> None:
-        """Let all strands go on that rest."""
+        """Wake all strands that rest."""
         for strand in sorted(self.waits):
             self._forget(strand)
             self.baton.wake(strand)
@@ -154,7 +154,7 @@ class Rests:
             self.wake_all()
 
     def explain(self, rank: int, error: BaseException) -> None:
-        """Keep where in its program a rank has failed: known once the error has come out of it."""
+        """Record the place in its program where a rank has failed, which is known once the error has come out of it."""
         failure = self.failure
         if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
             failure.lines = tuple(traceback_of(error))
@@ -169,7 +169,7 @@ class Rests:
 
     @contextmanager
     def held_by_none(self) -> Iterator[None]:
-        """End the run with an error of the cluster itself in here: it is named, and no strand is left where it waits."""
+        """End the run with an error of the cluster itself in this context: it is named, and no strand is left waiting."""
         try:
             yield
         except BaseException as error:
@@ -185,7 +185,7 @@ class Rests:
         self.baton.abandon()
 
     def give_way(self, strand: int) -> None:
-        """Let the others that are ready run, then go on."""
+        """Let the other ready strands run, then go on."""
         with self.held_by_none():
             self.baton.give_way(strand)
         self._resume()
@@ -195,7 +195,7 @@ class Rests:
         return self.baton.has_others(rank)
 
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
-        """Let others run while a strand runs on without the turn, if it has it; arguments as of `Baton.step_out`."""
+        """Let others run while a strand runs on without the turn, if it has it; arguments as in `Baton.step_out`."""
         strand.is_free = True  # before another has the turn
         with self.held_by_none():
             strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
@@ -223,13 +223,13 @@ class Rests:
             self._back.discard(strand.number)
 
     def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
-        """Return when it is the turn of a strand that ran on without it: in its order, or once no other is ready."""
+        """Return when a strand that ran without the turn has it: in its order, or once no other is ready."""
         with self.held_by_none():
             self.baton.step_in(strand.number, is_last=is_last)
         self._resume()
 
     def await_idle(self, strand: Strand) -> None:
-        """Let others go on before a strand that waits for processes: these are not at work."""
+        """Let others go on before a strand that waits for processes, because these do not work."""
         with self.held_by_none():
             self.baton.await_idle(strand.number)
 
@@ -238,7 +238,7 @@ class Rests:
             self.resumed()
 
     def stopped(self) -> StoppedError:
-        """Return what a strand is told that goes on after the run has failed."""
+        """Return the error for a strand that goes on after the run has failed."""
         return StoppedError(f"stopped, as the run has failed: {self.failure}")
 
 

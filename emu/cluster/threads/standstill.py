@@ -1,4 +1,4 @@
-"""A standstill is a moment in which no rank of a process can go on: what is said then, and done."""
+"""A standstill: a moment in which no rank of a process can go on; its description, and the end of the run that follows."""
 
 from collections.abc import Callable, Sequence, Set
 
@@ -15,12 +15,12 @@ class Standstill:
     """The waits of all ranks of a run, in words.
 
     Args:
-        ranks: Of this process.
-        rests: What strands wait for.
-        strands: Of these ranks.
-        meetings: The requests that not all members have made.
+        ranks: The ranks of this process.
+        rests: The strands that rest, with their waits.
+        strands: The strands of these ranks.
+        meetings: The requests that some members have not made.
         ended: The ranks that have ended.
-        is_told: Returns whether something else will wake a rank, or tell of it: the desk of other processes, a clock.
+        is_told: A function that says whether something else will wake a rank, or report: the desk of other processes, a clock.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Standstill:
         self._meetings, self._ended, self._is_told = meetings, ended, is_told
 
     def others(self) -> int:
-        """Return how many ranks wait for one that does not come back."""
+        """Return the number of ranks that wait for one that does not come back."""
         return len(self._ranks) - len(self._ended) - 1
 
     def story(self) -> str:
-        """Return who waits for what."""
+        """Return the waits of all ranks in words."""
         outside = {rank for rank in self._ranks if isinstance(self._rests.waits.get(rank), Wait)}
         waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
         waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
@@ -48,9 +48,9 @@ class Standstill:
         return self._meetings.story(waits, others, self._ended)
 
     def lasts(self) -> tuple[str, bool]:
-        """Return who waits for what where no rank has its turn, and whether, by what Emu knows, none will ever go on.
+        """Return the waits in words if no rank has its turn, and whether, by what Emu knows, none will ever go on.
 
-        Where ranks sleep, or wait outside of Python, those are told that the others wait for.
+        If ranks sleep, or wait outside of Python, the words name those that the others wait for.
         """
         if not self._rests.waits or self._is_told():
             return "", False

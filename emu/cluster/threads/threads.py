@@ -1,8 +1,8 @@
-"""Ranks as threads of one process, one running at a time, switching only where one waits for the others.
+"""Ranks as threads of one process, one running at a time, with a switch only where one waits for the others.
 
 So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
-its schedule over every rank's tensors. Where other ranks of the job are in other processes, all is asked for at a desk,
-which says when to carry out what.
+its schedule over every rank's tensors. Where other ranks of the job are in other processes, requests go to a desk, which says
+when to carry them out.
 """
 
 import os
@@ -30,8 +30,8 @@ from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import Agreement, agree, carry_out
 from emu.cluster.pace.pace import Pace
-from emu.cluster.pace.pacer import Met, Pacer
-from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.pacer import PaceListeners, Pacer
+from emu.cluster.pace.rank_clock import RankClock
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
@@ -39,13 +39,13 @@ from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.strands.stores import Stores
-from emu.cluster.strands.strand import Strand, StrandEnd, current, here, take_turn
+from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_turn, this_strand
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
-from emu.cluster.threads.common import collect_less, outside_modes
-from emu.cluster.threads.core import Core, letting_go
-from emu.cluster.threads.isolate import find_groups, isolated
+from emu.cluster.threads.core import Core, processor_release
+from emu.cluster.threads.isolation import find_groups, rank_isolation
 from emu.cluster.threads.rests import Rests
+from emu.cluster.threads.run_settings import collect_less, outside_modes
 from emu.cluster.threads.standstill import Standstill
 from emu.cluster.watch.stop import end, where
 from emu.cluster.watch.watch import PATIENCE_S, Watch
@@ -61,16 +61,16 @@ class Threads:
     """The ranks of a job that are in this process; good for one run.
 
     Args:
-        n_ranks: Of the job; some hundreds at most here.
-        choice: Which algorithm serves each operation, where all ranks are here.
-        recording: Takes down what the ranks do, if given.
-        own: What else each rank has for itself, besides what libraries keep.
-        beyond: Tells which ranks are here, and is the way to the others; None: all are here.
-        pace: What messages meet, by this host's clock, where all ranks are here; None: their answers are there at once.
-        patience_s: A rank that waits for so long outside of communication, while all others wait for it, is given up.
+        n_ranks: The number of ranks of the job; some hundreds at most here.
+        choice: The algorithm of each operation.
+        recording: The record of what the ranks do, if given.
+        own: Further state that each rank has for itself, besides that of libraries.
+        beyond: The way to ranks in other processes, which also says which ranks are here; None: all are here.
+        pace: The fabric of the messages, by this host's clock, if all ranks are here; None: answers are there at once.
+        patience_s: The time after which a rank is given up that waits outside of communication while all others wait for it.
 
     Raises:
-        InputError: fewer than one rank.
+        InputError: There is less than one rank.
     """
 
     def __init__(
@@ -113,17 +113,17 @@ class Threads:
         else:
             beyond.sight = self._strands.sight
         tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
-        self._clock = None if tempo is None else Clock(tempo, n_ranks, self._rests)
+        self._clock = None if tempo is None else RankClock(tempo, n_ranks, self._rests)
         self._pacer = None
         if pace is not None and self._clock is not None:
             self._pacer = Pacer(pace, n_ranks, self._choice, self._met(), self._clock.alarm)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; the results in rank order.
+        """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
 
         Raises:
-            RunError: a rank failed (its own exception is the cause), a deadlock, calls that do not agree, or a second run.
-            SystemExit: a rank ended with a code other than 0.
+            RunError: A rank failed (its own exception is the cause), a deadlock, requests that do not agree, or a second run.
+            SystemExit: A rank ended with a code other than 0.
         """
 
         def joined(rank: int) -> T:
@@ -142,7 +142,14 @@ class Threads:
             threading.Thread(target=body, name=f"rank {rank}", daemon=True)
             for rank, body in zip(self.ranks, bodies, strict=True)
         ]
-        with isolated(self), self._attributes.watched(), self._recorded(), collect_less(), self._told(), letting_go():
+        with (
+            rank_isolation(self),
+            self._attributes.watched(),
+            self._recorded(),
+            collect_less(),
+            self._told(),
+            processor_release(),
+        ):
             with self._strands.watched(self._stores.replacements()), self._by_clock(), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
@@ -153,17 +160,21 @@ class Threads:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Hear from the desk what to carry out, where there is one."""
+        """Receive from the desk what to carry out, if there is one."""
         if self._beyond is None:
             yield
             return
         with self._beyond.heard(self._hear, self._met()):
             yield
 
-    def _met(self) -> Met:
-        """Return the functions that are told what ranks meet."""
+    def _met(self) -> PaceListeners:
+        """Return the functions that are called with what ranks meet."""
         clock, stop = self._clock, self._rests.stop
-        return Met(_nobody, _nobody, _nobody, stop) if clock is None else Met(clock.expected, clock.due, clock.slowed, stop)
+        return (
+            PaceListeners(_nobody, _nobody, _nobody, stop)
+            if clock is None
+            else PaceListeners(clock.expected, clock.due, clock.slowed, stop)
+        )
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -193,14 +204,14 @@ class Threads:
 
     def await_threads(self) -> None:
         """Wait for the threads that the calling rank has started, as Python does when a program has come to its end."""
-        self._strands.await_others(here())
+        self._strands.await_others(this_strand())
 
     def streams(self, rank: int) -> tuple[TextIO, TextIO] | None:
-        """Return where what a rank prints goes, if not to the streams of this process."""
+        """Return the streams for what a rank prints, if these are not the streams of this process."""
         return None if self._beyond is None else (self._beyond.stream(rank, "out"), self._beyond.stream(rank, "err"))
 
     def submit(self, call: RankRequest) -> RequestWork:
-        """Start a request of the running rank; perform it if this was the last one missing."""
+        """Start a request of the running rank; perform it if this was the last missing member."""
         self._check_here(call.global_rank)
         asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
@@ -213,7 +224,7 @@ class Threads:
             raise
 
     def _check_here(self, rank: int) -> None:
-        strand = current()
+        strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
             raise RunError(f"cluster: a process that rank {rank} has started asks for communication; {mend}")
@@ -273,7 +284,7 @@ class Threads:
                 self._clock.carried(key)
 
     def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
-        """Do what the desk says; on a thread beside those of the ranks."""
+        """Carry out what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
             with self._rests.held_by_none():
@@ -287,12 +298,14 @@ class Threads:
             self._clock.block(work, rank, timeout)
         elif not work.done:
             self._check_here(rank)
-            self._rests.rest(here().number, work)
-        elif current() is not None and self._rests.has_threads(rank):
+            self._rests.rest(this_strand().number, work)
+        elif current_strand() is not None and self._rests.has_threads(rank):
             self._check_here(rank)
-            self._rests.give_way(here().number)  # as on the ranks that came before: threads of all ranks go on in one order
+            self._rests.give_way(
+                this_strand().number
+            )  # as on the ranks that came before: threads of all ranks go on in one order
         if not work.done:
-            if here().ends:
+            if this_strand().ends:
                 raise StrandEnd
             work.finish(self._rests.stopped())
 
@@ -305,7 +318,7 @@ class Threads:
             self._asks_for_ever(rank, work)
         if self._rests.failure is not None:
             raise self._rests.stopped()
-        self._rests.give_way(here().number)
+        self._rests.give_way(this_strand().number)
 
     def _asks_for_ever(self, rank: int, work: RequestWork) -> None:
         self._polls = 0
@@ -317,7 +330,7 @@ class Threads:
         )
 
     def _is_told(self) -> bool:
-        """Return whether the desk knows if any other rank can go on, or a clock will let one."""
+        """Return whether the desk knows if any other rank can go on, or a clock will let one go on."""
         return self._beyond is not None or (self._clock is not None and self._clock.alarm.is_set)
 
     def _stuck(self) -> None:
@@ -367,7 +380,7 @@ class Threads:
                 thread.join()
 
     def _give_up(self, rank: int, error: Exception) -> None:
-        """End every rank, as one of them waits for ever."""
+        """End every rank, because one of them waits for ever."""
         self._rests.fail(rank, error)
         self._end_all(self._rests.failure or error)
 
@@ -378,11 +391,11 @@ class Threads:
             self._rests.abandon(why)
 
     def _interrupt(self, stopped: KeyboardInterrupt) -> None:
-        """End every rank where it is, and tell where that was."""
+        """End every rank where it is, and report where that was."""
         stopped.add_note(where(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
 
 
 def _nobody(*_: object) -> None:
-    """Ignore what comes by a clock, where there is none."""
+    """Ignore reports of a clock, if there is none."""

@@ -8,7 +8,7 @@ from emu.model.generate.item import Action, Ask
 from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, Style
 from emu.model.operator import Amount
-from emu.model.routed import Routed
+from emu.model.routed_rows import RoutedRows
 
 EXCHANGE = "routed rows"
 _COUNT = "int64"  # of rows
@@ -39,7 +39,7 @@ def exchange(share: Share, path: str) -> Style:
 class _Exchange:
     """The exchange of one block of experts."""
 
-    def __init__(self, share: Share, routed: Routed) -> None:
+    def __init__(self, share: Share, routed: RoutedRows) -> None:
         self.share, self.routed, self.hidden = share, routed, share.model.hidden
         self.ep, self.etp, self.experts = share.plan.ep, share.plan.expert_tp, share.model.experts
 

@@ -21,7 +21,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_executed, check_fits
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import DATA, ENDS, REPLICATE, SHARD, group_rows
-from emu.model.routed import RoutedOf, Splits, classes
+from emu.model.routed_rows import RoutedOf, Splits, classes
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace
 

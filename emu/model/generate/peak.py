@@ -10,7 +10,7 @@ from emu.model.generate.tape import KnownStretches, SilentTape
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.routed import about_even
+from emu.model.routed_rows import about_even
 from emu.model.stack.stack import Stack
 
 

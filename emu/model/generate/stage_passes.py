@@ -19,7 +19,7 @@ from emu.model.moment import Moment
 from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
-from emu.model.routed import Routed, RoutedOf
+from emu.model.routed_rows import RoutedOf, RoutedRows
 from emu.model.stack.stack import Stack
 
 
@@ -32,7 +32,7 @@ class ModelParts:
     stack: Stack
     routed: RoutedOf
     at: int = 0  # the place of the ranks in their group of context parallelism
-    made: dict[tuple[str, Routed | None], Part] = field(default_factory=dict)
+    made: dict[tuple[str, RoutedRows | None], Part] = field(default_factory=dict)
 
     def of_stage(self, stage: int) -> tuple[tuple[Part, ...], ...]:
         """Return the parts of a stage in each pass, in the order of the model."""
@@ -48,7 +48,7 @@ class ModelParts:
             for pass_ in range(self.plan.passes)
         )
 
-    def _part(self, name: str, routed: Routed | None = None) -> Part:
+    def _part(self, name: str, routed: RoutedRows | None = None) -> Part:
         if (name, routed) not in self.made:
             self.made[name, routed] = Part(self.model, self.plan, self.stack, name, routed, self.at)
         return self.made[name, routed]

@@ -80,7 +80,7 @@ class _Ring(nn.Module):
         set_rotate_method("alltoall")  # PyTorch has one setting for the process; all ranks set the same
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention.AttentionCore`."""
+        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention_block.AttentionCore`."""
         return _RingAttention.apply(q, k, v, self._group)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -112,6 +112,6 @@ class _GatheredAttention(nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention.AttentionCore`."""
+        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention_block.AttentionCore`."""
         k, v = flex_cp_allgather(k, v, _TOKENS, self._group)
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True)

@@ -16,8 +16,8 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
+from emu.backend.rank.count import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
-from emu.model.parallel.lazy_module import load_module
 from emu.model.parallel.mesh import Meshes, flat_mesh, sub_mesh
 from emu.model.parallel.parameter_part import local_tensor
 from emu.model.plan.plan import Plan
@@ -141,8 +141,9 @@ class _SharedStates(Optimizer):
         super().__init__([{"params": [*parameters]}], {})
         self.parts = {p: nn.Parameter(local_tensor(p.detach())) for p in parameters}
         group, all_parts = shared.get_group(), [*self.parts.values()]
-        sharing = load_module("torch.distributed.optim")
-        self._optimizer = sharing.ZeroRedundancyOptimizer(all_parts, _AdamW, group, lr=learning_rate, fused=True)
+        with pause_counting():  # it loads slowly, and operators run while it loads
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+        self._optimizer: Any = ZeroRedundancyOptimizer(all_parts, _AdamW, group, lr=learning_rate, fused=True)
 
     @property
     def own(self) -> Optimizer:

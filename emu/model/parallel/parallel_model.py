@@ -11,7 +11,6 @@ from emu.backend.rank.count import pause_counting
 from emu.model.model import Model
 from emu.model.parallel.data_parallel import replicate, shard_states
 from emu.model.parallel.expert_parallel import ExpertGradientSum, blocks_of, localize, shard_experts
-from emu.model.parallel.lazy_module import load_module
 from emu.model.parallel.mesh import Meshes, sub_mesh
 from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
 from emu.model.parallel.recomputation import wrap_recomputation
@@ -136,7 +135,9 @@ def _shard(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: P
     """Shard a module by context, experts and tensor parallelism, in place."""
     tp, cp = sub_mesh(meshes.dense, "tp"), sub_mesh(meshes.dense, "cp")
     if cp is not None:
-        load_module("emu.model.parallel.context_parallel").shard_sequences(module, cp, plan, plan.positions(rank))
+        with pause_counting():  # it loads slowly, and operators run while it loads
+            from emu.model.parallel.context_parallel import shard_sequences
+        shard_sequences(module, cp, plan, plan.positions(rank))
     if meshes.experts is not None:
         shard_experts(module, meshes.experts, plan)
     if tp is not None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tokens, attention, product
-from emu.model.parts.attention import AttentionCore
+from emu.model.parts.attention_block import AttentionCore
 from emu.model.parts.norms import rms_norm
 from emu.model.parts.position_tables import PositionedModule
 from emu.model.parts.rotary import angles_bytes, rotate, rotation, rotation_operators

@@ -8,7 +8,7 @@ from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.attention import Attention, Heads, attention_operators
+from emu.model.parts.attention_block import Attention, Heads, attention_operators
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators

@@ -86,9 +86,9 @@ def here(device: str) -> str:
         InputError: It is none of the two, or this machine has no CUDA.
     """
     if device not in SIZES:
-        raise must_be("calibrate", "device", " or ".join(SIZES), device)
+        raise must_be("calibrate", "--device", " or ".join(SIZES), device)
     if device == "cuda" and not torch.cuda.is_available():
-        raise must_be("calibrate", "device", "one that is here", device, "PyTorch finds no CUDA device: take cpu")
+        raise must_be("calibrate", "--device", "one that is here", device, "PyTorch finds no CUDA device: take cpu")
     return device
 
 

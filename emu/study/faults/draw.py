@@ -48,7 +48,7 @@ def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: in
         InputError: The number of days is not above 0.
     """
     if not 0 < days < np.inf:
-        raise must_be("faults", "days", "a finite number above 0", days)
+        raise must_be("faults", "--days", "a finite number above 0", days)
     random = np.random.default_rng(seed)
     found = [np.zeros((3, 0))]
     for kind in parts:
@@ -79,14 +79,14 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
         InputError: The rate is no probability, or there are no draws.
     """
     if not 0 <= rate < 1:
-        raise must_be("faults", "rate", "0 or more and below 1", rate)
+        raise must_be("faults", "--rate", "0 or more and below 1", rate)
     if draws < 1:
-        raise must_be("faults", "draws", "1 or more", draws)
+        raise must_be("faults", "--draws", "1 or more", draws)
     faulty: Bool = np.random.default_rng(seed).random((draws, units)) < rate
     return MachineStates(np.full(draws, 1 / draws), faulty, np.arange(draws, dtype=np.float64))
 
 
-def divide_servers(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
+def divide_hosts(log: FaultLog, nodes: int, rate: float, seed: int) -> FaultLog:
     """Return the log of the nodes that each server is divided into: one or more nodes of a faulty server are faulty.
 
     GPUs fail by themselves, so a node of a server is faulty with q, where 1 - (1 - q)^nodes is the rate of servers

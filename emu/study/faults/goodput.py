@@ -31,11 +31,11 @@ def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Re
     Raises:
         InputError: The time of a checkpoint or between faults is not above 0, or the time of a restart is below 0.
     """
-    for name, value, least in (("checkpoint", checkpoint_s, "above 0"), ("mtbf", mtbf_s, "above 0")):
+    for name, value, least in (("--checkpoint", checkpoint_s, "above 0"), ("--mtbf", mtbf_s, "above 0")):
         if value <= 0:
             raise must_be("faults", name, f"a time {least}", f"{value:g} s")
     if restart_s < 0:
-        raise must_be("faults", "restart", "a time of 0 or more", f"{restart_s:g} s")
+        raise must_be("faults", "--restart", "a time of 0 or more", f"{restart_s:g} s")
     interval = _interval(checkpoint_s, mtbf_s)
     whole = mtbf_s * exp(min(restart_s / mtbf_s, 700.0)) * expm1(min((interval + checkpoint_s) / mtbf_s, 700.0))
     return Restarts(interval, 1 - interval / whole)

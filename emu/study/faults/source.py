@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import column
 from emu.errors import must_be
-from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
+from emu.study.faults.draw import PartLifetimes, divide_hosts, independent_states, renewals
 from emu.study.faults.log import MOST_STATES, FaultLog, MachineStates, states_of_log
 
 
@@ -78,7 +78,7 @@ class LoggedFaults:
         """Return the states over the days of the log."""
         each = self.server // self.node
         if each * self.node != self.server:
-            raise must_be("faults", "NPUs of a node", f"a divisor of the {self.server} of a server of the log", self.node)
+            raise must_be("faults", "--npus-per-node", f"a divisor of the {self.server} of a server of the log", self.node)
         units = _nodes(npus, self.node)
         wanted = -(-units // each)
         if wanted > self.log.units:
@@ -93,7 +93,7 @@ class LoggedFaults:
 
     def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
         """Return the log of the machine's nodes."""
-        nodes = divide_servers(self.log, each, rate, self.seed)
+        nodes = divide_hosts(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)
         unit = place[nodes.unit // each] * each + nodes.unit % each
@@ -126,5 +126,5 @@ def _merge_logs(one: FaultLog, other: FaultLog) -> FaultLog:
 
 def _nodes(npus: int, node: int) -> int:
     if npus % node:
-        raise must_be("faults", "NPUs of a node", f"a divisor of the machine's {npus}", node, "take nodes of 1")
+        raise must_be("faults", "--npus-per-node", f"a divisor of the machine's {npus}", node, "take nodes of 1")
     return npus // node

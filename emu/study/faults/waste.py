@@ -45,7 +45,7 @@ def machine_of(topology: Topology, npus: int) -> Machine:
         InputError: There are fewer NPUs than the topology has.
     """
     if npus < topology.n_npus:
-        raise must_be("faults", "npus", f"{topology.n_npus} or more, those of {topology.name}", npus)
+        raise must_be("faults", "--npus", f"{topology.n_npus} or more, those of {topology.name}", npus)
     return Machine(topology, npus // topology.n_npus)
 
 
@@ -117,7 +117,7 @@ def check_job(topology: str, npus: int, group: int, job: int) -> None:
     most = npus // group * group
     if not 1 <= job <= most:
         what = f"1..{most}, those of all groups of {group} on {npus} NPUs of {topology}"
-        raise must_be("faults", "NPUs of a job", what, job, "take a smaller job")
+        raise must_be("faults", "--job", what, job, "take a smaller job")
 
 
 def check_group(machine: Machine, group: int, job: int | None = None) -> None:

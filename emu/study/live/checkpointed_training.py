@@ -8,7 +8,7 @@ from pathlib import Path
 from emu.arrays import digest
 from emu.errors import RunError, must_be
 from emu.files import check_folder, make_folder
-from emu.model.read import find_model
+from emu.model.model_file import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.live.elastic_job import run_elastic, time_elastic, traces_by_plan

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import spell
-from emu.model.read import find_model
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, job_of_steps
 from emu.study.live.job_losses import check_room_for_job, job_ends
 from emu.study.training.learn.checkpoints import CheckpointFolder, last

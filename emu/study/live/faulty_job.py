@@ -7,7 +7,7 @@ its time on a fabric built without the part, and the first such step takes the t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from emu.cluster.pace.kept import Paced
+from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.fault_injection.fault import Fault
@@ -67,7 +67,7 @@ class FaultyJob:
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
     recoveries: tuple[Recovery, ...] | None = field(default=None, metadata=LEFT_OUT)  # of an elastic job
     timed: str | None = field(default=None, metadata=LEFT_OUT)  # in which dtypes, as `timed_told` says; None: not said
-    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
+    paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
 
 
 def time_faulty_job(

@@ -106,7 +106,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
     item = item_bytes(request.dtype)
     op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims and ranks_of(request.dims) != op.n_ranks:
-        raise must_be("bench", "dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
+        raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)
     if request.algorithm not in choosers():
         _check_fits(request, op.n_ranks, site)
@@ -121,8 +121,9 @@ def _site(topology: Topology, request: BenchRequest, n: int) -> Site:
     """
     dims, axes, own, first = request.dims, request.axes, topology.dims, Site.first(topology, n)
     if axes:
+        npus = tuple(by_axes(topology, axes)[:n].tolist())  # it refuses axes that the topology does not have
         turned = tuple(own[axis] for axis in axes) if own and n == topology.n_npus else ()
-        return Site(topology, tuple(by_axes(topology, axes)[:n].tolist()), dims or turned, bool(dims))
+        return Site(topology, npus, dims or turned, bool(dims))
     if not dims:
         return first
     return Site(topology, dims.members if isinstance(dims, PartialGrid) and dims.dims == own else first.npus, dims, only=True)
@@ -146,7 +147,7 @@ def _check_values(request: BenchRequest, op: Operation, item: int) -> None:
         check_reduces(op.name, request.dtype, request.reduce, reductions_of(request.dtype))
     for size in request.sizes:
         if size % item:
-            raise must_be("bench", "size", f"a multiple of {item} bytes, the size of a {request.dtype}", size)
+            raise must_be("bench", "--size", f"a multiple of {item} bytes, the size of a {request.dtype}", size)
         op.check_count(size // item)
 
 
@@ -157,8 +158,8 @@ def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
         InputError: The end is below the beginning, or the factor is not above 1.
     """
     if not 0 < begin <= end:
-        raise must_be("bench", "sizes", "above 0, and the end (-e) not below the beginning (-b)", f"{begin} B to {end} B")
+        raise must_be("bench", "--size, or -b and -e,", "above 0, and the end not below the beginning", f"{begin} B to {end} B")
     if factor <= 1:
-        raise must_be("bench", "factor", "above 1", factor)
+        raise must_be("bench", "--factor", "above 1", factor)
     steps = int(np.floor(np.log(end / begin) / np.log(factor) + 1e-9))
     return tuple(int(begin * factor**i) for i in range(steps + 1))

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.peak import memory_by_part
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
 from emu.model.plan.vocabulary import padding_note
-from emu.model.read import find_model
 from emu.model.stack.stack import NOTHING
 from emu.registry import unknown
 from emu.study.choice.site import Site

@@ -11,6 +11,7 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import UnevenError, lower, store_rows
 from emu.fabric.lowering.classes import invariant
@@ -50,7 +51,7 @@ def time_collective(
     """
     nodes, sizes = with_helpers(topology, placement, plan.helpers), slot_bytes(op, plan, count, item_bytes)
     with name_even_sizes(op, plan, count, item_bytes):
-        return time_alone(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name)
+        return time_alone(FabricJob(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name))
 
 
 class Job(NamedTuple):
@@ -76,7 +77,7 @@ def spread_collective(job: Job, seeds: int) -> Spread | None:
     nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(slot_bytes(op, plan, count, item_bytes))
     called = name or op.name
     with name_even_sizes(op, plan, count, item_bytes):
-        full = store_rows(plan, sizes, topology, send_overhead_fs=send_overhead_fs, name=called)
+        full = store_rows(FabricJob(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=called))
     graph = lower(full, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
     with name_tasks(called, partial(message_name, full, graph)):
         return spread(graph, seeds)

@@ -9,6 +9,7 @@ from emu.arrays import F64, I64
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lay_alone
 from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import busiest_fs
@@ -57,7 +58,7 @@ def time_bound(job: Job, most: int = MAX_ROWS) -> TimeBound:
     held = slot_bytes(op, plan, count, item_bytes)
     if plan.translate:
         with name_even_sizes(op, plan, count, item_bytes):
-            laid = lay_alone(plan, held, topology, nodes, send_overhead_fs=overhead_fs, name=name or op.name)
+            laid = lay_alone(FabricJob(plan, held, topology, nodes, send_overhead_fs=overhead_fs, name=name or op.name))
         where = topology, laid.npus[0], [laid]
         if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)

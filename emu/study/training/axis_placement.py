@@ -27,7 +27,7 @@ def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
     named = tuple(axis for axis in axes if plan.sizes.get(axis, 0) != 1)
     if sorted(named) != sorted(own):
         what = f"each of {','.join(own)} once, the one of neighbouring NPUs first"
-        raise must_be("estimate", "axes", what, ",".join(axes), f"such as {','.join(reversed(own))}")
+        raise must_be("estimate", "--axes", what, ",".join(axes), f"such as {','.join(reversed(own))}")
     return named
 
 

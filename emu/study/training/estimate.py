@@ -10,13 +10,13 @@ from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.generate.generate import certain, members
 from emu.model.model import Model
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
 from emu.model.plan.vocabulary import padding_note
-from emu.model.read import find_model
-from emu.model.stack.spell import spell_stack
 from emu.model.stack.stack import Stack
+from emu.model.stack.stack_text import spell_stack
 from emu.study.training.axes import axes_named, check_axes
 from emu.study.training.axis_placement import axes_of, npus_of
 from emu.study.training.composed.software_costs import device_under, topology_under

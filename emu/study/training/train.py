@@ -13,10 +13,10 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError, must_be
 from emu.model.memory.memory import host_bytes
 from emu.model.model import Model
+from emu.model.model_file import anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_executed, check_fits, check_world
 from emu.model.plan.plan_text import spell
-from emu.model.read import anywhere, find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, check_words
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
@@ -130,7 +130,7 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
-        raise must_be("train", "steps", "1 or more", request.steps)
+        raise must_be("train", "--steps", "1 or more", request.steps)
     # Gradients of the first and of the last step, and the weights before the last.
     kept = 3 if request.steps > 1 else 1
     needed, free = host_bytes(model, request.plan, kept), psutil.virtual_memory().available

@@ -1,6 +1,5 @@
 """Topologies from a user's own file; the suffix of its name gives the notation."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from emu.topology.topology import Topology
 
 def _read_graphml(path: Path, where: str) -> TopologyDescription:
     """Read a GraphML file as `read_graphml` does, which is imported here because it loads networkx."""
-    described: TopologyDescription = importlib.import_module("emu.topology.description.networkx_graph").read_graphml(
-        path, where
-    )
-    return described
+    from emu.topology.description.networkx_graph import read_graphml
+
+    return read_graphml(path, where)
 
 
 READERS: dict[str, Callable[[Path, str], TopologyDescription]] = {

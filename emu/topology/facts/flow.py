@@ -6,7 +6,6 @@ nodes do. Where there is symmetry there are few classes. Source: Dinic, Algorith
 networks with power estimation, Soviet Math. Dokl. 11 (1970). Letters: V nodes, A arcs.
 """
 
-import importlib
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
@@ -48,7 +47,9 @@ def least_cut(arcs: Arcs, source: Bool, sink: Bool) -> Bool:
     few = Arcs(*(column(c[between], np.int64) for c in (*ends, total)))
     ends_of = int(of[np.argmax(source)]), int(of[np.argmax(sink)])
     if len(few.src) > _MOST_BY_HAND:
-        found: Bool = importlib.import_module("emu.topology.facts.flow_large").residual_reach(few, int(of.max()) + 1, *ends_of)
+        from emu.topology.facts.flow_large import residual_reach  # it loads scipy
+
+        found: Bool = residual_reach(few, int(of.max()) + 1, *ends_of)
     else:
         found = np.isin(np.arange(of.max() + 1), list(_residual_reach(few, *ends_of)))
     return found[of]

@@ -54,7 +54,7 @@ class AttentionTable:
         return found
 
     def knows(self, kernel: str) -> bool:
-        """Whether any row is of that kernel."""
+        """Return whether any row is of that kernel."""
         return any(row.kernel == kernel for row in self.rows)
 
 

@@ -94,7 +94,7 @@ class Device:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the times rest on, a sentence each."""
+        """A sentence for each assumption that the times rest on."""
         return (
             f"a matrix product takes its FLOPs at {self.gemm_share:g} of the {self.name}'s peak{self._waves_told}; and besides "
             f"{self.unhidden_share:g} of the time that its bytes take",
@@ -143,7 +143,7 @@ class Device:
         return ticks(self.request_overhead_s, "request_overhead_s")
 
     def over(self, ranks: int) -> "Device":
-        """The same where a step runs on so many ranks."""
+        """Return the device for a step that runs on a number of ranks."""
         return replace(self, nodes=max(1, -(-ranks // NODE)))
 
     def peak(self, dtype: str) -> float:

@@ -1,4 +1,4 @@
-"""What ran in float32, timed as it ran or as another data type.
+"""The dtype that events are timed in: float32 as it ran, or as another data type.
 
 E events of a role.
 """
@@ -36,7 +36,7 @@ def usual_dtype(trace: Trace) -> str:
 
 
 def timed_as(ran: str, dtype: str) -> str:
-    """The dtype that one which ran is timed as."""
+    """Return the dtype that an event of dtype `ran` is timed as."""
     return dtype if dtype != AS_RAN and ran in _SINGLE else ran
 
 

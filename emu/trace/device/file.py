@@ -40,10 +40,10 @@ _WORDS = ("name", "source", "fitted_on", "assumed")
 
 
 def read_device(path: Path) -> Device:
-    """The device that a file describes; without a name it is called as the file.
+    """Return the device that a file describes; without a name in it, the file's name is used.
 
     Raises:
-        InputError: no file, no TOML, an unknown key (with the nearest), one that is missing, or a value that cannot be.
+        InputError: There is no such file, it is no TOML, a key is unknown or missing, or a value is impossible.
     """
     where = str(path)
     given = load_toml(path, "device", where)
@@ -128,7 +128,7 @@ def _capability(value: object, key: str, where: str) -> tuple[str, tuple[int, in
 
 
 def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], tuple[str, float]]:
-    """What reads a value with a unit, for the field of a device."""
+    """Return a function that reads a value with a unit, for a field of a device."""
 
     def read(value: object, key: str, where: str) -> tuple[str, float]:
         if not isinstance(value, str):

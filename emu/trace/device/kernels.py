@@ -1,4 +1,4 @@
-"""What slows kernels down beside FLOPs and bytes: waves of tiles that do not fill the cores, and communication beside them.
+"""The slowdown of kernels beside FLOPs and bytes: waves of tiles that do not fill the cores, and communication beside them.
 
 E events of a role.
 """

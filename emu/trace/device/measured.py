@@ -36,7 +36,7 @@ class MeasuredKernel(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """That an event of it would have."""
+        """The FLOPs that an event of it would have."""
         return float(_FLOPS[self.kernel] * self.batch * self.m * self.n * self.k)
 
     @property
@@ -49,7 +49,7 @@ class MeasuredKernel(NamedTuple):
 
 
 def events_of(rows: Sequence[MeasuredKernel]) -> Events:
-    """The events of a role that runs each of these once."""
+    """Return the events of a role that runs each of these kernels once."""
     n = len(rows)
     moved = np.array([row.moved for row in rows], np.int64)
     columns: dict[str, Any] = {
@@ -118,7 +118,7 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
 
 
 def _near(rows: Sequence[MeasuredKernel], ratios: F64, events: Events, which: Any) -> F64:
-    """Of events of one kind and dtype; operators that were measured by name have rows of their own."""
+    """Return the seconds of events of one kind and dtype; operators that were measured by name have rows of their own."""
     names = np.array([row.name for row in rows])
     of_events = np.array([events.name[i] for i in which.tolist()])
     found = np.ones(len(which))

@@ -19,6 +19,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
+from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, delay_entries, lay, lower_placed
@@ -324,7 +325,7 @@ def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedul
         sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
     helped = schedule.helpers > 0
     with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
-    return lay(schedule, sizes, topology, with_hubs, key=what.communicator, joins=Joins.BOTH)
+    return lay(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH)
 
 
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:

@@ -11,8 +11,8 @@ import click
 from emu.collective.algorithm import AUTO, Algorithm
 from emu.collective.msccl.program_file import file_program
 from emu.errors import must_be
-from emu.model.stack.spell import ROLES, beside, parse_stack
 from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
+from emu.model.stack.stack_text import ROLES, beside, parse_stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import algorithm_cache

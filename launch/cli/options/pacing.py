@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from emu.cluster.pace.kept import Paced
 from emu.cluster.pace.pace import Pace, Tempo
+from emu.cluster.pace.timeliness import PaceFigures
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob
@@ -60,7 +60,7 @@ class PaceOptions:
         return Pace(tempo, topology, tuple(faults), partial(topology_under, stack))
 
 
-def pacing_of(pace: Pace | None) -> Paced | None:
+def pacing_of(pace: Pace | None) -> PaceFigures | None:
     """Return how well this host kept up with a paced run; None where the run was not paced."""
     return None if pace is None else pace.told()
 

@@ -10,7 +10,7 @@ import click
 
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import WORDS
-from emu.model.stack.spell import STACK_WORDS
+from emu.model.stack.stack_text import STACK_WORDS
 from emu.registry import parse_call, unknown
 from emu.topology.description.topology_file import is_file
 from launch.data.stacks import STACKS

@@ -13,7 +13,7 @@ from emu.study.faults.log import FaultLog, MachineStates, states_of_log
 from emu.study.faults.source import LoggedFaults
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
-from launch.data.faults import GPUS, SOURCE, production_log
+from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.circuits.orchestration import components

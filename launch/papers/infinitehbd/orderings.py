@@ -10,7 +10,7 @@ import numpy as np
 from emu.study.faults.draw import independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
-from launch.data.faults import production_log
+from launch.data.fault_logs import production_log
 from launch.papers.infinitehbd.fault_waste import (
     BEST,
     FEWER,

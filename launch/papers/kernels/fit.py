@@ -1,7 +1,7 @@
-"""What published products give: the constants of their model, and the share of peak that a device's main loop reaches.
+"""The fit of published products: the constants of their model, and the share of peak that a device's main loop reaches.
 
-Each kernel on each machine has a clock of its own, which nobody prints: the products that are used give it, too. The model of
-products is fitted by least squares of log(ours / published), where one that is far off counts less.
+Each kernel on each machine has a clock of its own, which no source prints: the products that are used give it, too. The model
+of products is fitted by least squares of log(ours / published), where one that is far off counts less.
 R products.
 """
 
@@ -43,11 +43,11 @@ class Kernels:
 
     @property
     def groups(self) -> list[tuple[str, str, str]]:
-        """What has one clock each."""
+        """The groups of products that have one clock each."""
         return [*dict.fromkeys(product.of for product in self.products)]
 
     def ratios(self, constants: Mapping[str, float], clocks: Mapping[tuple[str, str, str], float]) -> F64:
-        """[R] of our seconds to the published ones."""
+        """Return [R] the ratio of our seconds to the published ones."""
         found = np.empty(len(self.products))
         for group in self.groups:
             rows = [i for i, product in enumerate(self.products) if product.of == group]
@@ -131,12 +131,12 @@ def write(found: tuple[dict[str, float], dict[str, float], dict[str, dict[str, f
 
 
 def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:
-    """The highest clock of the device of a group."""
+    """Return the highest clock of the device of a group."""
     return _MOST.get(next(product.device for product in products if product.of == group), _BOOST)
 
 
 def bare(device: str) -> Device:
-    """A device whose share of peak is 1, so that its clock is what a machine adds."""
+    """Return a device whose share of peak is 1, so that its clock is the machine's own effect."""
     return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, jitter=0.0, contention=0.0, hbm_efficiency=HBM)
 
 
@@ -144,7 +144,7 @@ HBM = 0.8  # of the memory's bandwidth, that kernels reach where it is not fitte
 
 
 def kernel_of(of: PublishedProduct) -> MeasuredKernel:
-    """A published product as a kernel."""
+    """Return a published product as a kernel."""
     moved = MeasuredKernel(Kernel.PRODUCT, of.dtype, of.seconds, of.batch, of.m, of.n, of.k)
     wide = 2 if of.dtype.startswith("float8") else 1  # what FP8 gives is of two bytes
     return moved._replace(bytes=moved.moved + (wide - 1) * of.batch * of.m * of.n)

@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 
 def model_of(run: Run, where: str) -> Found:
-    """The model of a row.
+    """Return the model of a row.
 
     Raises:
         InputError: sizes that no architecture of the catalogue has; the message names the line.
@@ -47,7 +47,7 @@ def model_of(run: Run, where: str) -> Found:
 
 
 def _config(architecture: Architecture, sizes: dict[str, int]) -> Any:
-    """Of these sizes; None: the architecture has others, or needs more."""
+    """Return the configuration of these sizes; None: the architecture has others, or needs more."""
     of = type(next(iter(architecture.configs.values())))
     needed = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
     if not needed <= set(sizes):

@@ -54,7 +54,7 @@ class Ready:
     prepared: PreparedEstimate
 
     def near(self, device: Device) -> StepNearDevice:
-        """What a step takes with a device, or one near it."""
+        """Return the step as a function of the device, near this one."""
         under = partial(device_under, self.asked.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
@@ -96,7 +96,7 @@ class Summary:
 
 
 def ask(run: Run, where: str) -> Asked:
-    """What a row asks for.
+    """Return the estimate that a row asks for.
 
     Raises:
         InputError: a row that no estimate can be made of; the message says where it stands.
@@ -116,7 +116,7 @@ def _unlimited(device: str) -> Device:
 
 
 def row_of(of: Ready, fitted: Mapping[str, Fitted]) -> Row:
-    """A row with constants that have seen its model, and with such that have not."""
+    """Return a row with constants whose fit has seen its model, and with constants whose fit has not."""
     asked, run = of.asked, of.asked.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
     blind, fitted_on = known.for_model(asked.model)
@@ -142,7 +142,7 @@ def row_of(of: Ready, fitted: Mapping[str, Fitted]) -> Row:
 
 
 def summaries(rows: Sequence[Row]) -> Iterator[Summary]:
-    """Of each device and kind."""
+    """Return a summary for each device and kind."""
     for device, kind in dict.fromkeys((row.device, row.kind) for row in rows):
         own = [row for row in rows if (row.device, row.kind) == (device, kind)]
         out = max(own, key=lambda row: abs(row.ratio - 1))
@@ -161,7 +161,7 @@ def summaries(rows: Sequence[Row]) -> Iterator[Summary]:
 
 
 def fit(rows: Sequence[Ready]) -> dict[str, Fitted]:
-    """The constants of each device of some rows."""
+    """Return the constants of each device of some rows."""
     found = {}
     for device in dict.fromkeys(of.asked.run.device for of in rows):
         own = [of for of in rows if of.asked.run.device == device]

@@ -60,7 +60,7 @@ _NEEDED = [f.name for f in fields(Run) if f.default is MISSING and f.name != "li
 
 
 def read_runs(path: Path, name: str) -> list[Run]:
-    """The rows of a file.
+    """Return the rows of a file.
 
     Raises:
         InputError: no such file, a column that is missing, or a value that cannot be; the message names file and line.

@@ -13,8 +13,8 @@ from emu.collective.algorithm import AUTO
 from emu.errors import InputError, must_be
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.stack.spell import parse_stack
 from emu.model.stack.stack import Stack
+from emu.model.stack.stack_text import parse_stack
 from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.description.values import located
@@ -110,7 +110,7 @@ _GPUS = 8  # of a server
 
 
 def setting_of(run: Run, where: str) -> str:
-    """The name of the row's software.
+    """Return the name of the row's software.
 
     Raises:
         InputError: the row names one that there is not, or its device has none.
@@ -134,7 +134,7 @@ def setting_of(run: Run, where: str) -> str:
 
 
 def topology_of(run: Run, where: str) -> str:
-    """The word for the network of a row.
+    """Return the word for the network of a row.
 
     Raises:
         InputError: servers that are not full, or a device of which no server is known.
@@ -149,14 +149,14 @@ def topology_of(run: Run, where: str) -> str:
 
 
 def stack_of(run: Run, name: str) -> Stack:
-    """What a setting says, in the row's precision."""
+    """Return the stack of a setting, in the row's precision."""
     dtype, setting = PRECISIONS[run.precision], SETTINGS[name]
     narrow = f",{setting.fp8}" if run.precision == FP8 else ""
     return parse_stack(f"{setting.stack}{narrow},weight={dtype},activation={dtype}", STACKS)
 
 
 def plan_of(run: Run, name: str, where: str) -> Plan:
-    """The row's plan.
+    """Return the row's plan.
 
     Raises:
         InputError: sizes that do not divide; the message names the line.
@@ -190,7 +190,7 @@ def _stages(run: Run) -> tuple[int, ...]:
 
 
 def request_of(run: Run, model: Model, where: str) -> EstimateRequest:
-    """The step that a row is about.
+    """Return the step that a row is about.
 
     Raises:
         InputError: as `setting_of` and `plan_of`; or the software has no FP8.

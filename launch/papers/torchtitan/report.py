@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 from emu.files import write_file
 from emu.model.generate.peak import memory_by_part, reserved_bytes
-from emu.model.read import find_model
+from emu.model.model_file import find_model
 from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device

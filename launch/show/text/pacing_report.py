@@ -1,10 +1,10 @@
 """How well the host kept up with virtual time in a paced run, as text."""
 
-from emu.cluster.pace.kept import SHARE_IN_TIME, Paced
+from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
 from emu.units import format_time
 
 
-def pacing_warning(paced: Paced | None) -> list[str]:
+def pacing_warning(paced: PaceFigures | None) -> list[str]:
     """Return the first lines of a report where too few messages were in time; none else."""
     if paced is None or paced.wall_in_time_share >= SHARE_IN_TIME:
         return []
@@ -13,7 +13,7 @@ def pacing_warning(paced: Paced | None) -> list[str]:
     return [f"This host has not kept up: {share}, {worst}; take a larger --pace, or a host that does nothing else", ""]
 
 
-def pacing_lines(paced: Paced | None) -> list[str]:
+def pacing_lines(paced: PaceFigures | None) -> list[str]:
     """Return the lines of a report about pacing; none where the run was not paced."""
     if paced is None:
         return []

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from emu.errors import RunError
 from tests.cluster.apart import run_apart
-from tests.cluster.pace.test_threads import MS, computes, now, pace, steps, took
+from tests.cluster.pace.paced_runs import MS, computes, now, pace, steps, took
 from tests.cluster.processes.test_coordinator import train
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack_text import parse_stack
 from launch.data.fitted import DATA, read_fitted
 from launch.papers.measured.constants import CONSTANTS, TRAINING
 from launch.papers.measured.report import ask, fit

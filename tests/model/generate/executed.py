@@ -6,12 +6,12 @@ from functools import cache
 
 import numpy as np
 
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
-from emu.model.routed import own_rows
+from emu.model.routed_rows import own_rows
 from emu.model.stack.stack import EXECUTED, Stack
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

@@ -9,8 +9,8 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.generate.peak import holds, memory_by_part
 from emu.model.model import MODELS
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
 from emu.model.stack.stack import EXECUTED, Precision, Stack
 from emu.trace.trace import Kind
 from tests.model.generate.executed import compared, executed, splits_of

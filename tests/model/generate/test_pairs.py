@@ -3,7 +3,7 @@
 import pytest
 
 from emu.model.generate.generate import generate
-from emu.model.read import find_model
+from emu.model.model_file import find_model
 from emu.model.stack.stack import Stack
 from tests.model.generate.executed import held_against_executed
 from tests.study.training.axes import COVERING, every_pair, plan_of, spelled, word_of

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from emu.cluster.threads.local import LocalCluster
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context_parallel import shard_sequences
 from emu.model.parallel.mesh import build_mesh
-from emu.model.parts.attention import Attention, Heads, attention_operators
+from emu.model.parts.attention_block import Attention, Heads, attention_operators
 from emu.model.plan.plan import Plan
 from emu.trace.trace import Kind
 

@@ -11,12 +11,12 @@ from emu.backend.rank.count import Count
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
+from emu.model.model_file import find_model
 from emu.model.parts.decoder import DecoderLayer, layer_operators
 from emu.model.parts.feed_forward import GatedFeedForward, gated_operators, gelu, squared_relu
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
-from emu.model.read import find_model
 from emu.model.stack.passes import EAGER, FUSED, KIND, Moved, element_wise
 from emu.model.stack.stack import EXECUTED, Stack
 

@@ -155,9 +155,9 @@ def test_models_of_one_layer_are_run_with_one_thread(monkeypatch):
 
 def test_what_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(probe.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="calibrate: device must be one that is here, got 'cuda'; PyTorch finds no CUDA"):
+    with pytest.raises(InputError, match="calibrate: --device must be one that is here, got 'cuda'; PyTorch finds no CUDA"):
         here("cuda")
-    with pytest.raises(InputError, match="calibrate: device must be cpu or cuda, got 'gpu'"):
+    with pytest.raises(InputError, match="calibrate: --device must be cpu or cuda, got 'gpu'"):
         here("gpu")
 
 

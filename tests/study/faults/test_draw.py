@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.faults.draw import PartLifetimes, divide_servers, independent_states, renewals
+from emu.study.faults.draw import PartLifetimes, divide_hosts, independent_states, renewals
 from emu.study.faults.log import FaultLog, states_of_log
-from launch.data.faults import production_log
+from launch.data.fault_logs import production_log
 
 
 def unavailable(log):
@@ -45,11 +45,11 @@ def test_a_rate_is_the_share_of_nodes_that_are_faulty():
 
 def test_no_fault_of_a_server_is_lost_where_it_is_divided():
     log = production_log()
-    halves = divide_servers(log, 2, 0.0233, seed=0)
+    halves = divide_hosts(log, 2, 0.0233, seed=0)
     spells = set(zip(halves.unit // 2, halves.start, halves.end, strict=True))
     assert spells == set(zip(log.unit, log.start, log.end, strict=True))
     assert (halves.units, halves.days) == (2 * log.units, log.days)
-    assert divide_servers(log, 1, 0.0233, seed=0) is log
+    assert divide_hosts(log, 1, 0.0233, seed=0) is log
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
@@ -58,12 +58,12 @@ def test_of_a_faulty_server_each_number_of_nodes_is_faulty_as_often_as_if_each_f
     rate, spells = 0.5, 40_000
     server = np.arange(spells)
     log = FaultLog(spells, 1.0, server, np.zeros(spells), np.ones(spells))
-    found = np.bincount(divide_servers(log, nodes, rate, seed=5).unit // nodes)
+    found = np.bincount(divide_hosts(log, nodes, rate, seed=5).unit // nodes)
     q = 1 - 0.5 ** (1 / nodes)
     often = [comb(nodes, k) * q**k * (1 - q) ** (nodes - k) / rate for k in range(1, nodes + 1)]
     counted = np.bincount(found, minlength=nodes + 1)[1:] / spells
     assert counted == pytest.approx(often, abs=4 * 0.5 / spells**0.5)  # four standard deviations at the most
-    each = np.bincount(divide_servers(log, nodes, rate, seed=5).unit % nodes) / spells
+    each = np.bincount(divide_hosts(log, nodes, rate, seed=5).unit % nodes) / spells
     assert each == pytest.approx([q / rate] * nodes, abs=4 * 0.5 / spells**0.5)
 
 
@@ -75,9 +75,9 @@ def test_the_same_seed_draws_the_same_and_another_does_not():
 def test_what_cannot_be_drawn_is_one_line():
     with pytest.raises(InputError, match="faults: mtbf_days must be a finite number of days above 0, got 0"):
         PartLifetimes(0, 1)
-    with pytest.raises(InputError, match="faults: rate must be 0 or more and below 1, got 1"):
+    with pytest.raises(InputError, match="faults: --rate must be 0 or more and below 1, got 1"):
         independent_states(1, 4, 4, 0)
-    with pytest.raises(InputError, match="faults: days must be a finite number above 0, got 0"):
+    with pytest.raises(InputError, match="faults: --days must be a finite number above 0, got 0"):
         renewals((PartLifetimes(1, 1),), 4, 0, 0)
 
 

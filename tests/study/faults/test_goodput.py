@@ -44,9 +44,9 @@ def test_no_other_interval_loses_noticeably_less(delta, mtbf):
 
 
 def test_times_that_cannot_be_are_one_line():
-    with pytest.raises(InputError, match="faults: checkpoint must be a time above 0, got '0 s'"):
+    with pytest.raises(InputError, match="faults: --checkpoint must be a time above 0, got '0 s'"):
         optimal_restarts(0, 0, 1)
-    with pytest.raises(InputError, match="faults: mtbf must be a time above 0, got '0 s'"):
+    with pytest.raises(InputError, match="faults: --mtbf must be a time above 0, got '0 s'"):
         optimal_restarts(1, 0, 0)
-    with pytest.raises(InputError, match="faults: restart must be a time of 0 or more, got '-1 s'"):
+    with pytest.raises(InputError, match="faults: --restart must be a time of 0 or more, got '-1 s'"):
         optimal_restarts(1, -1, 1)

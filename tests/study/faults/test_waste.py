@@ -97,7 +97,7 @@ def test_a_backup_npu_in_a_group_makes_no_waste_of_less_than_nothing():
 
 
 def test_a_machine_smaller_than_its_topology_and_nodes_that_do_not_divide_it_are_one_line():
-    with pytest.raises(InputError, match="faults: npus must be 72 or more, those of nvl:72, got 64"):
+    with pytest.raises(InputError, match="faults: --npus must be 72 or more, those of nvl:72, got 64"):
         machine_of(build_topology("nvl:72"), 64)
     with pytest.raises(InputError, match="faults: units must be a divisor of the 72 NPUs of nvl:72, got 7"):
         waste(machine_of(build_topology("nvl:72"), 72), 8, independent_states(0.1, 7, 1, 0))

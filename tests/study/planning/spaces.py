@@ -6,8 +6,8 @@ from random import Random
 
 from emu.errors import InputError
 from emu.model.generate.peak import memory_by_part
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.placed import Placed

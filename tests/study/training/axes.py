@@ -5,10 +5,10 @@ from pathlib import Path
 
 from emu.errors import InputError
 from emu.model.model import Model
+from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_executed, check_fits
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
 from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 
 _DATA = Path(__file__).parents[2] / "data"

@@ -42,7 +42,9 @@ def test_npus_without_a_rank_keep_their_place():
 def test_axes_of_one_rank_may_be_named_or_left_out():
     assert axes_of(PLAN) == ("tp", "dp", "pp")
     assert axes_of(PLAN, ("pp", "cp", "tp", "dp")) == ("pp", "tp", "dp")
-    with pytest.raises(InputError, match=r"^estimate: axes must be each of tp,dp,pp once, .*, got 'tp,dp'; such as pp,dp,tp$"):
+    with pytest.raises(
+        InputError, match=r"^estimate: --axes must be each of tp,dp,pp once, .*, got 'tp,dp'; such as pp,dp,tp$"
+    ):
         axes_of(PLAN, ("tp", "dp"))
 
 

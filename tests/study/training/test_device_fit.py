@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.spell import parse_stack
+from emu.model.stack.stack_text import parse_stack
 from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.topology.catalogue import build_topology

@@ -129,14 +129,14 @@ def nothing_starts(*_):
             SWITCH,
             r"plan: tp must be a divisor of the 8 heads of \S+, got 3; take tp=2 or 4",
         ),
-        ({"steps": 0}, SWITCH, r"train: steps must be 1 or more, got 0"),
+        ({"steps": 0}, SWITCH, r"train: --steps must be 1 or more, got 0"),
         (
             {"algorithms": ("auto", "all_reduce=rign")},
             SWITCH,
             r"no all_reduce algorithm is called 'rign'; did you mean",
         ),
         ({"dtype": "bfloat61"}, SWITCH, r"no dtype of h100 is called 'bfloat61'; did you mean bfloat16"),
-        ({"text": bytes(9)}, SWITCH, r"train: data must be at least 65 bytes, one sequence, got 9"),
+        ({"text": bytes(9)}, SWITCH, r"train: --data must be at least 65 bytes, one sequence, got 9"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(change, topology, message):

@@ -30,7 +30,7 @@ from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.model.routed import classes
+from emu.model.routed_rows import classes
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from emu.backend.rank.count import pause_counting
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.model.model import Model
-from emu.model.parallel.lazy_module import load_module
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.mean_loss import mean_loss
 
-_CHECKPOINT = "emu.model.parallel.checkpoint"  # not imported above, because it loads DCP
 _WHOLE = ".metadata"  # which DCP writes once all else is written
 
 
@@ -119,8 +118,10 @@ def _read(folder: Path, name: str) -> Any:
 
 def _check_whole(folder: Path) -> None:
     """Refuse a checkpoint of which a file is gone or too short."""
+    with pause_counting():  # it loads DCP, and operators run while it loads
+        from emu.model.parallel.checkpoint import read_metadata
     try:
-        metadata = load_module(_CHECKPOINT).read_metadata(folder)
+        metadata = read_metadata(folder)
         ends: dict[str, int] = {}
         for info in metadata.storage_data.values():
             ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 import torch
 from torch import Tensor
@@ -17,15 +17,14 @@ from torch.optim import Optimizer
 from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import LostError
+from emu.model.model_file import find_model
 from emu.model.parallel.accumulation import accumulate
 from emu.model.parallel.data_parallel import optimizer_of
 from emu.model.parallel.gradient_clipping import clip_gradients
-from emu.model.parallel.lazy_module import load_module
 from emu.model.parallel.mesh import Meshes, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model
 from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
-from emu.model.read import find_model
 from emu.study.training.learn.checkpoints import CheckpointFolder
 from emu.study.training.learn.text import batch
 from emu.topology.fault_injection.repair_action import RankLoss
@@ -44,7 +43,6 @@ class RankOutcome:
 
 
 _Passes = Callable[[Tensor, Tensor], list[Tensor]]  # what takes tokens and targets of a step forward and backward: the losses
-_CHECKPOINT = "emu.model.parallel.checkpoint"
 _NO_SHAPES: Mapping[str, torch.Size] = MappingProxyType({})
 
 
@@ -104,7 +102,7 @@ class Program:
         run = self._runner(parallel, meshes)
         if self.kept is not None and self.first:
             self._rehearse(parallel, optimizer, run, rank)
-            checkpoint = load_module(_CHECKPOINT)
+            checkpoint = _checkpoint()
             checkpoint.empty_states(optimizer)
             with without_recording():
                 checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
@@ -129,7 +127,7 @@ class Program:
             if self.kept is not None and self.kept.after(step + 1):
                 with without_recording():
                     self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
-                    load_module(_CHECKPOINT).save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
+                    _checkpoint().save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
                     self.kept.drop_before(step + 1, rank)
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         return RankOutcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
@@ -160,10 +158,9 @@ class Program:
         """Return a function that takes tokens and targets of a step forward and backward, and returns its losses."""
         if meshes is None or self.plan.pp == 1:
             return partial(accumulate, parallel.module, self.plan.passes, loss)
-        pipeline = load_module("emu.model.parallel.pipeline_parallel")
-        order = pipeline.Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss)
-        step: _Passes = order.step
-        return step
+        with pause_counting():  # it loads slowly, and operators run while it loads
+            from emu.model.parallel.pipeline_parallel import Pipeline
+        return Pipeline(parallel.stages, find_model(self.model), self.plan, meshes.dense, loss).step
 
     def _tokens(self, rank: int, step: int) -> tuple[Tensor, Tensor]:
         """Return tokens and targets [sequences, tokens] of this rank's share of the batch."""
@@ -172,6 +169,13 @@ class Program:
         with pause_counting():
             sequences = batch(self.text, self.plan, step)[first : first + share]
             return torch.from_numpy(sequences[:, at]), torch.from_numpy(sequences[:, at + 1])
+
+
+def _checkpoint() -> ModuleType:
+    """Return the module of checkpoints, which loads DCP, and so is imported only by a job that saves any."""
+    with pause_counting():
+        from emu.model.parallel import checkpoint
+    return checkpoint
 
 
 def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:

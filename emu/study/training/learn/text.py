@@ -21,7 +21,7 @@ def read_text(path: Path | None = None) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise must_be("train", "data", "a file that can be read", str(path), error.strerror or "") from None
+        raise must_be("train", "--data", "a file that can be read", str(path), error.strerror or "") from None
 
 
 def check_text(text: bytes, plan: Plan, vocab: int) -> None:
@@ -31,7 +31,7 @@ def check_text(text: bytes, plan: Plan, vocab: int) -> None:
         InputError: the message says how many bytes are needed.
     """
     if len(text) <= plan.seq:
-        raise must_be("train", "data", f"at least {plan.seq + 1} bytes, one sequence", len(text))
+        raise must_be("train", "--data", f"at least {plan.seq + 1} bytes, one sequence", len(text))
     if vocab < 256:
         raise InputError(f"train: the data are bytes, and the model's vocabulary has {vocab} tokens of the 256 needed")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from emu.arrays import F64
-from emu.cluster.pace.kept import Paced
+from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.task_error import name_tasks
@@ -98,7 +98,7 @@ class Step:
         default=None, metadata=LEFT_OUT
     )  # requests; None: no line is known of them
     hints: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT)  # where the program costs time
-    paced: Paced | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
+    paced: PaceFigures | None = field(default=None, metadata=LEFT_OUT)  # how far this host kept up; None: the run was not paced
     whole: bool = False  # no training step was seen, so that the only step is all that ran, set-up too
 
     @property

@@ -7,8 +7,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.generate.peak import memory_by_part
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
 from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
 from emu.study.planning.bound.floor import Floors
 from emu.study.planning.bound.rates import Rates

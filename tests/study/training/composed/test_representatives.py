@@ -8,8 +8,8 @@ import pytest
 
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import roles_by_place, trace_of
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.read import find_model
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes

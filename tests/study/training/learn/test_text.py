@@ -25,13 +25,13 @@ def test_a_file_is_its_bytes(tmp_path):
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     path = tmp_path / "none"
     with pytest.raises(
-        InputError, match=rf"^train: data must be a file that can be read, got {re.escape(repr(str(path)))}; No such"
+        InputError, match=rf"^train: --data must be a file that can be read, got {re.escape(repr(str(path)))}; No such"
     ):
         read_text(path)
 
 
 def test_a_text_shorter_than_a_sequence_is_refused():
-    with pytest.raises(InputError, match=r"^train: data must be at least 129 bytes, one sequence, got 128$"):
+    with pytest.raises(InputError, match=r"^train: --data must be at least 129 bytes, one sequence, got 128$"):
         check_text(bytes(128), Plan(seq=128), 256)
     check_text(bytes(129), Plan(seq=128), 256)
 

@@ -1,4 +1,4 @@
-"""A record of how far this host has kept up with the clock that it was to keep."""
+"""The record of how far this host has kept up with the clock of a paced run."""
 
 import threading
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paced:
+class PaceFigures:
     """The figures of one paced run; all but the first three are of this host."""
 
     pace: float  # seconds of this host for each of virtual time
@@ -24,58 +24,58 @@ class Paced:
     wall_met: tuple[str, ...]  # what failed, slowed down or came back while ranks ran, and when in virtual time
 
 
-class Late(NamedTuple):
-    """How late one process was, as it tells the others."""
+class Lateness(NamedTuple):
+    """The lateness of one process, as it reports it to the others."""
 
     messages: int = 0
     in_time: int = 0
     worst_s: float = 0.0
     compute_s: float = 0.0
 
-    def plus(self, other: "Late") -> "Late":
-        """Return both together."""
+    def plus(self, other: "Lateness") -> "Lateness":
+        """Return the sum of both."""
         worst = max(self.worst_s, other.worst_s)
-        return Late(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
+        return Lateness(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
 
 
-NOT_LATE = Late()
+NOT_LATE = Lateness()
 
 
-class Kept:
-    """One count of late answers while ranks run; any thread adds to it."""
+class TimelinessRecord:
+    """A count of late answers while ranks run; any thread adds to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.late = NOT_LATE
         self._met = list[str]()
 
-    def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
-        """Make a count that begins at 0 where it is sent to another process."""
-        return Kept, ()
+    def __reduce__(self) -> tuple[type["TimelinessRecord"], tuple[()]]:
+        """Return a count that begins at 0, for another process."""
+        return TimelinessRecord, ()
 
     def message(self, took_s: float, late_s: float) -> None:
-        """Count an answer: how long after the request it was due, and how much later it came."""
+        """Count an answer, given how long after the request it was due, and how much later it came."""
         in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
-        self.add((Late(1, int(in_time), late_s),))
+        self.add((Lateness(1, int(in_time), late_s),))
 
     def computation(self, late_s: float) -> None:
-        """Count by how much the host took longer than the device."""
-        self.add((Late(compute_s=late_s),))
+        """Count the seconds that the host took longer than the device."""
+        self.add((Lateness(compute_s=late_s),))
 
     def met(self, events: Iterable[str]) -> None:
-        """Take down what has happened to the fabric."""
+        """Record events of the fabric."""
         self._met += events
 
-    def add(self, each: Iterable[Late]) -> None:
-        """Add what others have counted."""
+    def add(self, each: Iterable[Lateness]) -> None:
+        """Add the counts of others."""
         with self._lock:
             for late in each:
                 self.late = self.late.plus(late)
 
-    def told(self, pace: float, computes: bool) -> Paced:
+    def told(self, pace: float, computes: bool) -> PaceFigures:
         """Return the figures of the run."""
         late = self.late
-        return Paced(
+        return PaceFigures(
             pace=pace,
             computes=computes,
             wall_messages=late.messages,

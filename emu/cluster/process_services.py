@@ -1,4 +1,4 @@
-"""Things that a process can do once and that every rank of a script does: profiles, operators, signals, compiling, exits."""
+"""Services that a process has once and every rank of a script uses: profiles, operators, signals, compiling, exits."""
 
 import atexit
 import os
@@ -22,8 +22,8 @@ Library: Any = _Library
 Replacement = tuple[object, str, object]  # where, under which name, by what
 
 
-def once_a_process(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Return what is to be replaced while ranks run; `on_thread.rank` tells whose thread it is, where it is one's."""
+def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
+    """Yield the replacements for the time while ranks run; `on_thread.rank` is the rank of a thread, if it has one."""
     yield from _profiles(on_thread)
     yield from _operators(on_thread)
     yield from _signals(on_thread)
@@ -34,7 +34,7 @@ def once_a_process(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def leave(on_thread: RankLocal) -> None:
-    """Do what the rank of this thread wanted to be done at its exit, the last first."""
+    """Run the exit functions of this thread's rank, the last first."""
     for do in reversed(getattr(on_thread, "exits", [])):
         do()
 
@@ -45,7 +45,7 @@ def _rank(on_thread: RankLocal) -> int | None:
 
 
 def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Return what allows one profile at a time: PyTorch ends the process where a second begins on another thread."""
+    """Yield the replacements that allow one profile at a time: PyTorch ends the process when another thread begins a second."""
     recorded: list[int | None] = []
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +71,7 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
     yield profiler, "_disable_profiler", end
 
 
-class _Registered:
+class _KnownLibrary:
     """One library of operators that another rank has registered at the same line; it does nothing."""
 
     def define(self, *args: object) -> None:
@@ -82,7 +82,7 @@ class _Registered:
 
 
 def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Return what registers an operator once where all ranks register it at one line."""
+    """Yield the replacements that register an operator once if all ranks register it at one line."""
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
@@ -90,14 +90,14 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
-        return _Registered() if is_known(kind, name, key) else native(kind, name, key, *where)
+        return _KnownLibrary() if is_known(kind, name, key) else native(kind, name, key, *where)
 
     def overwriting(namespace: str, name: str) -> Any:
         return Library(namespace, "FRAGMENT") if is_known("FRAGMENT", namespace, "") else overwrite(namespace, name)
 
     def unless_known(original: Callable[..., Any]) -> Callable[..., Any]:
         def register(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return None if isinstance(self.m, _Registered) else original(self, *args, **kwargs)
+            return None if isinstance(self.m, _KnownLibrary) else original(self, *args, **kwargs)
 
         return register
 
@@ -110,7 +110,7 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Return what keeps a rank's handlers and never calls them, as a rank gets no signals; a process that it forks does."""
+    """Yield the replacements that keep a rank's handlers and never call them: a rank gets no signals, a forked process does."""
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
@@ -128,7 +128,7 @@ def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
 
 
 def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what leaves a function as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
+    """Return a function that leaves a model as it is, by PyTorch's own switch: a rank's operators are counted one by one."""
 
     @wraps(original)
     def compile_(model: Any = None, **how: Any) -> Any:
@@ -138,7 +138,7 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register(on_thread: RankLocal) -> Callable[..., Any]:
-    """Return what keeps what a script wants to be done at its exit until its rank ends; a library's until the process does."""
+    """Return a function that keeps a script's exit functions until its rank ends; those of a library wait for the process."""
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,7 @@ def _register(on_thread: RankLocal) -> Callable[..., Any]:
 
 
 def _exit(on_thread: RankLocal) -> Callable[[int], None]:
-    """Return what ends a rank alone that ends its process: the other ranks are in it, too. A process that it forked ends."""
+    """Return a function that ends the calling rank alone, because other ranks share its process; a forked process ends."""
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:

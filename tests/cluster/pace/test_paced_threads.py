@@ -1,48 +1,21 @@
 """Ranks as threads by this host's clock: nothing comes before its time; how late it may be is not asserted on a busy host."""
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster.pace.kept import Kept
 from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.pace.ranks import Clock
+from emu.cluster.pace.rank_clock import RankClock
+from emu.cluster.pace.timeliness import TimelinessRecord
 from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
-from emu.cluster.threads import threads
-from emu.cluster.threads.local import LocalCluster
-from emu.collective.algorithm import Choice
-from emu.errors import InputError, LostError, RunError
+from emu.cluster.threads.local_cluster import LocalCluster
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault import parse_fault
-from emu.trace.device.device import Device
-
-DEVICE = Device("a-device", {"float32": 1e12, "bfloat16": 1e12}, hbm_Bps=1e12, gemm_share=1.0, unhidden_share=0.0)
-SWITCH = build_topology("switch:n=4,bandwidth=1GB/s,latency=500ns")
-US = 10**9  # ticks
-MS = 500  # float32 elements, timed as bfloat16, that take a millisecond at a pace of 1000
-CHOICE = Choice.parse(("all_reduce=ring", "all_to_all=at-once", "broadcast=binomial"))
-now, time_sleep = time.monotonic, time.sleep
-
-
-def pace(*faults: str, computes: bool = False, factor: float = 1000) -> Pace:
-    return Pace(Tempo(factor, DEVICE, "bfloat16", computes=computes), SWITCH, tuple(map(parse_fault, faults)))
-
-
-def run(program: Callable[[int], Any], n: int = 2, *, of: Pace | None = None) -> list[Any]:
-    return LocalCluster(of or pace()).run(n, CHOICE, program)
-
-
-def took(do: Callable[[], object]) -> float:
-    began = now()
-    do()
-    return now() - began
+from tests.cluster.pace.paced_runs import CHOICE, DEVICE, MS, SWITCH, US, now, pace, run, time_sleep, took
 
 
 def test_no_answer_comes_before_its_virtual_arrival() -> None:
@@ -65,7 +38,7 @@ def test_no_answer_comes_before_its_virtual_arrival() -> None:
 
 def test_what_an_answer_is_late_with_the_next_one_is_not_late_with_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that takes 40 ms to let a rank go on: of five messages of 100 ms the last is late by once as much."""
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.04))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.04))
 
     def program(rank: int) -> float:
         x, began = torch.ones(100 * MS), now()
@@ -80,15 +53,15 @@ def test_an_answer_that_is_put_off_when_its_rank_has_been_woken_for_it_comes_whe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put_off = set[object]()
-    look = Clock._look_at_the_clock
+    look = RankClock._look_at_the_clock
 
-    def puts_off(self: Clock, key: object) -> None:
+    def puts_off(self: RankClock, key: object) -> None:
         if key not in put_off:
             put_off.add(key)
             self.expected(key, now() + 0.02)
         look(self, key)
 
-    monkeypatch.setattr(Clock, "_look_at_the_clock", puts_off)
+    monkeypatch.setattr(RankClock, "_look_at_the_clock", puts_off)
     x = torch.ones(20 * MS)
     assert min(run(lambda rank: took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))) >= 0.020
     assert len(put_off) == 2
@@ -108,7 +81,7 @@ def test_an_answer_that_was_expected_does_not_come_while_what_it_waits_for_stand
 
 
 def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.02))
 
     def program(rank: int) -> float:
         x = torch.ones(40 * MS)
@@ -124,7 +97,7 @@ def test_a_rank_that_sleeps_goes_by_the_host_s_clock_from_then_on(monkeypatch: p
 
 def test_what_a_rank_computes_after_a_sleep_takes_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the rank was late with a message before, a device is given nothing in the past by one that sleeps."""
-    monkeypatch.setattr(Kept, "message", lambda *_: time_sleep(0.02))
+    monkeypatch.setattr(TimelinessRecord, "message", lambda *_: time_sleep(0.02))
 
     def program(rank: int) -> float:
         dist.barrier()
@@ -194,87 +167,6 @@ def test_requests_of_two_groups_share_a_link() -> None:
 
     began, ended = zip(*run(program, 3), strict=True)
     assert max(ended) - min(began) >= 2 * alone_s
-
-
-def test_a_link_that_is_halved_in_the_middle_shows_in_the_program_s_own_clock() -> None:
-    def program(rank: int) -> float:
-        x = torch.ones(30 * MS)
-        return took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0))
-
-    of = pace("link 1-4 slow 0.5 at 10us")
-    assert max(run(program, of=of)) >= 0.030 + 0.020 - 0.010
-    assert of.told().wall_met == ("link 1-4 has 0.5 of its speed at 10 us",)
-
-
-@pytest.mark.slow
-def test_a_link_that_is_halved_in_the_middle_shows_within_two_percent() -> None:
-    """Of five times the one that the host was least late with."""
-
-    def program(rank: int) -> tuple[float, float]:
-        x, began = torch.ones(100 * MS), now()
-        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
-        return began, now()
-
-    for _ in range(5):
-        of = pace("link 1-4 slow 0.5 at 50us")  # since the first of them asked
-        began, ended = zip(*run(program, of=of), strict=True)
-        wanted = 0.050 + 2 * (0.050 + max(began) - min(began))
-        off = (max(ended) - min(began)) / wanted - 1
-        if of.told().wall_worst_late_s < 1e-3:
-            break
-    assert abs(off) < 0.02
-
-
-def steps(rank: int) -> list[float]:
-    """When each of three steps has ended since the first began, of which each sends 20 ms."""
-    parameter = torch.zeros(2, requires_grad=True)
-    optimizer, module, found, began = torch.optim.SGD([parameter], 0.1), nn.Identity(), [], now()
-    for _ in range(3):
-        module(parameter)
-        x = torch.ones(20 * MS)
-        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
-        found.append(now() - began)
-        optimizer.step()
-    return found
-
-
-def test_a_link_that_is_slow_in_a_step_shows_in_that_step_alone() -> None:
-    of = pace("link 1-4 slow 0.25 from step 2 to 2")
-    _, second, _ = run(steps, of=of)[1]
-    assert second >= 0.020 + 0.080
-    slow, back = of.told().wall_met
-    assert slow.startswith("link 1-4 has 0.25 of its speed at ")
-    assert back.startswith("link 1-4 is as before at ")
-    assert float(back.split()[-2]) > float(slow.split()[-2]) + 80
-
-
-@pytest.mark.parametrize("fault", ["rank 1 kill at 10us", "npu 1 at 10us"])
-def test_a_rank_that_is_lost_stops_the_job_with_the_cause(fault: str) -> None:
-    with pytest.raises(LostError, match=r"at 10 us of virtual time (rank 1 was killed|npu 1 failed, and rank 1 with it)$"):
-        run(steps, of=pace(fault))
-
-
-def test_what_the_system_cannot_mend_stops_the_job_with_the_cause() -> None:
-    with pytest.raises(RunError, match=r"switch 4 failed, and the job cannot go on: .* cut off, as no links join"):
-        run(steps, of=pace("switch 4 at 10us"))
-
-
-def computes(rank: int) -> float:
-    """What 40 products of 5e5 FLOPs each take, at 1e9 FLOP/s, and two barriers."""
-    a = torch.ones(50, 100)
-
-    def work() -> None:
-        dist.barrier()
-        for _ in range(40):
-            _ = a @ a.T
-        dist.barrier()
-
-    return took(work)
-
-
-def test_a_slow_npu_computes_slowly_by_the_clock() -> None:
-    _, taken = run(computes, of=pace("npu 1 slow 0.25 at 1fs", computes=True))
-    assert taken >= 4 * 40 * 0.5e-3 - 1e-3
 
 
 def test_a_wait_that_takes_longer_than_its_timeout_raises_what_pytorch_does() -> None:
@@ -354,61 +246,3 @@ def test_losses_and_weights_are_those_of_a_run_without_a_clock() -> None:
     (paced, trace), (free, same) = (LocalCluster(p).record(2, CHOICE, program) for p in (pace(computes=True), None))
     assert paced == free
     assert trace.digest() == same.digest()
-
-
-class TestEnds:
-    """What ends otherwise than well."""
-
-    def test_a_deadlock_is_named_though_messages_are_under_way(self) -> None:
-        def program(rank: int) -> None:
-            dist.all_reduce(torch.ones(20 * MS), async_op=True)
-            if rank == 0:
-                dist.barrier()
-
-        with pytest.raises(RunError, match=r"deadlock: rank 0 waits in barrier .* for rank 1"):
-            run(program)
-
-    def test_a_rank_that_asks_for_ever_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(threads, "_MOST_TIMED_POLLS", 20)
-
-        def program(rank: int) -> None:
-            if rank == 0:
-                work = dist.barrier(async_op=True)
-                while not work.is_completed():
-                    pass
-
-        with pytest.raises(RunError, match="deadlock: rank 0 asks for ever whether a request is done"):
-            run(program)
-
-    def test_a_rank_that_fails_ends_the_others_where_they_wait(self) -> None:
-        def program(rank: int) -> None:
-            work = dist.all_reduce(torch.ones(5000 * MS), async_op=True)
-            if rank == 1:
-                raise ValueError("of its own")
-            work.wait()
-
-        began = now()
-        with pytest.raises(RunError, match="rank 1: ValueError: of its own"):
-            run(program)
-        assert now() - began < 5
-
-    def test_a_rank_that_sleeps_again_and_again_ends_with_the_others(self) -> None:
-        def program(rank: int) -> None:
-            time.sleep(0.01)
-            if rank == 1:
-                raise ValueError("of its own")
-            while True:
-                time.sleep(0.001)
-
-        with pytest.raises(RunError, match="rank 1: ValueError: of its own"):
-            run(program)
-
-    def test_after_it_time_sleep_is_python_s_own(self) -> None:
-        before = time.sleep
-        run(lambda _: time.sleep(0))
-        assert time.sleep is before
-
-    @pytest.mark.parametrize("factor", [0, -1.0, float("inf"), float("nan")])
-    def test_a_pace_that_is_none_is_refused(self, factor: float) -> None:
-        with pytest.raises(InputError, match="pace: --pace must be above 0, and finite, got "):
-            Tempo(factor, DEVICE)

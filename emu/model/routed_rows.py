@@ -19,7 +19,7 @@ from emu.model.plan.plan_checks import stage_layers
 Splits = I64  # [L, P, N, EP] in layer l with experts and pass p, rows that rank n of a stage gives to each of its EP
 
 
-class Routed(NamedTuple):
+class RoutedRows(NamedTuple):
     """Rows that one rank gives to experts and takes for its own, in one pass of one layer."""
 
     given: tuple[int, ...]  # [EP] to each rank of the experts
@@ -38,7 +38,7 @@ class Routed(NamedTuple):
         return self.here, sum(self.given)
 
 
-RoutedOf = Callable[[int, int], Routed | None]  # of a layer of the model and a pass; None: no rows travel there
+RoutedOf = Callable[[int, int], RoutedRows | None]  # of a layer of the model and a pass; None: no rows travel there
 
 
 def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list[tuple[I64, RoutedOf]]:
@@ -65,17 +65,17 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
     sizes = stage_layers(plan, model)
     here = {n for stage in plan.stages_of(place * plan.stage_ranks) for n in range(sum(sizes[:stage]), sum(sizes[: stage + 1]))}
     of = {(n, p): recorded(plan, splits[i, p]) for i, n in enumerate(travel) if n in here for p in range(plan.passes)}
-    same: dict[tuple[Routed, ...], list[int]] = {}
+    same: dict[tuple[RoutedRows, ...], list[int]] = {}
     for rank in range(plan.stage_ranks):
         same.setdefault(tuple(rows[rank] for rows in of.values()), []).append(rank)
     return [(np.array(ranks), partial(_of_rank, of, ranks[0])) for ranks in same.values()]
 
 
-def _of_rank(of: Mapping[tuple[int, int], list[Routed]], rank: int, layer: int, pass_: int) -> Routed | None:
+def _of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:
     return of[layer, pass_][rank] if (layer, pass_) in of else None
 
 
-def even(plan: Plan, model: Model, kind: str) -> Routed | None:
+def even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
     """Return the rows of a layer of a kind, spread evenly; None: none travel there.
 
     Raises:
@@ -88,17 +88,17 @@ def even(plan: Plan, model: Model, kind: str) -> Routed | None:
     return about_even(plan, model, kind)
 
 
-def about_even(plan: Plan, model: Model, kind: str) -> Routed | None:
+def about_even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
     """Return the rows spread as evenly as possible: some experts have one row more."""
     rows = own_rows(plan, model, kind)
     if not rows:
         return None
     less, more = divmod(rows, plan.ep)
     each = (less + 1,) * more + (less,) * (plan.ep - more)
-    return Routed(each, each, (rows,) * plan.expert_tp, rows)
+    return RoutedRows(each, each, (rows,) * plan.expert_tp, rows)
 
 
-def fullest(plan: Plan, model: Model, kind: str) -> Routed | None:
+def fullest(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
     """Return the rows of the rank with the fullest expert, for which all others wait; None: rows are even, or none travel.
 
     One expert gets the most rows, all others 1 - `imbalance` as many.
@@ -110,7 +110,7 @@ def fullest(plan: Plan, model: Model, kind: str) -> Routed | None:
     most = round(rows * (1 + (experts - 1) * others) / (1 + (model.experts - 1) * others))
     rest, more = divmod(rows - most, max(1, plan.ep - 1))
     given = (most, *(rest + (i < more) for i in range(plan.ep - 1)))
-    return Routed(given, (most,) * plan.ep, (plan.ep * most,) * plan.expert_tp, max(rows, plan.ep * most))
+    return RoutedRows(given, (most,) * plan.ep, (plan.ep * most,) * plan.expert_tp, max(rows, plan.ep * most))
 
 
 def own_rows(plan: Plan, model: Model, kind: str) -> int:
@@ -121,9 +121,9 @@ def own_rows(plan: Plan, model: Model, kind: str) -> int:
     return max((o.shape[0] for o in model.part(kind, tokens) if o.experts and o.shape), default=0)
 
 
-def recorded(plan: Plan, given: I64) -> list[Routed]:
+def recorded(plan: Plan, given: I64) -> list[RoutedRows]:
     """Return the rows of each rank of a stage, given the rows [N, EP] that each gives."""
-    found: list[Routed | None] = [None] * len(given)
+    found: list[RoutedRows | None] = [None] * len(given)
     sizes = {axis: plan.sizes[axis] for axis in ("etp", "ep")}
     took = np.zeros_like(given)
     largest = np.zeros(len(given), np.int64)
@@ -134,5 +134,5 @@ def recorded(plan: Plan, given: I64) -> list[Routed]:
     for members in places.reshape(-1, sizes["etp"]):
         shares = tuple(took[members].sum(1).tolist())
         for rank in members.tolist():
-            found[rank] = Routed(tuple(given[rank].tolist()), tuple(took[rank].tolist()), shares, int(largest[rank]))
+            found[rank] = RoutedRows(tuple(given[rank].tolist()), tuple(took[rank].tolist()), shares, int(largest[rank]))
     return [each for each in found if each is not None]

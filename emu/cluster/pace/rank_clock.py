@@ -1,4 +1,4 @@
-"""A clock says when the ranks of a process go on from a request, a computation, or a sleep, by this host's time."""
+"""The clock by which the ranks of a process go on from a request, a computation, or a sleep, in this host's time."""
 
 import sys
 import threading
@@ -16,11 +16,11 @@ from emu.arrays import F64
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.computing import Computing
-from emu.cluster.pace.courses import Courses
+from emu.cluster.pace.device_queues import DeviceQueues
+from emu.cluster.pace.due_times import DueTimes
 from emu.cluster.pace.pace import Tempo
 from emu.cluster.rank_state.cpu_device import replace_attribute
-from emu.cluster.strands.strand import Wait, current, here, take_turn
+from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
 
 _POLL_S = 1e-3
@@ -31,7 +31,7 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenRequest:
     """A request of a rank that is not answered yet."""
 
     rank: int
@@ -43,28 +43,28 @@ class _Held:
     answered: bool = False
 
 
-class Clock:
-    """One clock that keeps answers until they are due, and ranks until their computations would have ended.
+class RankClock:
+    """A clock that keeps answers until they are due, and ranks until their computations would have ended.
 
     Args:
-        tempo: Of virtual time.
-        n_ranks: Of the job.
+        tempo: The pace of virtual time.
+        n_ranks: The number of ranks of the job.
         rests: The ranks here, as they rest and are woken.
     """
 
     def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests) -> None:
         self.alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
         self._tempo, self._rests = tempo, rests
-        self._held: dict[object, _Held] = {}  # by the key of the work
+        self._held: dict[object, _OpenRequest] = {}  # by the key of the work
         self._lock = threading.Lock()
         self._prepared_until_s = 0.0
         self._sleeping = 0  # ranks that go on by themselves
-        self._courses = Courses()
-        self._computing = Computing(tempo, n_ranks, self._courses, self._sleep_until) if tempo.computes else None
+        self._courses = DueTimes()
+        self._computing = DeviceQueues(tempo, n_ranks, self._courses, self._sleep_until) if tempo.computes else None
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
-        """Keep the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
+        """Run the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
         switch_s = sys.getswitchinterval()
         sys.setswitchinterval(min(switch_s, _SWITCH_S))
         try:
@@ -78,19 +78,19 @@ class Clock:
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the computations would have ended that a rank had before it at a time; return when it has come there.
+        """Wait until the computations that a rank had before a time would have ended; return when it has come there.
 
-        That is the earlier, the later the host was with what came before.
+        The result is the earlier, the later the host was with the work before.
         """
         reached_s = self._courses.at(rank, time_s)
         return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
         """Keep a request that a rank has made."""
-        self._held[work.key] = _Held(rank, time_s, ref(work))
+        self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def expected(self, key: object, time_s: float | None) -> None:
-        """Set when a request will be answered, in this host's time; a later call may change it. None: that is not known."""
+        """Set when a request will be answered, in this host's time; a later call may change it. None: the time is not known."""
         held = self._held.get(key)
         if held is None or held.due_s == time_s:  # it has been answered, or told
             return
@@ -100,30 +100,30 @@ class Clock:
             self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
-        """Set when a request is answered, in this host's time, and by how much that is too late already."""
+        """Set when a request is answered, in this host's time, and the seconds by which that is late already."""
         held = self._held.get(key)
         if held is not None:
             held.late_s = late_s
             self.expected(key, time_s)
 
     def slowed(self, speed: F64) -> None:
-        """Set the shares of their devices' speed at which ranks [N] compute from now on."""
+        """Set the shares [N] of their devices' speed at which ranks compute from now on."""
         if self._computing is not None:
             self._computing.speed = speed
 
     def carried(self, key: object) -> None:
-        """Take down that what a request moves has been moved."""
+        """Record that the data of a request have been moved."""
         self._held[key].carried = True
         self._near(key)
 
-    def _prepare(self, held: _Held) -> None:
+    def _prepare(self, held: _OpenRequest) -> None:
         """Prepare the first of the ranks that go on at about one time."""
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s
             self._rests.baton.prepare(held.rank)
 
     def _near(self, key: object) -> None:
-        """Have a request answered that is due soon or by now, if all that it moves is there."""
+        """Have a request answered that is due soon or by now, if its data are there."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
@@ -133,7 +133,7 @@ class Clock:
             self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
-        """Answer a request, if it is due and all that it moves is there."""
+        """Answer a request, if it is due and its data are there."""
         with self._lock:
             held = self._held.get(key)
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
@@ -146,12 +146,12 @@ class Clock:
         """Return once a request is done, or the run has failed.
 
         Raises:
-            DistBackendError: it is not within that time; none, as 0 is, means any time.
+            DistBackendError: It is not done within `timeout`; None, like 0, means any time.
         """
         reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
         while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
-            self._rests.rest(here().number, work, until_s)
+            self._rests.rest(this_strand().number, work, until_s)
             self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
@@ -162,7 +162,7 @@ class Clock:
             self._computing.goes_on(rank)
 
     def _look_at_the_clock(self, key: object) -> None:
-        """Answer a request whose rank has been woken a moment before it is due, unless it has been put off since then."""
+        """Answer a request whose rank was woken a moment before it is due, unless it has been put off since then."""
         held = self._held.get(key)
         if held is None or not held.carried:
             return
@@ -195,13 +195,13 @@ class Clock:
 
     def _rest_until(self, rank: int, time_s: float) -> None:
         if now_s() < time_s:
-            self._rests.rest(here().number, Wait("a time", comes=True), time_s)
+            self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
-        """Return what stands in place of `time.sleep`, by which a rank already lets the others run."""
+        """Return a replacement of `time.sleep`, for the version by which a rank already lets the others run."""
 
         def slept(seconds: float) -> None:
-            strand = current()
+            strand = current_strand()
             if strand is None or not strand.is_main or strand.is_native or seconds < 0:
                 sleep(seconds)  # a thread that sleeps beside its rank's program says nothing of that
                 return

@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 class LocalCluster:
-    """One cluster of threads, which runs jobs one after another.
+    """A cluster of threads of this process, which runs jobs one after another.
 
     Args:
-        pace: What their messages meet, by this host's clock; None: nothing, they are there at once.
-        patience_s: As of `Threads`.
+        pace: The fabric of the messages, by this host's clock; None: messages are there at once.
+        patience_s: The patience as in `Threads`.
     """
 
     def __init__(self, pace: Pace | None = None, patience_s: float = PATIENCE_S) -> None:
         self.pace, self._patience_s = pace, patience_s
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank; results and errors as of `Threads.run`."""
+        """Run `program(rank)` on every rank; results and errors are those of `Threads.run`."""
         known = self.pace is not None and (self.pace.tempo.computes or self.pace.faults)
         recording = Recording(n_ranks) if known else None
         return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program)
@@ -38,7 +38,7 @@ class LocalCluster:
         return Threads(n_ranks, choice, recording, pace=self.pace, patience_s=self._patience_s).run(program), recording.trace()
 
     def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
-        """Run a program that says itself how ranks are made, and that may leave with a code."""
+        """Run a program that decides itself how ranks are made, and that may leave with a code."""
         recording, left, values = Recording(n_ranks), None, list[object]()
         try:
             values = program(lambda own: Threads(n_ranks, choice, recording, own, pace=self.pace, patience_s=self._patience_s))

@@ -10,5 +10,5 @@ SOURCE = "the 348-day trace of 400 servers of 8 GPUs that Shou et al. publish wi
 
 
 def production_log() -> FaultLog:
-    """The log of a production cluster; see its README."""
+    """Return the fault log of a production cluster; see its README."""
     return read_log(LOG, SERVERS)

@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
-from emu.cluster.pace.kept import NOT_LATE, Kept, Late
+from emu.cluster.pace.timeliness import NOT_LATE, Lateness, TimelinessRecord
 
 
-def kept(*messages: tuple[float, float]) -> Kept:
-    found = Kept()
+def kept(*messages: tuple[float, float]) -> TimelinessRecord:
+    found = TimelinessRecord()
     for took_s, late_s in messages:
         found.message(took_s, late_s)
     return found
@@ -25,7 +25,7 @@ def kept(*messages: tuple[float, float]) -> Kept:
     ],
 )
 def test_a_message_is_in_time_within_2_percent_or_a_tenth_of_a_millisecond(took_s: float, late_s: float, in_time: int) -> None:
-    assert kept((took_s, late_s)).late == Late(1, in_time, max(0.0, late_s))
+    assert kept((took_s, late_s)).late == Lateness(1, in_time, max(0.0, late_s))
 
 
 def test_what_is_told_is_the_number_in_time_and_the_worst_of_all_messages_and_the_sum_of_all_computations() -> None:
@@ -43,11 +43,11 @@ def test_what_is_told_is_the_number_in_time_and_the_worst_of_all_messages_and_th
 
 def test_what_others_have_counted_is_added_and_the_worst_of_all_is_the_worst() -> None:
     found = kept((1.0, 0.25))
-    found.add((Late(3, 2, 0.75, 0.5), Late(2, 2, 0.125, 0.25)))
-    assert found.late == Late(6, 4, 0.75, 0.75)
+    found.add((Lateness(3, 2, 0.75, 0.5), Lateness(2, 2, 0.125, 0.25)))
+    assert found.late == Lateness(6, 4, 0.75, 0.75)
 
 
 def test_a_run_without_a_message_was_in_time_and_another_process_counts_from_0() -> None:
-    told = Kept().told(1.0, computes=False)
+    told = TimelinessRecord().told(1.0, computes=False)
     assert (told.wall_messages, told.wall_in_time_share, told.computes) == (0, 1.0, False)
     assert pickle.loads(pickle.dumps(kept((1.0, 1.0)))).late == NOT_LATE

@@ -1,12 +1,12 @@
-"""Courses say where each rank would be by now, had this host been in time: lateness counts once, and not again."""
+"""The times at which ranks would be where they are, had this host been in time: lateness counts once, and not again."""
 
 from collections import defaultdict
 
 from emu.cluster.pace.alarm import now_s
 
 
-class Courses:
-    """How far each rank of a process is behind; all start in time."""
+class DueTimes:
+    """The seconds by which each rank of a process is behind; all start in time."""
 
     def __init__(self) -> None:
         self._behind_s: defaultdict[int, float] = defaultdict(float)
@@ -16,5 +16,5 @@ class Courses:
         return time_s - self._behind_s[rank]
 
     def is_at(self, rank: int, time_s: float) -> None:
-        """Take down that a rank is now where it was to be at a time."""
+        """Record that a rank is now where it should have been at a time."""
         self._behind_s[rank] = max(0.0, now_s() - time_s)

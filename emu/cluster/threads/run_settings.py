@@ -13,7 +13,7 @@ _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 @contextmanager
 def collect_less() -> Iterator[None]:
-    """Let Python's collector look for cycles less often: it looks at the objects of all ranks."""
+    """Let Python's garbage collector look for cycles less often: it looks at the objects of all ranks."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
     try:
@@ -24,6 +24,6 @@ def collect_less() -> Iterator[None]:
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Leave every mode that the running rank has set: what it does here it does for all."""
+    """Leave every mode that the running rank has set: work here is for all ranks."""
     with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
         yield

@@ -1,4 +1,4 @@
-"""One context manager that gives each rank its own of what PyTorch keeps once a process; it is undone at its end."""
+"""The isolation of ranks in one process: each rank gets its own of what PyTorch has once a process; it is undone at the end."""
 
 import itertools
 import sys
@@ -45,12 +45,12 @@ class RankWorld(RankLocal):
 
     @property
     def pg_config_info(self) -> Any:
-        """Return what PyTorch's own world has under this name."""
+        """The value of this name in PyTorch's own world."""
         return distributed_c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 
 @contextmanager
-def isolated(front: RequestHandler) -> Iterator[None]:
+def rank_isolation(front: RequestHandler) -> Iterator[None]:
     """Give each rank a world of its own, the backend `emu`, which submits to `front`, and one thread an operator."""
     threads = torch.get_num_threads()
     c10d: Any = distributed_c10d
@@ -76,7 +76,7 @@ def isolated(front: RequestHandler) -> Iterator[None]:
 
 @contextmanager
 def _named_by_rank(world: RankWorld) -> Iterator[None]:
-    """Keep which groups a rank's name stands for, as C++ keeps them for each thread: see `find_groups`."""
+    """Record the groups of each rank by name, as C++ does for each thread: see `find_groups`."""
     c10d: Any = distributed_c10d
     register, unregister = c10d._register_process_group, c10d._unregister_process_group
     unregister_all = c10d._unregister_all_process_groups
@@ -120,7 +120,7 @@ def _here() -> dict[str, Any]:
 
 
 def _isolate_threads(on: bool) -> None:
-    """Look up groups by name, as functional collectives do, a thread at a time."""
+    """Let groups be looked up by name, as functional collectives do, for each thread."""
     _native._set_thread_isolation_mode(on)
 
 
@@ -143,7 +143,7 @@ def _unregister() -> None:
 def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
     """Keep meshes of two ranks from being equal, or DTensor's process-wide caches would mix their coordinates.
 
-    And a mesh whose dim is the whole world names the default group, which it shares.
+    A mesh whose dim is the whole world also gives its name to the default group, which it shares.
     """
     mesh: Any = DeviceMesh
     init, init_one = mesh.__init__, mesh.__dict__["_init_one_process_group"]

@@ -1,0 +1,145 @@
+"""The words of the product's code: how sentences begin, and that a name stands for one thing below each top folder."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import emu
+
+ROOT = Path(emu.__file__).parents[1]
+TOPS = ("emu", "launch", "collectives", "topologies", "models")
+FILES = sorted(path.relative_to(ROOT) for top in TOPS for path in (ROOT / top).rglob("*.py"))
+# Rooms whose words are still to be made plain; take a room out once they are.
+UNDER_WAY = ("emu/study/planning/", "emu/study/choice/", "emu/study/training/served/")
+# A sentence that begins so has no subject, or begins in the middle: it can be read only with the code beside it.
+BEGINNING = re.compile(r"(Of|As|The same|It|Those|Whether|What)\b|\.\.\.")
+HELPS = ("help", "short_help", "epilog")
+
+# Public classes that share a name, each with the reason.
+CLASSES: Mapping[tuple[str, str], str] = {
+    ("models", "Config"): "the sizes by which each architecture describes its models",
+    ("launch", "Ready"): "the reports of runs of Megatron-LM and of torchtitan have the same few parts",
+    ("launch", "Row"): "each report of measured figures has rows of its own",
+    ("launch", "Run"): "each table of published runs has its own columns",
+    ("launch", "Summary"): "each report of measured figures has a summary of its own",
+    ("emu", "Bound"): "planning: its rooms are under way",
+    ("emu", "Candidate"): "planning: its rooms are under way",
+    ("emu", "Cut"): "planning: its rooms are under way",
+    ("emu", "Request"): "planning: its rooms are under way",
+    ("emu", "Shape"): "planning: its rooms are under way",
+    ("emu", "Step"): "planning: its rooms are under way",
+}
+# Modules that share a name, each with the reason; the folders of `launch/papers` have the same few modules.
+MODULES: Mapping[tuple[str, str], str] = {
+    ("emu", "dtypes"): "the dtypes of the library; the dtypes in which a device times events",
+    ("emu", "floor"): "planning: its rooms are under way",
+    ("emu", "requests"): "planning and served: their rooms are under way",
+}
+PAPERS = ("launch", "papers")
+
+
+def sentences(source: str) -> Iterator[str]:
+    """Docstrings and help texts of a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+        elif isinstance(node, ast.keyword) and node.arg in HELPS:
+            yield from (c.value for c in ast.walk(node.value) if isinstance(c, ast.Constant) and isinstance(c.value, str))
+
+
+def beginnings(source: str) -> list[str]:
+    """The sentences of a module that begin as none may."""
+    return [text.splitlines()[0] for text in sentences(source) if BEGINNING.match(text)]
+
+
+def shared(named: Mapping[Path, list[str]]) -> dict[tuple[str, str], list[str]]:
+    """Names that two files below one top folder have, with these files."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for path, names in named.items():
+        for name in names:
+            found[path.parts[0], name].append(str(path))
+    return {key: files for key, files in found.items() if len(files) > 1}
+
+
+def public_classes(source: str) -> list[str]:
+    return [n.name for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+
+
+def text_of(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_no_docstring_and_no_help_text_begins_in_the_middle(top):
+    own = [path for path in FILES if path.parts[0] == top and not str(path).startswith(UNDER_WAY)]
+    found = {str(path): beginnings(text_of(path)) for path in own}
+    assert own
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["Of one rank.", "As `lower`.", "What came.", "The same, cut.", "Whether it is.", "... or so."]
+)
+def test_a_sentence_that_begins_in_the_middle_is_seen_wherever_it_stands(line):
+    for source in (f'"""{line}"""', f'class A:\n    """{line}"""', f'def f():\n    """{line}"""', f'option(help="{line}")'):
+        assert beginnings(source) == [line]
+
+
+def test_a_word_that_only_begins_like_one_of_them_is_none():
+    assert not beginnings('"""Offsets of slots. Items that wait. Asynchronous requests."""')
+    assert not beginnings('"""Iterate over all rows."""')
+
+
+def test_no_two_public_classes_below_one_folder_share_a_name():
+    found = shared({path: public_classes(text_of(path)) for path in FILES})
+    assert {key: files for key, files in found.items() if key not in CLASSES} == {}
+    assert set(CLASSES) <= set(found), "a reason that is needed no more"
+
+
+def test_no_two_modules_below_one_folder_share_a_name():
+    named = {path: [path.stem] for path in FILES if path.name != "__init__.py" and path.parts[:2] != PAPERS}
+    found = shared(named)
+    assert {key: files for key, files in found.items() if key not in MODULES} == {}
+    assert set(MODULES) <= set(found), "a reason that is needed no more"
+
+
+def test_folders_of_papers_share_their_names_with_one_another_alone():
+    papers = {path.stem for path in FILES if path.parts[:2] == PAPERS and len(path.parts) > 3 and path.name != "__init__.py"}
+    others = {path.stem for path in FILES if path.parts[0] == "launch" and path.parts[:2] != PAPERS}
+    assert papers
+    assert not papers & others
+
+
+def test_names_that_two_files_share_are_seen():
+    assert shared({Path("emu/a.py"): ["Part"], Path("emu/b/c.py"): ["Part"], Path("launch/d.py"): ["Part"]}) == {
+        ("emu", "Part"): ["emu/a.py", "emu/b/c.py"]
+    }
+
+
+def in_the_code(glossary: str) -> Iterator[str]:
+    """Yield the names in the last column of the glossary's tables."""
+    for line in glossary.splitlines():
+        columns = line.split("|")
+        if len(columns) == 5:
+            yield from re.findall(r"`([^`]+)`", columns[3])
+
+
+def test_names_of_the_glossary_are_in_the_code():
+    known = {token for path in FILES for token in re.findall(r"\w+", text_of(path))}
+    found = [name for name in in_the_code((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")) if "*" not in name]
+    assert len(found) > 50
+    assert [name for name in found if not set(re.findall(r"\w+", name)) <= known] == []
+
+
+def test_a_name_that_the_glossary_alone_has_is_seen():
+    assert [*in_the_code("| turn | One pass. | `Turn`, `turns` |\n|---|---|---|")] == ["Turn", "turns"]
+
+
+def test_files_that_a_contributor_is_sent_to_are_there():
+    named = re.findall(r"`((?:emu|launch|tests|docs|collectives|topologies|models)/[\w/.]*)`", text_of(Path("CONTRIBUTING.md")))
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
