@@ -56,8 +56,8 @@ def compare(drawn: Drawn) -> Compared | None:
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(step.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
-    alone_s, *others = found.times_s.values()
-    return Compared(found.time_s, alone_s, min(others), brute_s, len(every), taken)
+    by_others = [step.composed_s(dict.fromkeys(step.requests.by_coordinate, name)) for name in step.others]
+    return Compared(found.time_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
 def to_serve(drawn: Drawn) -> StepToServe | None:

@@ -47,13 +47,13 @@ def _cast(moved: float) -> list[Work]:
 
 
 def _sizes(operator: ModelOperator) -> tuple[int, int, int]:
-    """The elements of what is read, of what is given and of the weight."""
+    """Return the elements of what an operator reads, of what it gives and of its weight."""
     m, n, k = operator.shape or (0, 0, 0)
     return m * k, m * n, n * k * max(1, operator.experts)
 
 
 def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Around) -> float:
-    """The bytes that the casts before a pass move; what is gathered is cast before, each rank its own."""
+    """Return the bytes that the casts before a pass move; each rank casts what it gathers before that is gathered."""
     read, given, weight = _sizes(operator)
     read *= not around.known
     if what == FORWARD:

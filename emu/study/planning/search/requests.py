@@ -24,10 +24,11 @@ from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.search.groups import Groups, Where
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest
-from emu.study.training.composed.request_parts import parts_by_algorithm
+from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
 from emu.study.training.served.coordinates import Option
 from emu.study.training.served.options import SLOWER, bounds_of, by_name, is_open, once_of, others, with_option
 from emu.topology.topology import Topology
+from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S
@@ -106,9 +107,12 @@ class _Fabric:
     npus: I64
     launch_fs: int
 
-    def least(self, asked: DistinctRequest) -> Taken:
+    def parts(self, asked: DistinctRequest) -> list[RequestPart]:
+        """Return the parts of a request."""
+        return parts_by_algorithm([asked], self.choice, self.topology)[0]
+
+    def least(self, asked: DistinctRequest, parts: Sequence[RequestPart]) -> Taken:
         """Return what any rank needs at least."""
-        parts = parts_by_algorithm([asked], self.choice, self.topology)[0]
         least = [least_fs(lay_request(part.what, self.topology, part.ranks), self.launch_fs) for part in parts]
         if asked.name == MESSAGE:
             left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
@@ -130,8 +134,7 @@ class _Fabric:
 
     def messages(self, asked: DistinctRequest) -> int:
         """Return how many all groups send."""
-        parts = parts_by_algorithm([asked], self.choice, self.topology)[0]
-        return message_count([lay_request(part.what, self.topology, part.ranks) for part in parts])
+        return message_count([lay_request(part.what, self.topology, part.ranks) for part in self.parts(asked)])
 
     def served_by(self, asked: DistinctRequest, option: Option) -> "_Fabric":
         """Return the same where an option serves the request."""
@@ -144,7 +147,8 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> Taken:
     if heavy and len(asked.ranks) > 1:
         return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)
-    taken = fabric.least(few)
+    parts = fabric.parts(few)
+    taken, seen = fabric.least(few, parts), {_served(parts)}
     if not is_open(asked, fabric.choice):
         return taken
     floor = Taken(0.0, _floor_s(asked, fabric))
@@ -154,8 +158,15 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> Taken:
         if taken.there_s <= (1 + _NEAR) * floor.there_s:
             return min(taken, floor)
         with suppress(InputError):
-            taken = min(taken, fabric.served_by(asked, option).least(few))
+            parts = fabric.served_by(asked, option).parts(few)
+            if _served(parts) not in seen:
+                seen.add(_served(parts))
+                taken = min(taken, fabric.least(few, parts))
     return taken
+
+
+def _served(parts: Sequence[RequestPart]) -> tuple[BatchKey, ...]:
+    return tuple(part.what for part in parts)
 
 
 def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:

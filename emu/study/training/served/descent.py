@@ -11,7 +11,7 @@ from typing import NamedTuple
 from emu.study.training.served.coordinates import Coordinate, Option
 
 NEVER = float("inf")
-_WORTH = 1e-4  # of the time so far, that a move must save at least
+WORTH = 1e-4  # of the time so far, that a move must save at least
 _TOGETHER = {2: 24, 3: 16}  # how many coordinates move together, and how many such moves are tried from one place
 _CHEAPEST = 32  # single moves, of which several are put together
 _AXES = 12  # moves of all coordinates of an axis to one name, that are tried from one place
@@ -106,7 +106,7 @@ class Descent:
         return [option for option in self.options[coordinate] if option.name != served[coordinate].name]
 
     def _helps(self, served: ServedBy, time_s: float) -> bool:
-        return self.judged(served).time_s < time_s * (1 - _WORTH)
+        return self.judged(served).time_s < time_s * (1 - WORTH)
 
     def judged(self, served: ServedBy) -> Judged:
         """Return a step's time, timed if it is not known; never, once enough have been."""

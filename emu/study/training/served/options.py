@@ -5,7 +5,8 @@ that crosses it too gets a share of 1 / (n + 1). So candidates are those that no
 the three that take least.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.libraries import LIBRARIES
+from emu.errors import InputError
 from emu.study.choice.chooser import is_automatic
 from emu.study.choice.equal_groups import first_alike
 from emu.study.choice.fastest import Bound, bounds
@@ -58,6 +60,29 @@ def options_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus:
             found.append(Candidate(once.ticks, once.flows, bound.name))
     worth = sorted({*front(found), *sorted(found)[:_FASTEST]})
     return [by_name(each.name, topology, npus) for each in worth]
+
+
+def least_ticks(asked: DistinctRequest, choices: Iterable[Choice], topology: Topology, npus: I64, launch_fs: int) -> int:
+    """Return what a request takes at least by itself, all groups at once, whatever serves it.
+
+    Args:
+        asked: The request.
+        choices: What may serve it besides each algorithm; the first is what serves it otherwise.
+        topology: Where.
+        npus: [ranks] where they are.
+        launch_fs: Ticks that each rank takes to enter it.
+    """
+    where, (first, *others) = (topology, npus, launch_fs), choices
+    least = once_of(asked, first, *where).ticks
+    for choice in others:
+        with suppress(InputError):  # what served a run may not be had on another topology
+            least = min(least, once_of(asked, choice, *where).ticks)
+    for bound in bounds_of(asked, topology, npus, least):
+        if bound.least_fs >= least:
+            break
+        if bound.messages <= _MESSAGES:
+            least = min(least, once_of(asked, with_option(asked, first, by_name(bound.name, topology, npus)), *where).ticks)
+    return least
 
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:

@@ -3,21 +3,19 @@
 Q different requests of a step.
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims as Served
-from emu.collective.algorithm import Choice
-from emu.errors import InputError
+from emu.collective.algorithm import Choice, Chooser
 from emu.study.choice.equal_groups import first_alike
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.options import first_request, is_open, once_of
+from emu.study.training.served.options import first_request, is_open, least_ticks, once_of
 from emu.topology.topology import Topology
 from emu.units import seconds
 
@@ -69,26 +67,25 @@ class OpenRequests:
         request = first_request(asked)
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
-    def shares(self, choices: Mapping[Coordinate, Iterable[Choice]]) -> dict[int, float]:
+    def shares(self, coordinates: Iterable[Coordinate], others: Iterable[Chooser]) -> dict[int, float]:
         """Return the share of its time alone that a request takes at least, by the number of the request.
 
         Args:
-            choices: What may serve the requests of each coordinate.
+            coordinates: Those whose requests may be served otherwise.
+            others: What may serve them besides each algorithm.
         """
         number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
-        for coordinate, of in choices.items():
-            requests, known = self.by_coordinate[coordinate], list(of)
+        choices = [self.choice, *(replace(self.choice, chooser=each) for each in others)]
+        for coordinate in coordinates:
+            requests = self.by_coordinate[coordinate]
             heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
-            by_place = {place: self._share(q, known) for place, q in heaviest.items()}
+            by_place = {place: self._share(q, choices) for place, q in heaviest.items()}
             found |= {number[id(q)]: by_place[q.kind[1]] for q in requests}
         return found
 
-    def _share(self, asked: DistinctRequest, choices: Iterable[Choice]) -> float:
-        alone = least = self._ticks(asked, self.choice)
-        for choice in choices:
-            with suppress(InputError):  # what served a run may not be had on another topology
-                least = min(least, self._ticks(asked, choice))
-        return least / max(1, alone)
+    def _share(self, asked: DistinctRequest, choices: Sequence[Choice]) -> float:
+        least = least_ticks(asked, choices, self.topology, self.npus, self.launch_fs)
+        return least / max(1, self._ticks(asked, self.choice))
 
     def _ticks(self, asked: DistinctRequest, choice: Choice) -> int:
         return once_of(asked, choice, self.topology, self.npus, self.launch_fs).ticks

@@ -14,7 +14,7 @@ from emu.collective.algorithm import AlgorithmOnDims as Served
 from emu.collective.algorithm import Choice, Chooser
 from emu.study.training.composed.place_requests import Representatives, place_requests
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
-from emu.study.training.served.descent import Descent, Judged, ServedBy
+from emu.study.training.served.descent import WORTH, Descent, Judged, ServedBy
 from emu.study.training.served.judge import StepJudge
 from emu.study.training.served.options import by_name, options_of
 from emu.study.training.served.requests import OpenRequests
@@ -64,17 +64,24 @@ class StepToServe:
         Raises:
             InputError: the step cannot be composed.
         """
-        known = self._algorithms()
-        every = {c: self._different(c, [*self._choosers, *of]) for c, of in known.items()}
-        starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._by]
-        together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
-        best, time_s = self._descent(every).best([*starts, together])
-        names = {c: option.name for c, option in best.items() if option.name != ALONE}
+        alone_s, floor_s = self._alone_step.time_s, self._floor_s()
+        if alone_s <= floor_s * (1 + WORTH):
+            return Found({}, alone_s, {ALONE: alone_s})
+        names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descended(floor_s * (1 + _ENOUGH))
         times_s = {name: self.composed_s(dict.fromkeys(self.requests.by_coordinate, name)) for name in self._by}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # by what it chooses for requests, too, for which it is not worth to choose
             return Found({c: first for c in self.requests.by_coordinate if first != ALONE}, times_s[first], times_s)
         return Found(names, time_s, times_s)
+
+    def _descended(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
+        """Return what a descent finds: by coordinate the option that does not serve alone, and the time of the step."""
+        known = self._algorithms()
+        every = {c: self._different(c, [*self._choosers, *of]) for c, of in known.items()}
+        starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._by]
+        together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
+        best, time_s = self._descent(every, floor_s).best([*starts, together])
+        return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
 
     def composed_s(self, names: Mapping[Coordinate, str]) -> float:
         """Return the time of the step where options of these names serve some coordinates; never if it cannot be timed."""
@@ -110,11 +117,13 @@ class StepToServe:
             for each in options
         }
 
-    def _descent(self, every: Mapping[Coordinate, Mapping[str, Option]]) -> Descent:
+    def _floor_s(self) -> float:
+        """Return the time of the step if its requests shared no link, each served by what is the fastest for it."""
+        return self._judge.unshared_s(self.choice, self.requests.shares(self.coordinates, self.others.values()))
+
+    def _descent(self, every: Mapping[Coordinate, Mapping[str, Option]], floor_s: float) -> Descent:
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
         weights = {c: self.requests.weight_s(c) for c in options}
-        shares = self.requests.shares({c: [self.named({c: o.name}) for o in of] for c, of in options.items()})
-        floor_s = self._judge.unshared_s(self.choice, shares) * (1 + _ENOUGH)
         most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
         return Descent(options, weights, self._served_by, most, floor_s)
 
