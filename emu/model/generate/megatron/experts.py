@@ -2,7 +2,9 @@
 
 Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
 what experts give is scattered over `etp` and goes back. The backward does the same in the other order. Before, all learn how
-many rows each expert gets. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+many rows each expert gets, unless every expert is filled up to its capacity. Rows come by rank: where a rank has several
+experts they are sorted by expert, and sorted back. Source: Megatron-LM, core_v0.10.0,
+megatron/core/transformer/moe/token_dispatcher.py (alltoall).
 
 Without sequence parallelism (which Megatron-LM asks for to train experts under tp) the ranks of tp have the same tokens: what
 each got back is gathered there. Where they share every expert no row travels, and what they give is added up.
@@ -11,7 +13,7 @@ each got back is gathered there. Where they share every expert no row travels, a
 from dataclasses import dataclass
 from functools import cached_property
 
-from emu.model.generate.item import Ask
+from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.operator import PERMUTATION
 from emu.model.stack.stack import Precision
@@ -33,10 +35,20 @@ class Exchange:
         return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
 
     def counted(self) -> list[Ask]:
-        """How many rows of each expert each rank has."""
-        axis = "" if self._stays else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
+        """How many rows of each expert each rank has; with a capacity all know it."""
+        axis = (
+            ""
+            if self._stays or self.part.plan.capacity
+            else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
+        )
         ranks = self.part.plan.expert_tp * self.part.plan.ep
         return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
+
+    def sorted(self) -> list[Work]:
+        """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
+        several = self.part.model.experts > self.part.plan.ep
+        elements = self.part.plan.expert_tp * self.elements if self.part.plan.exchanges and several else 0
+        return [self.part.copied("sorted", elements)] if elements else []
 
     def there(self) -> list[Ask]:
         """To the experts; or the gradient of what they gave."""

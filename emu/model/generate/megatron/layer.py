@@ -159,8 +159,9 @@ class Layer:
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
         """Rows come to the experts, or their gradients; these work on them; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
-        hides = int(self.part.stack.ep == OVERLAPPED)
+        hides, order = int(self.part.stack.ep == OVERLAPPED), self._exchange.sorted()
         awaited(tape, there[: len(there) - hides])
+        works = [*(order if comes else []), *works, *(order if goes else [])]
         beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
         awaited(tape, back[hides:])
 
