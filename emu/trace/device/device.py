@@ -30,7 +30,7 @@ from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
-SCALES = _TENSOR, _, _ = "tensor", "row", "block"  # of elements of FP8, that have one scale
+SCALES = ("tensor", "row", "block")  # that have one scale, of elements of FP8
 NODE = 8  # NPUs of one, where jitter counts nodes
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
@@ -132,7 +132,7 @@ class Device:
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
             f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
             f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
-            f"computation is {slower:.2%} slower on {self.nodes} servers of {NODE} than on one ({doubling})": slower,
+            f"computation is {slower:.2%} slower on {self.nodes} nodes of {NODE} than on one ({doubling})": slower,
             f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
@@ -194,7 +194,7 @@ class Device:
 
     def _gemm_shares(self, events: Events) -> F64 | float:
         """[E] of peak, that the main loop of a product reaches."""
-        narrow = self.fp8_share.get(self.fp8_scale or _TENSOR, self.gemm_share)
+        narrow = self.fp8_share.get(self.fp8_scale or SCALES[0], self.gemm_share)
         if narrow == self.gemm_share or not any(FLOAT_BYTES.get(name) == 1 for name in set(events.dtype)):
             return self.gemm_share
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)

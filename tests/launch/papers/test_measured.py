@@ -121,6 +121,31 @@ def test_every_published_run_can_be_asked_and_its_software_is_that_of_its_source
     assert {each.architecture for each in asked.values()} == {"llama", "gpt", "nemotron", "grok"}
 
 
+PREDICTED = TRAINING.with_name("predicted.csv")
+SOME = ("dgxc-8b-8-fp8", "dgxc-405b-32", "dgxc-405b-32-fp8", "dgxc-n15b-16", "dgxc-n15b-16-fp8")
+
+
+def test_every_run_that_no_fit_has_seen_can_be_asked_and_none_is_in_the_fit():
+    runs = read_runs(PREDICTED, "predicted.csv")
+    asked = {run.id: ask(run, "x") for run in runs}
+    assert len(asked) == 53
+    assert not {run.id for run in read_runs(TRAINING, "training.csv")} & set(asked)
+    assert {run.kind for run in runs} == {"dense", "moe", "dense in FP8", "moe in FP8"}
+    stacks = {asked[run.id].request.stack.fp8 for run in runs if run.precision == "fp8"}
+    assert stacks == {"delayed"}
+
+
+def test_runs_that_no_fit_has_seen_are_near_also_in_fp8(emu, tmp_path):
+    """By constants without the model: bfloat16 within 3 %, FP8 within 7 %, of which nothing was fitted on any step."""
+    head, *lines = PREDICTED.read_text().splitlines()
+    chosen = [line for line in lines if line.partition(",")[0] in SOME]
+    found = emu("repro", "measured", "--data", csv_of(tmp_path, *chosen, head=head), "--json").json
+    off = {row["id"]: abs(row["ratio"] - 1) for row in found["rows"]}
+    assert set(off) == set(SOME)
+    assert all(value < (0.07 if run.endswith("fp8") else 0.03) for run, value in off.items())
+    assert {row["kind"] for row in found["errors"]} == {"dense", "dense in FP8"}
+
+
 def test_stages_are_uneven_only_where_layers_do_not_divide():
     uneven = ask(run_of(layers=14, pp=4, tp=2, global_batch=8), "x").request.plan
     assert uneven.layers == (3, 4, 4, 3)

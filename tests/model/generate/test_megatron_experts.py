@@ -22,6 +22,21 @@ def test_rows_travel_to_their_experts_and_back_in_both_directions(tp, ep, etp):
     assert counts == ([L * passes] if ep * etp > 1 else [])
 
 
+@pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 2, 1), (1, 4, 1), (2, 2, 2), (2, 1, 1), (2, 4, 2)])
+def test_rows_are_sorted_by_expert_where_a_rank_has_several(tp, ep, etp):
+    """To them and back, in both directions: each time etp x k s b h / tp elements are read and written."""
+    sp = ",sp" if tp > 1 else ""
+    events = traced(f"tp={tp}{sp},dp=4,ep={ep},etp={etp},microbatch=1", model=MOE).events_of(0)
+    moved = [int(events.bytes[i]) for i in range(len(events)) if events.name[i] == "sorted"]
+    each, passes = 2 * 2 * etp * MOE.top_k * S // tp * H, B // 4
+    assert moved == ([] if ep == MOE.experts else [each] * (4 * L * passes))
+
+
+def test_nobody_is_told_how_many_rows_come_where_a_capacity_says_it():
+    found = asked(traced("tp=2,sp,dp=4,ep=2,etp=2,microbatch=1,capacity=1", model=MOE))
+    assert not [key for key in found if key[3] == "int64"]
+
+
 def test_rows_may_travel_to_their_experts_in_another_dtype_than_back():
     found = asked(traced("tp=2,sp,dp=4,ep=2,etp=2,microbatch=1", "dispatch=float8_e4m3fn", model=MOE))
     rows, times = MOE.top_k * S // 2 * H, 2 * L * B // 4

@@ -2,7 +2,9 @@
 
 Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
 the experts' outputs are scattered over `etp` and go back. The backward does the same in the other order. Before, all ranks
-learn the number of rows of each expert. Source: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py (alltoall).
+learn the number of rows of each expert, unless every expert is filled up to its capacity. Rows come by rank: where a rank has
+several experts they are sorted by expert, and sorted back. Source: Megatron-LM, core_v0.10.0,
+megatron/core/transformer/moe/token_dispatcher.py (alltoall).
 
 Without sequence parallelism (which Megatron-LM requires to train experts under tp) the ranks of tp have the same tokens: the
 rows that each got back are gathered there. Where they share every expert no row travels, and the outputs are added up.
@@ -11,7 +13,7 @@ rows that each got back are gathered there. Where they share every expert no row
 from dataclasses import dataclass
 from functools import cached_property
 
-from emu.model.generate.item import Ask
+from emu.model.generate.item import Ask, Work
 from emu.model.generate.part import Part
 from emu.model.operator import PERMUTATION
 from emu.model.stack.stack import Precision
@@ -33,10 +35,17 @@ class Exchange:
         return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
 
     def counted(self) -> list[Ask]:
-        """Return the request for the number of rows of each expert on each rank."""
-        axis = "" if self._stays else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
+        """Return the request for the number of rows of each expert on each rank; with a capacity all know it."""
+        told = self._stays or self.part.plan.capacity
+        axis = "" if told else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
         ranks = self.part.plan.expert_tp * self.part.plan.ep
         return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
+
+    def sorted(self) -> list[Work]:
+        """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
+        several = self.part.model.experts > self.part.plan.ep
+        elements = self.part.plan.expert_tp * self.elements if self.part.plan.exchanges and several else 0
+        return [self.part.copied("sorted", elements)] if elements else []
 
     def there(self) -> list[Ask]:
         """Return the requests that bring rows to the experts, or the gradient of their outputs."""

@@ -159,8 +159,9 @@ class MegatronLayer:
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
         """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
-        hides = int(self.part.stack.ep == OVERLAPPED)
+        hides, order = int(self.part.stack.ep == OVERLAPPED), self._exchange.sorted()
         await_requests(tape, there[: len(there) - hides])
+        works = [*(order if comes else []), *works, *(order if goes else [])]
         run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
         await_requests(tape, back[hides:])
 
