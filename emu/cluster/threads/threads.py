@@ -178,6 +178,7 @@ class Threads:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
+        """Record the work of ranks, if there is a recording."""
         if self._recording is None:
             yield
             return
@@ -186,6 +187,7 @@ class Threads:
 
     @contextmanager
     def _by_clock(self) -> Iterator[None]:
+        """Run the clock of a paced run, if it is one."""
         if self._clock is None:
             yield
             return
@@ -224,6 +226,7 @@ class Threads:
             raise
 
     def _check_here(self, rank: int) -> None:
+        """Refuse a request from a thread or a process that is none of the rank's; wait for the rank's turn."""
         strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
@@ -235,6 +238,7 @@ class Threads:
         take_turn(strand)
 
     def _submit(self, call: RankRequest, asked_s: float) -> RequestWork:
+        """Start a request whose rank has its turn."""
         rank = call.global_rank
         work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
@@ -263,6 +267,7 @@ class Threads:
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
+        """Carry out a request whose members have all come, and answer each of them."""
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
@@ -293,6 +298,7 @@ class Threads:
             self._rests.fail(rank, error)
 
     def _block(self, rank: int, work: RequestWork, timeout: timedelta | None) -> None:
+        """Return once a request is done, or raise the error of the run."""
         if self._clock is not None:
             self._check_here(rank)
             self._clock.block(work, rank, timeout)
@@ -310,6 +316,7 @@ class Threads:
             work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: RequestWork) -> None:
+        """Let others run after a question whether a request is done; a rank that asks for ever ends the run."""
         self._check_here(rank)
         self._polls += self._clock is None or self._clock.poll(work, rank)
         if self._beyond is not None and self._clock is None:
@@ -321,6 +328,7 @@ class Threads:
         self._rests.give_way(this_strand().number)
 
     def _asks_for_ever(self, rank: int, work: RequestWork) -> None:
+        """End the run of a rank that asks for ever, or let the desk decide."""
         self._polls = 0
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
@@ -338,6 +346,7 @@ class Threads:
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
+        """Run the program of one rank on its thread."""
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
@@ -354,6 +363,7 @@ class Threads:
             self._baton.leave(rank)
 
     def _whole(self, strand: Strand, program: Callable[[int], T]) -> T:
+        """Run a program with its record, and end its threads and groups."""
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         with self._recording.on(strand.rank) if self._recording else nullcontext():
             result = program(strand.rank)
@@ -363,6 +373,7 @@ class Threads:
         return result
 
     def _start(self, threads: Sequence[threading.Thread]) -> None:
+        """Start the threads of all ranks."""
         try:
             for thread in threads:
                 thread.start()
@@ -371,6 +382,7 @@ class Threads:
             self._rests.abandon(error)
 
     def _await(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait for the end of all ranks."""
         try:
             self._baton.await_end()
         except KeyboardInterrupt as stopped:

@@ -167,6 +167,7 @@ class ShardedStates(WholeGradients):
             self._settle()
 
     def _leave(self, group: _Group, pass_: int) -> None:
+        """Drop a group's weights after its backward, and scatter its gradients after the last; a pipeline does neither here."""
         if self.plan.pp > 1:
             return
         self._drop(group)
@@ -234,6 +235,7 @@ class ShardedStates(WholeGradients):
         return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
 
     def _forward(self, group: _Group) -> None:
+        """Gather a group for its forward, unless its weights are there."""
         if group in self.whole or group not in self._sizes:
             return
         self._gather(group)
@@ -244,6 +246,7 @@ class ShardedStates(WholeGradients):
             self._free()
 
     def _backward(self, group: _Group) -> None:
+        """Wait for a group's weights in the backward, and request those of the next group."""
         self._gather(group)
         if group in self.coming:
             self._arrive_early(group)
@@ -282,6 +285,7 @@ class ShardedStates(WholeGradients):
         self.coming[group] = tape.now(gathers)
 
     def _copy_in(self, group: _Group, stream: int = 0) -> None:
+        """Write the copy of a group's own weights into the buffer that is gathered."""
         over = self._over(group)
         if over.ranks > 1:
             own, part = self._sizes[group].padded // over.ranks, self.parts[0]
@@ -289,12 +293,14 @@ class ShardedStates(WholeGradients):
             self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
+        """Request the weights of a group; return the number of the request, if there is one."""
         over, weight = self._over(group), self.parts[0].weight
         if over.ranks == 1:
             return ()
         return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, weight), stream),)
 
     def _arrive(self, group: _Group) -> None:
+        """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
         self.tape.compute(self._weights("copied out", 2 * self._sizes[group].padded))
         self.tape.memory.change(weights=self._bytes(group))
@@ -335,6 +341,7 @@ class ShardedStates(WholeGradients):
         return part.work(name, Amount(parameters=elements), part.weight)
 
     def _scatter(self, group: _Group) -> None:
+        """Scatter the gradients of a group, on streams of their own."""
         self._drop(group)
         self._copy_gradients(group)
         tape, sizes, over = self.tape, self._sizes[group], self._over(group)
@@ -386,6 +393,7 @@ class ShardedStates(WholeGradients):
         self.reduced[reduces] = self.tape.now(reduces)
 
     def _request(self, operation: str, axis: str, elements: int, stream: int) -> None:
+        """Make a request for gradients on a stream, which then waits for it."""
         ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
         self.tape.join(self.tape.ask(ask, stream), stream=stream)
 
