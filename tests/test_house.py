@@ -161,3 +161,8 @@ def test_another_name_is_seen():
     assert other_names("from emu.fabric.lower import lay as laid, lower as lower\nfrom numpy import int64 as of\n") == [
         "lay as laid"
     ]
+
+
+def test_no_file_has_more_than_400_lines():
+    files = [*FILES, *(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))]
+    assert {str(path): n for path in files if (n := len(text_of(path).splitlines())) > 400} == {}

@@ -138,10 +138,8 @@ class Threads:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
-        threads = [
-            threading.Thread(target=body, name=f"rank {rank}", daemon=True)
-            for rank, body in zip(self.ranks, bodies, strict=True)
-        ]
+        named = zip(self.ranks, bodies, strict=True)
+        threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
         with (
             rank_isolation(self),
             self._attributes.watched(),
@@ -178,7 +176,6 @@ class Threads:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Record the work of ranks, if there is a recording."""
         if self._recording is None:
             yield
             return
@@ -187,7 +184,6 @@ class Threads:
 
     @contextmanager
     def _by_clock(self) -> Iterator[None]:
-        """Run the clock of a paced run, if it is one."""
         if self._clock is None:
             yield
             return
@@ -199,9 +195,8 @@ class Threads:
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
         self._joins[rank] += 1
-        store = PrefixStore(
-            str(self._joins[rank]), self._stores.shared(self._stores.open("group"))
-        )  # a second group finds nothing that the first has left
+        shared = self._stores.shared(self._stores.open("group"))
+        store = PrefixStore(str(self._joins[rank]), shared)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
     def await_threads(self) -> None:
@@ -238,7 +233,6 @@ class Threads:
         take_turn(strand)
 
     def _submit(self, call: RankRequest, asked_s: float) -> RequestWork:
-        """Start a request whose rank has its turn."""
         rank = call.global_rank
         work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
         if self._clock is not None:
@@ -298,7 +292,6 @@ class Threads:
             self._rests.fail(rank, error)
 
     def _block(self, rank: int, work: RequestWork, timeout: timedelta | None) -> None:
-        """Return once a request is done, or raise the error of the run."""
         if self._clock is not None:
             self._check_here(rank)
             self._clock.block(work, rank, timeout)
@@ -328,14 +321,12 @@ class Threads:
         self._rests.give_way(this_strand().number)
 
     def _asks_for_ever(self, rank: int, work: RequestWork) -> None:
-        """End the run of a rank that asks for ever, or let the desk decide."""
         self._polls = 0
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
             return
-        self._rests.fail(
-            rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}")
-        )
+        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}"
+        self._rests.fail(rank, RunError(why))
 
     def _is_told(self) -> bool:
         """Return whether the desk knows if any other rank can go on, or a clock will let one go on."""
@@ -346,7 +337,6 @@ class Threads:
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
-        """Run the program of one rank on its thread."""
         with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
@@ -363,7 +353,6 @@ class Threads:
             self._baton.leave(rank)
 
     def _whole(self, strand: Strand, program: Callable[[int], T]) -> T:
-        """Run a program with its record, and end its threads and groups."""
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         with self._recording.on(strand.rank) if self._recording else nullcontext():
             result = program(strand.rank)
@@ -373,7 +362,6 @@ class Threads:
         return result
 
     def _start(self, threads: Sequence[threading.Thread]) -> None:
-        """Start the threads of all ranks."""
         try:
             for thread in threads:
                 thread.start()
@@ -382,7 +370,6 @@ class Threads:
             self._rests.abandon(error)
 
     def _await(self, threads: Sequence[threading.Thread]) -> None:
-        """Wait for the end of all ranks."""
         try:
             self._baton.await_end()
         except KeyboardInterrupt as stopped:

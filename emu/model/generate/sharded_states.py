@@ -393,7 +393,6 @@ class ShardedStates(WholeGradients):
         self.reduced[reduces] = self.tape.now(reduces)
 
     def _request(self, operation: str, axis: str, elements: int, stream: int) -> None:
-        """Make a request for gradients on a stream, which then waits for it."""
         ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
         self.tape.join(self.tape.ask(ask, stream), stream=stream)
 
