@@ -1,6 +1,6 @@
 """The matcher of the requests of ranks that run: it finds the requests of each call, a collective call or a message."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,12 +97,15 @@ class CallMatcher:
         open_calls: dict[object, tuple[ArrivedRequest, _OpenCollective | None]] = {}
         open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
-        asked, others = [_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls], [*others]
-        told = [*others[:_OTHERS], *asked, *others[_OTHERS:]]
-        who = "threads of ranks" if others else "ranks"
-        more = [f"{len(told) - _LISTED} more {who} wait"] if len(told) > _LISTED else []
+        asked = Counter(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls)
+        outside = Counter(others)
+        equal = [*outside.items()]
+        listed = [*equal[:_OTHERS], *asked.items(), *equal[_OTHERS:]][:_LISTED]
+        left = asked.total() + outside.total() - sum(count for _, count in listed)
+        told = [text if count == 1 else f"{text}, in {count} threads" for text, count in listed]
+        more = [f"{left} more {'threads of ranks' if outside else 'ranks'} wait"] if left else []
         gone = [f"rank {_rank_list(sorted(ended))} has ended"] if ended else []
-        return "; ".join(told[:_LISTED] + more + gone)
+        return "; ".join(told + more + gone)
 
 
 def _is_pair(one: RankRequest, other: RankRequest) -> bool:

@@ -129,19 +129,24 @@ class Strands:
         return turns, [strand.thread for strand in strands]
 
     def waits(self) -> list[tuple[int, Wait]]:
-        """Return the ranks that wait outside of communication, with their waits: first the waits that others may wait for.
+        """Return which ranks wait outside of communication, and for what: the most likely causes of a deadlock first.
 
-        A wait at no line of the program's is a library's own; a daemon may wait for ever; a rank whose program waits for
-        communication waits for other ranks; and a wait for the end of a thread depends on the wait of that thread.
+        The order is: waits at a line of the program, before those of a library; ranks whose program waits outside of
+        communication, before those whose program waits for other ranks; waits at lines where no thread of these others
+        waits, as it does for work; waits for something else than the end of a thread, which that thread's own wait
+        explains; threads that the program has started and that must end; the program's own; daemons, which may wait for ever.
         """
         waits = {number: what for number, what in self._rests.waits.items() if isinstance(what, Wait)}
+        strands = self._by_number
+        idle_lines = {wait.line for number, wait in waits.items() if strands[number].rank not in waits}
 
-        def likely(number: int) -> tuple[bool, bool, bool, bool, int]:
-            strand, wait = self._by_number[number], waits[number]
-            is_led = strand.is_main or isinstance(wait.of, Strand)
-            return wait.line is None, strand.rank not in waits, is_led, strand.thread.daemon, number
+        def unlikely(number: int) -> tuple[bool, bool, bool, bool, bool, bool, int]:
+            strand, wait = strands[number], waits[number]
+            is_outside, is_of_thread = strand.rank in waits, isinstance(wait.of, Strand)
+            is_idle = wait.line in idle_lines
+            return wait.line is None, not is_outside, is_idle, is_of_thread, strand.thread.daemon, strand.is_main, number
 
-        return [(self._by_number[each].rank, waits[each]) for each in sorted(waits, key=likely)]
+        return [(strands[each].rank, waits[each]) for each in sorted(waits, key=unlikely)]
 
     def sight(self, rank: int) -> Sight | None:
         """Return where a rank is: the wait of its program, or its line; None: it has ended."""

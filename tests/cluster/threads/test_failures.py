@@ -1,8 +1,11 @@
 """What a rank does wrong ends the run in one line that names it, and no rank waits for ever."""
 
+import inspect
+import queue
 import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,32 @@ class TestFailures:
         with pytest.raises(RunError, match=r"; 6 more ranks wait; rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more has ended$") as error:
             Threads(20).run(lambda rank: dist.barrier() if rank >= 10 else None)
         assert "for rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more" in str(error.value)
+
+    def test_a_deadlock_names_first_the_wait_that_only_the_late_rank_has(self):
+        def program(rank):
+            def work(todo):
+                while True:
+                    todo.get()
+
+            for _ in range(3):  # each on a line of its own, as every rank has them
+                threading.Thread(target=work, args=(queue.Queue(),), daemon=True).start()
+                threading.Thread(target=lambda: queue.SimpleQueue().get(), daemon=True).start()
+                threading.Thread(target=lambda: queue.LifoQueue().get(), daemon=True).start()
+                threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
+            time.sleep(0.01)
+            if rank == 2:
+                late = threading.Thread(target=lambda: queue.Queue().get(), daemon=True)
+                late.start()
+                late.join()
+            dist.barrier()
+
+        text, first = inspect.getsourcelines(program)
+        (line,) = (first + i for i, each in enumerate(text) if "late = " in each)
+        with pytest.raises(RunError) as error:
+            Threads(3).run(program)
+        assert re.match(rf"deadlock: rank 2 waits for .*{Path(__file__).name}:{line}\)", str(error.value)), str(error.value)
+        assert str(error.value).count(", in 3 threads") == 1
+        assert re.search(r"rank 0 waits in barrier .* for rank 2; (\d+) more threads of ranks wait$", str(error.value))
 
     def test_two_ranks_that_both_send_first_deadlock(self):
         def program(rank):
