@@ -143,3 +143,26 @@ def test_files_that_a_contributor_is_sent_to_are_there():
     named = re.findall(r"`((?:emu|launch|tests|docs|collectives|topologies|models)/[\w/.]*)`", text_of(Path("CONTRIBUTING.md")))
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def other_names(source: str) -> list[str]:
+    """The names of this project that a module imports under another name."""
+    imports = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom) and str(n.module).startswith(TOPS))
+    return [f"{a.name} as {a.asname}" for each in imports for a in each.names if a.asname not in (None, a.name)]
+
+
+@pytest.mark.parametrize("top", [top for top in TOPS if top != "launch"])  # whose commands are called as what they answer
+def test_nothing_is_imported_under_another_name(top):
+    own = [path for path in FILES if path.parts[0] == top and not str(path).startswith(UNDER_WAY)]
+    assert {str(path): names for path in own if (names := other_names(text_of(path)))} == {}
+
+
+def test_another_name_is_seen():
+    assert other_names("from emu.fabric.lower import lay as laid, lower as lower\nfrom numpy import int64 as of\n") == [
+        "lay as laid"
+    ]
+
+
+def test_no_file_has_more_than_400_lines():
+    files = [*FILES, *(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))]
+    assert {str(path): n for path in files if (n := len(text_of(path).splitlines())) > 400} == {}

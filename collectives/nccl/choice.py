@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.nccl import constants as known
+from collectives.nccl import constants
 from collectives.nccl.constants import LL, PROTOCOLS, SIMPLE
 from collectives.nccl.graphs import ChannelGraphs, graphs_of
 from collectives.nccl.tuning import ALL_REDUCE, ROOTED, TUNED, AlgorithmVariant, ExpectedTime, expected_times, time_us
@@ -58,13 +58,13 @@ def nccl_choice(operation: str, size: int, around: GroupNetwork) -> NcclChoice:
 def _channels(way: AlgorithmVariant, size: int, on: ChannelGraphs) -> int:
     """Return the number of channels: all that NCCL has built, or only as many as have enough bytes to send."""
     if way.algorithm.startswith("nvls"):
-        within, across = known.NVLS_CHANNELS[on.generation.name]
+        within, across = constants.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]
     if way.algorithm == "pat":
         return on.channels
-    slow = way == AlgorithmVariant("ring", SIMPLE) and on.ring.channels * on.ring.within <= known.PCIE
-    threads = known.SLOW_THREADS if slow else known.THREADS[way.protocol]
-    each = threads * known.BYTES_A_THREAD[way.protocol] * (on.ranks if way == AlgorithmVariant("ring", LL) else 1)
+    slow = way == AlgorithmVariant("ring", SIMPLE) and on.ring.channels * on.ring.within <= constants.PCIE
+    threads = constants.SLOW_THREADS if slow else constants.THREADS[way.protocol]
+    each = threads * constants.BYTES_A_THREAD[way.protocol] * (on.ranks if way == AlgorithmVariant("ring", LL) else 1)
     return max(1, min(on.channels, size // each))
 
 

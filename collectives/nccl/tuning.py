@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import inf, log2
 from typing import NamedTuple
 
-from collectives.nccl import constants as known
+from collectives.nccl import constants
 from collectives.nccl.constants import LL, LL128, SIMPLE, Rates
 from collectives.nccl.graphs import ChannelGraph, ChannelGraphs
 
@@ -34,7 +34,9 @@ class ExpectedTime(NamedTuple):
 
 def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, ExpectedTime]:
     """Return the expectation of each algorithm and protocol that can serve an operation, in NCCL's order."""
-    ways = (AlgorithmVariant(name, protocol) for name in _serving(operation, on) for protocol in range(len(known.PROTOCOLS)))
+    ways = (
+        AlgorithmVariant(name, protocol) for name in _serving(operation, on) for protocol in range(len(constants.PROTOCOLS))
+    )
     found = ((way, ExpectedTime(_latency(operation, way, on), _bandwidth(operation, way, on))) for way in ways)
     return {way: each for way, each in found if each.bandwidth > 0}
 
@@ -42,19 +44,19 @@ def expected_times(operation: str, on: ChannelGraphs) -> dict[AlgorithmVariant, 
 def time_us(operation: str, way: AlgorithmVariant, of: ExpectedTime, on: ChannelGraphs, size: int) -> float:
     """Return the microseconds that NCCL expects for a size in bytes."""
     latency, bandwidth, step = of.latency_us, of.bandwidth, int(log2(size // 64)) if size >= 64 else -1
-    corrected = way.algorithm == "tree" or on.generation is known.GENERATIONS[-1]
-    if operation == ALL_REDUCE and corrected and 0 <= step < known.TREES_TO.get(way.algorithm, 0):
-        bandwidth *= known.TREES_REACH[way.protocol][step]
+    corrected = way.algorithm == "tree" or on.generation is constants.GENERATIONS[-1]
+    if operation == ALL_REDUCE and corrected and 0 <= step < constants.TREES_TO.get(way.algorithm, 0):
+        bandwidth *= constants.TREES_REACH[way.protocol][step]
     of_each = size // (on.channels * on.ranks)
     if way == AlgorithmVariant("ring", SIMPLE) and on.servers > 1 and operation == ALL_REDUCE and of_each >= 64:
-        latency *= known.RING_PLATEAU[on.generation.name == "Volta"]
+        latency *= constants.RING_PLATEAU[on.generation.name == "Volta"]
     return latency + size / (1000 * bandwidth)
 
 
 def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
     """Yield the algorithms that can serve an operation of a group."""
     whole, half = operation == ALL_REDUCE, operation in HALVES
-    direct = on.nics_add and on.per_server <= known.MOST_DIRECT
+    direct = on.nics_add and on.per_server <= constants.MOST_DIRECT
     if whole:
         yield "tree"
     yield "ring"
@@ -63,7 +65,7 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
     if direct and whole:
         yield "collnet-chain"
     if on.nvls and on.nvls.channels > 1:
-        if (on.servers == 1 or on.nics_add) and (whole or (half and on.per_server <= known.MOST_HEADS)):
+        if (on.servers == 1 or on.nics_add) and (whole or (half and on.per_server <= constants.MOST_HEADS)):
             yield "nvls"
         if whole and on.servers > 1:
             yield "nvls-tree"
@@ -104,7 +106,7 @@ def _speed(graph: ChannelGraph, on: ChannelGraphs) -> float:
 
 def _most_ll(on: ChannelGraphs) -> float:
     """Return the greatest bandwidth of protocol LL."""
-    return on.generation.ll if on.servers == 1 else _rate(known.LL_BETWEEN, on)
+    return on.generation.ll if on.servers == 1 else _rate(constants.LL_BETWEEN, on)
 
 
 def _ring_bandwidth(protocol: int, on: ChannelGraphs) -> float:
@@ -150,8 +152,8 @@ def _collnet_bandwidth(operation: str, name: str, on: ChannelGraphs) -> float:
 def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
     """Return the latency (us) of an algorithm and protocol: a base, and its hops over NVLink and over NICs."""
     name, p = way
-    base, near = known.BASE.get(name, (0.0,) * 3)[p], known.OVER_NVLINK.get(name, (0.0,) * 3)[p]
-    far, each, deep = known.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
+    base, near = constants.BASE.get(name, (0.0,) * 3)[p], constants.OVER_NVLINK.get(name, (0.0,) * 3)[p]
+    far, each, deep = constants.OVER_NICS["tree" if on.per_server == 1 else name][p], on.per_server, int(log2(on.servers))
     if name == "ring":
         return base + _ring_latency(operation, p, on, near, far)
     of = {
@@ -168,7 +170,7 @@ def _latency(operation: str, way: AlgorithmVariant, on: ChannelGraphs) -> float:
 def _ring_latency(operation: str, protocol: int, on: ChannelGraphs, near: float, far: float) -> float:
     """Return the latency (us) of the steps of a ring."""
     if operation in ROOTED:  # the channels of a search are all alike here
-        return near if on.servers == 1 else known.OVER_NICS["ring"][protocol]
+        return near if on.servers == 1 else constants.OVER_NICS["ring"][protocol]
     between = 0 if on.servers == 1 else (2 if operation == ALL_REDUCE else 1) * (on.servers - 1)
-    step = max(near, known.POST[protocol]) if on.servers > 1 else near
+    step = max(near, constants.POST[protocol]) if on.servers > 1 else near
     return (_steps(operation, on) - between) * step + between * far

@@ -61,6 +61,7 @@ class Alarm:
                 heapq.heapify(self._calls)
 
     def _serve(self) -> None:
+        """Call the functions at their times, on the alarm's thread."""
         _wake_sharply()
         try:
             while (call := self._next()) is not None:
@@ -86,6 +87,7 @@ class Alarm:
 
 
 def _wake_sharply() -> None:
+    """Let Linux wake the calling thread without its usual delay."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_SET_TIMER_SLACK, _SLACK_NS, 0, 0, 0)

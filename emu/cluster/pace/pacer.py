@@ -131,6 +131,7 @@ class Pacer:
             self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
 
     def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
+        """Return the request at a place of a queue, which may be new."""
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
     def _begin(self, queue: object, place: int, what: BatchKey, since_fs: int = 0) -> None:
@@ -151,6 +152,7 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
+        """Let members of a request enter it."""
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -158,6 +160,7 @@ class Pacer:
         self._step()
 
     def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
+        """Return the sizes, the algorithm and the communicator of a request."""
         axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
         name = dtype_name(call.dtype)
         item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
@@ -169,9 +172,11 @@ class Pacer:
         return BatchKey(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
     def _real_s(self, virtual_fs: int) -> float:
+        """Return the time of this host at a tick."""
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
     def _at_fs(self, at_s: float) -> int:
+        """Return the tick at a time of this host; the first call starts the clock."""
         if self._began_s is None:
             self._began_s = at_s
         return max(0, self._tempo.virtual_fs(at_s - self._began_s))
@@ -222,6 +227,7 @@ class Pacer:
             self._met.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
+        """Report that a member leaves a request."""
         asked = self._under_way[request]
         asked.expected_fs.pop(member, None)
         self._met.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
@@ -230,6 +236,8 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
+        """Return a function that takes the step planned for a tick, unless an earlier one has."""
+
         def step() -> None:
             with self._lock:
                 if time_fs == self._stepping:  # else another came before it

@@ -181,12 +181,14 @@ class RankClock:
         return not (self._sleeping or work.done or (held is not None and held.carried))
 
     def _went_on(self, key: object) -> None:
+        """Count how late a request was answered that its rank went on from."""
         with self._lock:
             held = self._held.pop(key, None)
         if held is not None and held.due_s is not None:
             self._tempo.kept.message(held.due_s - held.asked_s, now_s() - held.due_s + held.late_s)
 
     def _sleep_until(self, rank: int, time_s: float) -> None:
+        """Let other ranks run until a time, as a rank that goes on by itself."""
         self._sleeping += 1
         try:
             self._rest_until(rank, time_s)
@@ -194,6 +196,7 @@ class RankClock:
             self._sleeping -= 1
 
     def _rest_until(self, rank: int, time_s: float) -> None:
+        """Let other ranks run until a time."""
         if now_s() < time_s:
             self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
 

@@ -140,6 +140,7 @@ class Traffic:
         return [Arrival(*each, end_fs) for each, end_fs in zip(self._leave, ends.tolist(), strict=True) if end_fs < NEVER]
 
     def _move_on(self, until_fs: int) -> None:
+        """Move the fabric on to a tick, with the machine's changes until then."""
         until_fs = max(until_fs, self._state.now_fs)
         while self._course.next_fs < until_fs:
             self._state.advance(max(self._course.next_fs, self._state.now_fs))
@@ -162,6 +163,7 @@ class Traffic:
             self._state.set_capacity(link, self._state.now_fs, float(capacity_Bps))
 
     def _move_over(self) -> None:
+        """Move what is under way over to the machine as it is now."""
         self._topology, self._placement = self._laid_out()
         self._pieces.clear()
         self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
@@ -193,6 +195,7 @@ class Traffic:
                 tasks[key] = int(number[task])
 
     def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> LoweredSchedule:
+        """Return the tasks of a request on the machine as it is now."""
         try:
             return self._piece(what, self._placement[list(ranks)])
         except InputError as error:
@@ -201,6 +204,7 @@ class Traffic:
             raise
 
     def _piece(self, what: BatchKey, nodes: I64) -> LoweredSchedule:
+        """Return the tasks of a request on some nodes, from a cache of the last requests."""
         key = (what, nodes.tobytes())
         if key not in self._pieces:
             self._pieces[key] = delay_entries(lower_placed(lay_request(what, self._topology, nodes[None])), self._launch_fs)

@@ -57,6 +57,7 @@ def children(family: Family) -> Iterator[Replacement]:
 
 
 def _making(make: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that numbers the objects of each rank."""
     numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))  # by rank
 
     @wraps(make)
@@ -75,6 +76,8 @@ def _hash(made: Any) -> int:
 
 
 def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callable[[], threading.Thread]:
+    """Return the replacement of `threading.main_thread`: the thread of the rank's program."""
+
     def main_thread() -> threading.Thread:
         strand = current_strand()
         return main() if strand is None else family.main_of(strand.rank) or main()
@@ -83,6 +86,8 @@ def _main_thread(main: Callable[[], threading.Thread], family: Family) -> Callab
 
 
 def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], None]:
+    """Return the replacement of `Thread.start`: the thread becomes a strand."""
+
     @wraps(start)
     def started(thread: threading.Thread) -> None:
         parent = current_strand()
@@ -111,6 +116,8 @@ def _is_free(thread: Any) -> bool:
 
 
 def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
+    """Return the replacement of `Thread.join`: the strand hands on its turn while it waits."""
+
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:
         strand, child = current_strand(), family.find(thread)
@@ -137,6 +144,8 @@ def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> 
 
 
 def _living(is_alive: Callable[[Any], bool], family: Family) -> Callable[[Any], bool]:
+    """Return the replacement of `Thread.is_alive`, which lets others run before it answers."""
+
     @wraps(is_alive)
     def living(thread: threading.Thread) -> bool:
         strand, child = current_strand(), family.find(thread)
@@ -154,6 +163,8 @@ def _give_way(strand: Strand) -> None:
 
 
 def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return the replacement of `Future.done`, which lets others run before it answers."""
+
     @wraps(done)
     def asked(future: Any) -> bool:
         strand = current_strand()
@@ -165,6 +176,8 @@ def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _setting(settle: Callable[..., None], family: Family) -> Callable[..., None]:
+    """Return a function that also records when a future got its result."""
+
     @wraps(settle)
     def settled(future: Any, value: Any) -> None:
         if current_strand() is not None:
@@ -175,6 +188,8 @@ def _setting(settle: Callable[..., None], family: Family) -> Callable[..., None]
 
 
 def _getting(get: Callable[..., Any], family: Family) -> Callable[..., Any]:
+    """Return a function that also records that its strand goes on after the future's result."""
+
     @wraps(get)
     def got(future: Any, timeout: float | None = None) -> Any:
         try:

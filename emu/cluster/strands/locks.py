@@ -46,6 +46,7 @@ class Lock:
         return holder is not None and holder.is_free
 
     def _rest(self, strand: Strand, until_s: float | None) -> bool:
+        """Wait for the lock while other strands run; return whether it came in time."""
         self._turns = strand.turns
         wait = Wait("a lock", caller(), self, lambda: not self._lock.locked())
         while not self._lock.acquire(False):

@@ -32,6 +32,7 @@ class _TraceCatcher:
         _python._PyEval_SetTrace(state, self._function, None)
 
     def _goes_on(self, _given: int, _frame: FrameType, _what: int, _value: int) -> int:
+        """Call the function of the calling thread, and end its tracing."""
         sys.settrace(threading.gettrace())  # as a thread has it that nobody has caught
         frame, call = self._calls.pop(threading.get_ident())
         frame.f_trace_opcodes = False
@@ -61,6 +62,7 @@ class _MonitoringCatcher:
         self._monitoring.set_events(self._tool, self._elsewhere)
 
     def _goes_on(self, *_: object) -> None:
+        """Call the function of the calling thread, and end the monitoring that no other thread needs."""
         code, call = self._calls.pop(threading.get_ident(), (None, None))
         if code is None or call is None:
             return

@@ -93,10 +93,12 @@ class SharedStore(_Store):  # type: ignore[misc]
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
+        """Let others run until the table changes, at the latest at a time."""
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     def _written(self, answer: Any = None) -> Any:
+        """Wake the strands that wait for the table; return the answer."""
         strand = current_strand()
         if strand is not None:
             strand.turns.wake(self.table)
@@ -162,6 +164,7 @@ class SharedStore(_Store):  # type: ignore[misc]
 
 
 def _named(keys: Sequence[str]) -> str:
+    """Return the keys in words."""
     return f"key {keys[0]!r}" if len(keys) == 1 else f"keys {', '.join(map(repr, keys))}"
 
 

@@ -91,6 +91,7 @@ class Strands:
                 baton.leave(child.number)
 
     def _do(self, child: Strand, body: Callable[[], object]) -> None:
+        """Run the body of a thread, with the record of its strand."""
         torch.set_num_threads(1)  # OpenMP keeps it a thread
         thread: Any = child.thread
         lane = self._lanes.pop(child, None)

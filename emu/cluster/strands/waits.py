@@ -59,6 +59,8 @@ def await_it(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: 
 
 
 def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the replacement of a selector's `select`: others run while it waits."""
+
     @wraps(select)
     def selected(selector: Any, timeout: float | None = None) -> Any:
         strand = current_strand()
@@ -94,6 +96,8 @@ def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, 
 
 
 def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the replacement of a function that reads from a pipe: others run while it waits."""
+
     @wraps(receive)
     def received(pipe: Any, *args: Any) -> Any:
         strand = current_strand()
@@ -137,6 +141,8 @@ def hands_on(strand: Strand) -> bool:
 
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the replacement of `wait` of PyTorch's futures: others run meanwhile."""
+
     def waited(future: Any) -> Any:
         strand = current_strand()
         if strand is not None and not future.done() and hands_on(strand):

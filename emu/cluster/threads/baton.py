@@ -270,6 +270,7 @@ class Baton:
         return self._finished.wait(most_s)
 
     def _hand_on(self) -> None:
+        """Give the baton to the next ready strand; it lies if there is none."""
         self._lies, self.running = True, None
         self.turns += 1
         if not self._wake_next() or not self._ready:
@@ -281,6 +282,7 @@ class Baton:
         self._open(self.running)
 
     def _swap(self, rank: int) -> None:
+        """Load the states of a rank, and save those of the rank before."""
         if rank != self._holder:
             if self._holder in self._states:
                 self._states[self._holder] = [each.save() for each in self._own]
@@ -288,9 +290,11 @@ class Baton:
             self._holder = rank
 
     def _open(self, strand: int) -> None:
+        """Let a strand go on that waits for the baton."""
         with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
             self._gates[strand].release()
 
     def _load(self, states: Sequence[Any]) -> None:
+        """Load states into the process."""
         for each, state in zip(self._own, states, strict=True):
             each.load(state)

@@ -71,6 +71,8 @@ def processor_release() -> Iterator[None]:
 
 
 def _beside(start: Callable[..., int]) -> Callable[..., int]:
+    """Return a function that starts a process on all processors."""
+
     def started(*given: object) -> int:
         _let_go()
         try:

@@ -125,10 +125,12 @@ def _isolate_threads(on: bool) -> None:
 
 
 def _register(create: Callable[[Any, Any], EmuProcessGroup]) -> None:
+    """Register the backend `emu` with PyTorch."""
     Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
 
 
 def _unregister() -> None:
+    """Remove the backend `emu` from PyTorch."""
     Backend.backend_list.remove(BACKEND)
     delattr(Backend, BACKEND.upper())
     for table, key in (

@@ -234,6 +234,7 @@ class Rests:
             self.baton.await_idle(strand.number)
 
     def _resume(self) -> None:
+        """Call `resumed` on the strand that has its turn again."""
         if not self.baton.abandoned:  # else nobody has a turn, and what ranks share is as it was before them
             self.resumed()
 

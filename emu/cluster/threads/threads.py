@@ -138,10 +138,8 @@ class Threads:
             raise RunError("cluster: these ranks have run already; make a new cluster for another run")
         results: dict[int, T] = {}
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
-        threads = [
-            threading.Thread(target=body, name=f"rank {rank}", daemon=True)
-            for rank, body in zip(self.ranks, bodies, strict=True)
-        ]
+        named = zip(self.ranks, bodies, strict=True)
+        threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
         with (
             rank_isolation(self),
             self._attributes.watched(),
@@ -197,9 +195,8 @@ class Threads:
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
         self._joins[rank] += 1
-        store = PrefixStore(
-            str(self._joins[rank]), self._stores.shared(self._stores.open("group"))
-        )  # a second group finds nothing that the first has left
+        shared = self._stores.shared(self._stores.open("group"))
+        store = PrefixStore(str(self._joins[rank]), shared)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
     def await_threads(self) -> None:
@@ -224,6 +221,7 @@ class Threads:
             raise
 
     def _check_here(self, rank: int) -> None:
+        """Refuse a request from a thread or a process that is none of the rank's; wait for the rank's turn."""
         strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
@@ -263,6 +261,7 @@ class Threads:
         wire: GlooWire | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
+        """Carry out a request whose members have all come, and answer each of them."""
         ended = [(a.made, a.call.operation) for a in arrivals]
         calls = [a.call for a in arrivals]
         arrivals.clear()
@@ -310,6 +309,7 @@ class Threads:
             work.finish(self._rests.stopped())
 
     def _poll(self, rank: int, work: RequestWork) -> None:
+        """Let others run after a question whether a request is done; a rank that asks for ever ends the run."""
         self._check_here(rank)
         self._polls += self._clock is None or self._clock.poll(work, rank)
         if self._beyond is not None and self._clock is None:
@@ -325,9 +325,8 @@ class Threads:
         if self._beyond is not None:
             self._beyond.wait(rank, [work])
             return
-        self._rests.fail(
-            rank, RunError(f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}")
-        )
+        why = f"deadlock: rank {rank} asks for ever whether a request is done; {self._standstill.story()}"
+        self._rests.fail(rank, RunError(why))
 
     def _is_told(self) -> bool:
         """Return whether the desk knows if any other rank can go on, or a clock will let one go on."""

@@ -46,6 +46,7 @@ class ExpertGradients:
                 self._ask(place)
 
     def _ask(self, place: int) -> None:
+        """Request the sum of a block's gradients over the ranks that have copies."""
         part, elements = self.blocks[place]
         self.tape.compute(gradient_work(part.stack.precision, 4 * elements))  # put together, then divided
         ask = Ask("edp", "all_reduce", elements, part.stack.precision.gradient)

@@ -171,6 +171,7 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
+        """Yield the elements of each bucket, and a part for its precision."""
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements

@@ -133,12 +133,14 @@ def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
+    """Return the passes of a stage, written on the tape."""
     parts, plan, ends, scatters = rank.stages[stage], rank.parts.plan, rank.memory.ends(stage), rank.memory.scatters
     memory = tuple(StageMemory(memory_of(of_pass), ends, scatters) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
+    """Return the handling of a stage's gradients that the plan asks for."""
     axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
         return AveragedGradients(tape, axis, plan.dp * plan.cp, parts)
@@ -150,6 +152,7 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
 
 
 def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Plan, place: int) -> None:
+    """Write the passes of a rank's stages in the order of the plan's pipeline."""
     if plan.pipeline == "gpipe":
         gpipe(*stages[place], plan.passes)
     elif plan.pipeline == "1f1b":

@@ -167,6 +167,7 @@ class ShardedStates(WholeGradients):
             self._settle()
 
     def _leave(self, group: _Group, pass_: int) -> None:
+        """Drop a group's weights after its backward, and scatter its gradients after the last; a pipeline does neither here."""
         if self.plan.pp > 1:
             return
         self._drop(group)
@@ -234,6 +235,7 @@ class ShardedStates(WholeGradients):
         return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
 
     def _forward(self, group: _Group) -> None:
+        """Gather a group for its forward, unless its weights are there."""
         if group in self.whole or group not in self._sizes:
             return
         self._gather(group)
@@ -244,6 +246,7 @@ class ShardedStates(WholeGradients):
             self._free()
 
     def _backward(self, group: _Group) -> None:
+        """Wait for a group's weights in the backward, and request those of the next group."""
         self._gather(group)
         if group in self.coming:
             self._arrive_early(group)
@@ -282,6 +285,7 @@ class ShardedStates(WholeGradients):
         self.coming[group] = tape.now(gathers)
 
     def _copy_in(self, group: _Group, stream: int = 0) -> None:
+        """Write the copy of a group's own weights into the buffer that is gathered."""
         over = self._over(group)
         if over.ranks > 1:
             own, part = self._sizes[group].padded // over.ranks, self.parts[0]
@@ -291,6 +295,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
+        """Request the weights of a group; return the number of the request, if there is one."""
         over = self._over(group)
         if over.ranks == 1:
             return ()
@@ -302,6 +307,7 @@ class ShardedStates(WholeGradients):
         return narrow or self.parts[0].stack.gathered
 
     def _arrive(self, group: _Group) -> None:
+        """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
         copied, dtype = 2 * self._sizes[group].padded, self._dtype(group)
         self.tape.compute(Work("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
@@ -339,6 +345,7 @@ class ShardedStates(WholeGradients):
         self.buffered = 0
 
     def _scatter(self, group: _Group) -> None:
+        """Scatter the gradients of a group, on streams of their own."""
         self._drop(group)
         self._copy_gradients(group)
         tape, sizes, over = self.tape, self._sizes[group], self._over(group)

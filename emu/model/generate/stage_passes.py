@@ -110,6 +110,7 @@ class StagePasses(NamedTuple):
         return Pass(pass_ == 0, pass_ == self.last)
 
     def _backward_input(self, pass_: int) -> None:
+        """Write the input gradients of one microbatch; those of weights are left for later."""
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             left = WeightGradientWork | RepeatedWork | Gradient
             self._run((item for item in self._events(part, BACKWARD) if not isinstance(item, left)), place, pass_)

@@ -244,6 +244,7 @@ class Tape:
         self.held = {what: shifted(events, at) for what, events in held}
 
     def _stream(self, number: int) -> _Stream:
+        """Return the end of a stream, which begins empty."""
         found = self.streams.get(number)
         if found is None:
             found = self.streams[number] = _Stream()
@@ -295,6 +296,7 @@ def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:
 
 
 def _with_instances(events: Events) -> Events:
+    """Return the events with the number of each request in its queue."""
     keys = queues_of(events)
     asks = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
     _, queue = np.unique(keys[:, asks], axis=1, return_inverse=True)

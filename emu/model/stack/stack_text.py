@@ -47,6 +47,7 @@ def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
 
 
 def _read_shares(words: str) -> tuple[float, ...]:
+    """Return the shares of bandwidth from words such as `0.8/0.9`."""
     try:
         return tuple(map(float, words.split(_NEXT))) if words else ()
     except ValueError:

@@ -66,6 +66,7 @@ def step_of(of: LayerSizes, device: str, dtype: str) -> Callable[[], None]:
 
 
 def _module(of: LayerSizes) -> Decoder:
+    """Return a model of one layer with these sizes."""
     heads = Heads(of.hidden, of.heads, of.kv_heads, of.hidden // of.heads, turned=of.hidden // of.heads)
     first, second, last = (nn.RMSNorm(of.hidden, 1e-5) for _ in range(3))
     layer = DecoderLayer(Attention(heads, of.tokens), GatedFeedForward(of.hidden, of.ffn), first, second)

@@ -65,10 +65,12 @@ class Probe(NamedTuple):
 
 
 class _Torch(NamedTuple):
+    """The device on which probes run, with its clock."""
+
     device: str
 
     def clock(self) -> float:
-        """Seconds; of a CPU those that this thread computed, so that others on the machine are not counted."""
+        """Return the time in seconds; on a CPU, the time that this thread computed, so that other programs do not count."""
         if self.device == "cuda":
             torch.cuda.synchronize()
             return time.perf_counter()
@@ -119,6 +121,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _programs(on: _Torch, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the kinds of probes with the program of each."""
     for m, n, k in product(sizes.rows, sizes.columns, sizes.columns):
         yield "product", _multiplies(on.random(m, k, dtype=sizes.dtype), on.random(k, n, dtype=sizes.dtype))
     m, n = sizes.rows[-1], sizes.columns[-1]
@@ -138,6 +141,8 @@ def _multiplies(a: Tensor, b: Tensor) -> Callable[[], object]:
 
 
 def _in_tf32(run: Callable[[], object]) -> Callable[[], object]:
+    """Return a program that runs with products in TF32."""
+
     def call() -> object:
         before = torch.backends.cuda.matmul.fp32_precision
         torch.backends.cuda.matmul.fp32_precision = TF32
@@ -150,6 +155,7 @@ def _in_tf32(run: Callable[[], object]) -> Callable[[], object]:
 
 
 def _attends(on: _Torch, sizes: Sizes) -> Callable[[], object]:
+    """Return a program that runs attention forward and backward."""
     q, k, v = (on.random(*sizes.heads, dtype=sizes.dtype, learns=True) for _ in range(3))
     gradient = on.random(*sizes.heads, dtype=sizes.dtype)
 
@@ -170,6 +176,8 @@ def _element_wise(a: Tensor, b: Tensor) -> Callable[[], object]:
 
 
 def _launches(a: Tensor) -> Callable[[], object]:
+    """Return a program of small operators one after another, forward and backward."""
+
     def run() -> object:
         x = a
         for _ in range(_CHAIN):
@@ -188,6 +196,7 @@ def _events(run: Callable[[], object]) -> Events:
 
 
 def _least_s(on: _Torch, run: Callable[[], object]) -> float:
+    """Return the least time of a program over several looks, in seconds."""
     times, most = 1, 2**20
     while times < most and _took_s(on, run, times) < _LEAST_S:
         times *= 2
@@ -195,6 +204,7 @@ def _least_s(on: _Torch, run: Callable[[], object]) -> float:
 
 
 def _took_s(on: _Torch, run: Callable[[], object], times: int) -> float:
+    """Return the seconds of a program that runs a number of times."""
     began = on.clock()
     for _ in range(times):
         run()

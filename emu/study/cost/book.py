@@ -90,6 +90,7 @@ def read_book(path: Path, name: str) -> PriceBook:
 
 
 def _section(given: Any, where: str) -> Section:
+    """Return a section of a book from its table."""
     if not isinstance(given, dict):
         raise must_be(where, "a section", "a table", given)
     check_keys(given, ("parts", "free", "tiers"), where)
@@ -101,6 +102,7 @@ def _section(given: Any, where: str) -> Section:
 
 
 def _words(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+    """Return a list of names from a table."""
     found = given.get(key, [])
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise must_be(where, key, "names in brackets, such as ['link*']", found)
@@ -108,6 +110,7 @@ def _words(given: Mapping[str, Any], key: str, where: str) -> list[str]:
 
 
 def _price(given: Any, where: str) -> Price:
+    """Return the price of a part from its table."""
     if not isinstance(given, dict):
         raise must_be(where, "a price", "{ dollars = 35.6, watts = 0.1 }", given)
     check_keys(given, Price._fields, where)

@@ -42,6 +42,7 @@ def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Re
 
 
 def _interval(delta: float, mtbf: float) -> float:
+    """Return Daly's optimal interval of checkpoints."""
     if delta >= 2 * mtbf:
         return mtbf
     x = sqrt(delta / (2 * mtbf))

@@ -95,6 +95,7 @@ def read_log(path: Path, units: int = 0) -> FaultLog:
 
 
 def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tuple[int, int, float, float]]:
+    """Yield the line number, the server, and the first and the last day of each spell."""
     for row in reader:
         where = f"{name}, line {reader.line_num}"
         unit = _number(row["server"], "server", where)
@@ -108,6 +109,7 @@ def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tupl
 
 
 def _number(text: str | None, field: str, where: str) -> float:
+    """Return the number in a field; refuse a value that is none, or below 0."""
     try:
         value = float(text or "")
     except ValueError:

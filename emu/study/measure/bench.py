@@ -99,12 +99,15 @@ def requirement_of(asked: PlacedBench, size: int) -> Requirement:
 
 
 class _Timed(NamedTuple):
+    """The timeline of one size, and its spread over perturbed starts."""
+
     timeline: Timeline
     spread: Spread | None
     wall_s: float
 
 
 def _time(case: Case, size: int) -> _Timed:
+    """Return the time of one size of a case."""
     began, job, seeds = time.perf_counter(), case.job(size), case.asked.request.perturb
     timeline = time_collective(*job)
     wall_s = time.perf_counter() - began

@@ -73,6 +73,7 @@ def algorithm_names(asked: PlacedBench) -> list[str]:
 
 
 def _named(asked: PlacedBench, name: str, sizes: tuple[int, ...]) -> PlacedBench:
+    """Return the bench of one algorithm and some sizes."""
     return replace(asked, request=replace(asked.request, algorithm=name, sizes=sizes))
 
 
@@ -89,6 +90,7 @@ def _bounded(asked: PlacedBench, name: str, best: dict[int, float]) -> Iterator[
 
 
 def _passed_over(case: Case, size: int, at_least_s: float) -> UntimedRow:
+    """Return the row of a size that is not timed."""
     asked = case.asked
     return UntimedRow(
         topology=asked.site.topology.name,

@@ -66,6 +66,7 @@ class _Several:
 
 
 def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[ExecutionRow]:
+    """Yield the results of algorithms that one job runs together."""
     jobs = [
         (each, CollectiveMove(each.operation, n, _count(each, n), "int64", root=root, keep=True))
         for each in batch

@@ -92,6 +92,7 @@ def ranks_to(most: int) -> tuple[int, ...]:
 
 
 def _tried(found: Algorithm, n: int) -> Iterable[Shape]:
+    """Return the shapes that are tried of an algorithm on n ranks."""
     shapes = found.shapes(n)
     if n <= max(RANKS):
         return shapes
@@ -107,6 +108,7 @@ def verify(cases: Iterable[tuple[Algorithm, Shape]]) -> Iterator[VerificationRow
 
 
 def _verified(found: Algorithm, shape: Shape) -> VerificationRow:
+    """Return the row of one algorithm on one shape."""
     started = time.perf_counter()
     done = prove_algorithm(found, shape)
     claim, taken_fs, claimed_fs = _claim(found, shape, done)
@@ -141,12 +143,14 @@ def _claim(found: Algorithm, shape: Shape, done: ProofResult) -> tuple[str, int,
 
 
 def _claimed_fs(found: Algorithm, claim: Claim, shape: Shape) -> Fraction:
+    """Return the ticks that a claim promises on its ideal fabric."""
     size = operation(found.operation, ranks_of(shape)).blocks_in_size
     terms = enumerate(claim.terms(shape))
     return sum(((_latency(c) * alpha + _body(c) * beta * size) * _MS for c, (alpha, beta) in terms), Fraction(0))
 
 
 def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> int:
+    """Return the ticks that the schedule takes on the claim's ideal fabric."""
     blocks = operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
     slots = cut(np.full(blocks, block_bytes), built.n_slots, built.shares)
@@ -173,6 +177,7 @@ def _body(link_class: int) -> int:
 
 
 def _judge(claim: Claim, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> str:
+    """Return whether a claim is kept, as `equal` or `bound`, or words that say how it is not."""
     exact = claim.exact(shape)
     if taken_fs > claimed_fs * (1 + _TOLERANCE) or (exact and taken_fs < claimed_fs * (1 - _TOLERANCE)):
         bound = "" if exact else "at most "

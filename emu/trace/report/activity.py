@@ -100,6 +100,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(doing: Activity, spans: Spans) -> _Cut:
+    """Return spans cut at the moments when a rank begins another activity, with the activity of each piece."""
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
     inside = _holding(spans, start) >= 0

@@ -136,6 +136,7 @@ class _Walk:
         return None if found is None else found[1]
 
     def _what(self, task: int, instance: int, left_by: int) -> PathKind:
+        """Return the kind of a part of the path."""
         if instance < 0:
             return self._computation(self.columns[-1][task])
         event = int(self.asked[instance])

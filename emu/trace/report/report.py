@@ -207,6 +207,7 @@ class _Ranks:
         return RankTimes(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
 
     def _of(self, rank: int) -> tuple[Activity, RequestTimes]:
+        """Return the activity and the requests of a rank."""
         if rank not in self.known:
             asked = requests_of(self.trace, self.replayed, self.timeline, self.coming, rank)
             self.known[rank] = Activity.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked

@@ -77,6 +77,7 @@ class Chunk:
         return self.memory.key if self.tape.silent else self.number
 
     def _forward(self, *, gathers: bool = False) -> None:
+        """Write the forward of one microbatch in full; `gathers` says whether weights are awaited on the way."""
         for place, layer in enumerate(self.layers):
             for buffer in self.buffers.values() if gathers else ():
                 buffer.needs(place)
@@ -86,6 +87,12 @@ class Chunk:
         self.memory.end_forward(self.tape.memory)
 
     def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
+        """Write the backward of one microbatch in full.
+
+        Args:
+            reduces: Whether full buckets of gradients are reduced on the way.
+            later: Whether the gradient of the head's weight is deferred.
+        """
         for layer in reversed(self.layers):
             arrived = partial(self._arrived, layer) if reduces else leave_gradient
             layer.backward(self.tape, arrived, later=later and layer.defers)

@@ -58,6 +58,7 @@ class ContextKernels:
         tape.join(*follows)
 
     def _blocks(self, whole: Amount, what: str) -> Iterator[Work]:
+        """Yield the work of each block: the rank's own is whole, half of each other one is masked."""
         shape = self._shape_of(self.kernel.operator, what)
         yield self._work(whole, shape)
         half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)

@@ -54,12 +54,14 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
 
 
 def _add_copies(tape: Tape, part: Part, elements: int) -> None:
+    """Write the sum over tp of the gradients of copied parameters."""
     if elements:
         tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
         await_requests(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
 
 
 def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
+    """Write the sum over both ends of a pipeline of a tied table's gradients."""
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
             if layer.is_shared(kernel):

@@ -111,6 +111,7 @@ class MegatronLayer:
                 there(kernel)
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
+        """Write the forward of one kernel with its requests."""
         works = self._works(kernel, FORWARD)
         if kernel.operator.experts:
             await_requests(tape, self._exchange.counted() if kernel.receives else [])
@@ -134,6 +135,7 @@ class MegatronLayer:
             await_requests(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
+        """Write the backward of one kernel with its requests; `later` leaves the gradient of its weight out."""
         plan, overlap = self.part.plan, self.part.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)

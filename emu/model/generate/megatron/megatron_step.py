@@ -61,10 +61,12 @@ def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
 
 
 def _of_stage(memory: RankMemory, number: int) -> StageMemory:
+    """Return the memory of a pass through a stage."""
     return StageMemory(memory.stages[number], memory.ends(number), adds=True)
 
 
 def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:
+    """Return the tape of a rank at a place of its pipeline and of its ring of cp."""
     plan, stack = memory.plan, memory.stack
     tape, parts = Tape(stack.precision.activation, memory=memory.opened()), parts_of(model, plan, stack, at)
     chunks = {number: chunk_of(tape, parts, number, _of_stage(memory, number)) for number in memory.stages}
