@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from launch.show.text.changed import changes_told
-
 from benchmarks.command import EMU, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
@@ -24,6 +22,7 @@ from launch.data.devices import DEVICES
 from launch.papers.measured.constants import TRAINING
 from launch.papers.measured.report import ask
 from launch.papers.measured.rows import read_runs
+from launch.show.text.step_choice import changes_told
 
 NCCL = ("--algorithm", "nccl")
 RINGS = ("--algorithm", "auto", "--algorithm", "dp.all_gather=ring", "--algorithm", "dp.reduce_scatter=ring")
