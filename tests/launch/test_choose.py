@@ -202,9 +202,10 @@ def test_a_ring_on_a_system_with_an_order_of_its_own_runs_from_neighbour_to_neig
         ("estimate", "dpp.all_gather=ring", "no axis with communication is called 'dpp'; did you mean dp"),
         (
             "estimate",
-            "dp.all_gather=in-switch",
-            "all_gather of dp must be one that groups of 2 ranks of ub-mesh:board can have",
+            "dp.all_reduce=in-switch",
+            "all_reduce of dp must be one that groups of 2 ranks of ub-mesh:board can have",
         ),
+        ("estimate", "dp.all_to_all=single-path", "no collective on dp is called 'all_to_all'; known: all_reduce"),
         ("plan", "ep.all_gather=ring", "no axis of the plans searched is called 'ep'; did you mean"),
         ("plan", "dp.all_gather=in-switch", "all_gather of dp must be one that groups of 2 ranks of ub-mesh:board can have"),
         ("train", "cp.all_gather=ring", "no axis with communication is called 'cp'"),

@@ -1,15 +1,19 @@
 """Words that name an algorithm for one axis, such as `dp.all_gather=ring`, and their check against the axes of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import Choice, algorithm, operation_of
+from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
 from emu.registry import nearest, unknown
 from emu.study.choice.candidates import takers
 from emu.study.choice.requirement import choosers
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
+from emu.trace.trace import Events, Kind
 
 _MOST = 64  # groups of an axis that are looked at: they are of one size, and differ in their place alone
 
@@ -24,12 +28,31 @@ def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def check_axes(words: Sequence[str], groups: Mapping[str, Sequence[Sequence[int]] | I64], topology: Topology) -> None:
-    """Refuse words for axes that do not communicate, and algorithms that no group of their axis can use.
+def operations_by_axis(ranks: Iterable[tuple[Events, Sequence[str]]]) -> dict[str, set[str]]:
+    """Return the collectives that ranks ask for on each axis.
+
+    Args:
+        ranks: Of each rank its events, and the axis of each group that they number.
+    """
+    found: dict[str, set[str]] = {}
+    for events, axes in ranks:
+        for row in np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist():
+            found.setdefault(axes[events.group[row]], set()).add(events.name[row])
+    return found
+
+
+def check_axes(
+    words: Sequence[str],
+    groups: Mapping[str, Sequence[Sequence[int]] | I64],
+    operations: Mapping[str, Collection[str]],
+    topology: Topology,
+) -> None:
+    """Refuse words for axes that do not communicate, for operations that an axis never asks, and algorithms that it cannot use.
 
     Args:
         words: Words of --algorithm, as typed.
         groups: For each axis, the NPUs of each of its groups.
+        operations: For each axis, the collectives that its ranks ask for.
         topology: The topology with these NPUs.
 
     Raises:
@@ -40,6 +63,9 @@ def check_axes(words: Sequence[str], groups: Mapping[str, Sequence[Sequence[int]
             raise unknown("axis with communication", axis, groups)
         sites = [Site.of(topology, tuple(map(int, group))) for group in groups[axis][:_MOST]]
         for word in own:
+            operation, known = operation_of(word.partition("=")[0]), operations.get(axis, ())
+            if operation in OPERATIONS and operation not in known:
+                raise unknown(f"collective on {axis}", operation, known)
             check_taken(word, axis, sites)
 
 

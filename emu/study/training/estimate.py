@@ -17,7 +17,7 @@ from emu.model.plan.plan_text import spell
 from emu.model.plan.vocabulary import padding_note
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import spell_stack
-from emu.study.training.axes import axes_named, check_axes
+from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.study.training.axis_placement import axes_of, npus_of
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
@@ -174,7 +174,7 @@ def prepare(
 
 
 def check_words(request: EstimateRequest, model: Model, topology: Topology) -> None:
-    """Refuse words for axes that a plan lacks, and algorithms that no group of their axis can use.
+    """Refuse words for what a plan lacks, and algorithms that no group of their axis can use.
 
     Raises:
         InputError: As `check_axes`.
@@ -182,8 +182,10 @@ def check_words(request: EstimateRequest, model: Model, topology: Topology) -> N
     if not axes_named(request.algorithms):
         return
     plan, npus = request.plan, npus_of(topology, request.plan, request.axes)
-    axes = dict.fromkeys(axis for roles in roles_of(model, plan, request.stack) for role in roles for axis in role.tape.axes)
-    check_axes(request.algorithms, {axis: npus[members(plan, axis)] for axis in axes}, topology)
+    tapes = [role.tape for roles in roles_of(model, plan, request.stack) for role in roles]
+    groups = {axis: npus[members(plan, axis)] for tape in tapes for axis in tape.axes}
+    operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
+    check_axes(request.algorithms, groups, operations, topology)
 
 
 def model_of(request: EstimateRequest) -> Model:

@@ -106,7 +106,21 @@ def test_a_trace_is_served_again_as_it_was_by_words_for_an_axis_and_so_is_one_th
 def test_what_no_group_of_an_axis_can_have_is_refused_with_the_nearest(word, says):
     groups = {"tp": [[0, 1], [2, 3]], "dp": [[0, 2, 4, 6, 1, 3]]}
     with pytest.raises(InputError, match=says):
-        check_axes((word,), groups, SERVERS)
+        check_axes((word,), groups, dict.fromkeys(groups, ("all_gather", "all_reduce")), SERVERS)
+
+
+NEVER_ASKED = "no collective on tp is called 'all_to_all'; did you mean all_gather"
+
+
+def test_an_estimate_refuses_a_word_for_an_operation_that_an_axis_never_asks_with_the_nearest():
+    request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), ("auto", "tp.all_to_all=single-path"))
+    with pytest.raises(InputError, match=NEVER_ASKED):
+        estimate(request, SERVERS, H100)
+
+
+def test_a_replay_refuses_a_word_for_an_operation_that_an_axis_never_asks_with_the_nearest():
+    with pytest.raises(InputError, match=NEVER_ASKED):
+        timed(("auto", "tp.all_to_all=single-path"))
 
 
 def test_an_estimate_refuses_a_word_for_an_axis_that_its_plan_lacks():

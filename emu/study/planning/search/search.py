@@ -33,7 +33,7 @@ from emu.units import format_time
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 _NO_TIME = float("inf")
-STEPS, REQUESTS = 1_000, 3_000  # that a search times at most, so that it ends where bounds say little
+STEPS, REQUESTS = 1_000, 6_000  # that a search times at most, so that it ends where bounds say little
 PLANS = 5_000  # of PyTorch's pieces whose passes are generated at most: each takes milliseconds
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 

@@ -48,17 +48,29 @@ class Descent:
     def best(self, starts: Sequence[ServedBy]) -> tuple[ServedBy, float]:
         """Return the best that is found from several starts, and its time; of equal ones, what is found from the first.
 
-        The first start is taken as it is where it is near the floor. Otherwise single moves are made from each start, the
-        fastest first; from the best that is found so, several coordinates are moved together.
+        The first start is taken as it is where it is near the floor. Otherwise the coordinates of each axis are moved together
+        from the fastest start. Then single moves are made from there and from each start, the fastest first; from the best that
+        is found so, several coordinates are moved together.
         """
         if self.judged(starts[0]).time_s <= self.floor_s:
             return starts[0], self.judged(starts[0]).time_s
         by_time = sorted(starts, key=lambda start: self.judged(start).time_s)
-        served, time_s = min(map(self._descend, by_time), key=lambda each: each[1])
+        served, time_s = min(map(self._descend, (self._by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
         while moved := self._together(served, time_s):
             served, time_s = self._descend(moved)
         self.most = len(self.known) + len(self.options)
         return self._plainest(served, time_s)
+
+    def _by_axis(self, served: ServedBy) -> ServedBy:
+        """Return the choice where each axis, the most exposed first, has the name that helps most, as far as it has it."""
+        exposed_s = self.judged(served).exposed_s
+        for axis in sorted({c.axis for c in self.options}, key=lambda axis: (-exposed_s.get(axis, 0.0), axis)):
+            own = {c: {option.name: option for option in self.options[c]} for c in self.options if c.axis == axis}
+            names = dict.fromkeys(name for by_name in own.values() for name in by_name)
+            moved = [{**served, **{c: of[name] for c, of in own.items() if name in of}} for name in names]
+            best = min(moved, key=lambda each: self.judged(each).time_s)
+            served = best if self._helps(best, self.judged(served).time_s) else served
+        return served
 
     def _plainest(self, served: ServedBy, time_s: float) -> tuple[ServedBy, float]:
         """Return the choice without moves that save nothing: each coordinate by its first option where that is no slower."""

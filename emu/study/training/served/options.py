@@ -2,7 +2,7 @@
 
 What a request costs others is how many of its messages cross its busiest link at one time: of n, a message of another request
 that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both time and that number; and
-the three that take least.
+the few that take least.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from emu.trace.matching.role_requests import MESSAGE
 
 DEFAULTS, RAN = "defaults", "as it ran"
 SLOWER = 4.0  # times what serves a request alone, that another may take at most
-_FASTEST = 3  # that are tried whatever they leave to others: these may be on other links
+FEW, MANY = 3, 10  # that are tried whatever they leave to others: these may be on other links
 _MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
 
 
@@ -42,7 +42,9 @@ class Candidate(NamedTuple):
     name: str
 
 
-def options_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> list[Option]:
+def options_of(
+    asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int, fastest: int = FEW
+) -> list[Option]:
     """Return the algorithms that may serve a request better within its step, the fastest first.
 
     Args:
@@ -51,6 +53,7 @@ def options_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus:
         topology: Where.
         npus: [ranks] where they are.
         launch_fs: Ticks that each rank takes to enter it.
+        fastest: How many of those that take least are among them, whatever they leave to others.
     """
     where, found = (topology, npus, launch_fs), list[Candidate]()
     taken = once_of(asked, choice, *where)
@@ -58,7 +61,7 @@ def options_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus:
         if bound.messages <= _MESSAGES:
             once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
             found.append(Candidate(once.ticks, once.flows, bound.name))
-    worth = sorted({*front(found), *sorted(found)[:_FASTEST]})
+    worth = sorted({*front(found), *sorted(found)[:fastest]})
     return [by_name(each.name, topology, npus) for each in worth]
 
 

@@ -16,15 +16,16 @@ from emu.study.training.composed.place_requests import Representatives, place_re
 from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
 from emu.study.training.served.descent import WORTH, Descent, Judged, ServedBy
 from emu.study.training.served.judge import StepJudge
-from emu.study.training.served.options import by_name, options_of
+from emu.study.training.served.options import FEW, MANY, by_name, options_of
 from emu.study.training.served.requests import OpenRequests
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
-MOST, LEAST = 96, 4  # steps that are composed to choose for one
-_EVENTS = 2**22  # that these have together at most, but for the least number of them
+MOST, LEAST = 160, 4  # steps that are composed to choose for one
+_EVENTS = 2**23  # that these have together at most, but for the least number of them
 ALONE = "each alone"  # an option that is no algorithm, as those of others are none
 _ENOUGH = 0.005  # of a step that shares no link, by which one may be longer and is good enough
+_HEAVY = 0.05  # of the step, from which on more algorithms are tried for the requests of a coordinate
 _NOTHING = 1e-3  # of the step, below which the requests of a coordinate take too little together to be chosen for
 
 
@@ -107,7 +108,9 @@ class StepToServe:
 
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         where = self.topology, self.npus, self.device.request_overhead_fs
-        return {c: options_of(self.requests.heaviest(c), self.choice, *where) for c in self.coordinates}
+        heavy_s = _HEAVY * self._alone_step.time_s
+        fastest = {c: MANY if self.requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        return {c: options_of(self.requests.heaviest(c), self.choice, *where, n) for c, n in fastest.items()}
 
     def _different(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """By the name of each option the first that serves all requests of a coordinate alike."""

@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import I64, digest
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice, Request, operation_of
 from emu.study.choice.chooser import choice_on
-from emu.study.training.axes import axes_named, check_axes
+from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.matcher import collective_requests
@@ -92,7 +92,7 @@ def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
 
 
 def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:
-    """Refuse words for axes on which no rank of a trace communicates, and algorithms that no group of their axis can use.
+    """Refuse words for what no rank of a trace asks, and algorithms that no group of their axis can use.
 
     Raises:
         InputError: As `check_axes`.
@@ -102,9 +102,13 @@ def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topolog
     groups: dict[str, list[I64]] = {}
     for group in trace.groups:
         groups.setdefault(group.axis, []).append(np.array(group.ranks))
+    first = np.unique(trace.role_of_rank, return_index=True)[1].tolist()  # all ranks of a role talk on the same axes
+    axes = ((trace.events_of(rank), [trace.groups[i].axis for i in trace.group_of[rank]]) for rank in first)
+    operations = operations_by_axis(axes)
     for topology in topologies:
         npus = place(topology, trace.n_ranks)
-        check_axes(words, {axis: [npus[ranks].tolist() for ranks in own] for axis, own in groups.items()}, topology)
+        on_npus = {axis: [npus[ranks].tolist() for ranks in own] for axis, own in groups.items()}
+        check_axes(words, on_npus, operations, topology)
 
 
 def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: str) -> Choice:
