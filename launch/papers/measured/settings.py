@@ -1,8 +1,8 @@
 """Under which software, on which machine a published run ran: settings with names, never constants of a row.
 
 Sources: NVIDIA dgxc-benchmarking v25.02.02 (configure.sh and the YAML file of each model) and Megatron-LM for what NeMo turned
-on in 2025; Narayanan et al. (SC21) and Megatron-LM v2.6, examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose
-code is Megatron-LM of 2022.
+on in 2025; Megatron-Bridge, docs/performance-summary-archive.md (25.09); Narayanan et al. (SC21) and Megatron-LM v2.6,
+examples/sc21/CONFIG.sh, for 2021; Korthikanti et al. (2022), whose code is Megatron-LM of 2022.
 """
 
 from collections.abc import Mapping
@@ -82,6 +82,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         ),
         "nemo-2025-nemotron": Setting(
             f"{_NEMO},{_DEFAULT},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",), fp8=_FP8
+        ),
+        # Transformer Engine's current scaling, one scale for a tensor; tokens beyond an expert's capacity are dropped.
+        "bridge-2025": Setting(
+            f"{_NEMO},{_DEFAULT}", "zero1", "always", ("Megatron-Bridge",), (), 1.0, fp8="fp8=tensor,fp8_gather=yes"
         ),
         "nemo-2025-grok": Setting(_GROK, "zero1", "always", _DGXC, (), 1.0, models=("grok",), fp8=_FP8),
     }

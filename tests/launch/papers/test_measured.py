@@ -128,11 +128,12 @@ SOME = ("dgxc-8b-8-fp8", "dgxc-405b-32", "dgxc-405b-32-fp8", "dgxc-n15b-16", "dg
 def test_every_run_that_no_fit_has_seen_can_be_asked_and_none_is_in_the_fit():
     runs = read_runs(PREDICTED, "predicted.csv")
     asked = {run.id: ask(run, "x") for run in runs}
-    assert len(asked) == 53
+    assert len(asked) == 54
+    assert asked["bridge-qwen3-30b-16-fp8"].architecture == "qwen3-moe"
     assert not {run.id for run in read_runs(TRAINING, "training.csv")} & set(asked)
     assert {run.kind for run in runs} == {"dense", "moe", "dense in FP8", "moe in FP8"}
     stacks = {asked[run.id].request.stack.fp8 for run in runs if run.precision == "fp8"}
-    assert stacks == {"delayed"}
+    assert stacks == {"delayed", "tensor"}
 
 
 def test_runs_that_no_fit_has_seen_are_near_also_in_fp8(emu, tmp_path):
