@@ -8,13 +8,13 @@ Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
 from emu.model.generate.item import Action, Ask, Gradient, Work
 from emu.model.generate.part import Part
-from emu.model.generate.states import SharingGroup, padded_elements, sharing_group
+from emu.model.generate.states import ROOT, GroupSizes, SharingGroup, WeightGroup, padded_elements, sharing_group
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import GATHERS, REDUCES
@@ -25,23 +25,6 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE
 
 _STREAMS = _COPY_IN, _GATHER, _SCATTER, _REDUCE = 1, 2, 3, 4  # of one stage, beside the default one
-
-
-class _Group(NamedTuple):
-    """The weights that are gathered at once: a layer, its experts that tokens travel to, or the root."""
-
-    place: int  # of the layer; the root has none, and comes first
-    experts: bool = False
-
-
-_ROOT = _Group(-1)
-
-
-class _Sizes(NamedTuple):
-    """The size of a group's weights on a rank before they are sharded."""
-
-    elements: int
-    padded: int  # and what fills up the parts of the ranks that have less than the first
 
 
 @dataclass
@@ -56,17 +39,17 @@ class ShardedStates(WholeGradients):
     plan: Plan
     parts: tuple[Part, ...]
     stage: int = 0
-    whole: set[_Group] = field(default_factory=set)  # groups whose weights are there
-    coming: dict[_Group, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
+    whole: set[WeightGroup] = field(default_factory=set)  # groups whose weights are there
+    coming: dict[WeightGroup, tuple[int, ...]] = field(default_factory=dict)  # ... or were asked for, and when they are
     before: tuple[int, ...] = ()  # when the weights gathered last in a forward were in their place
     buffered: int = 0  # bytes of the buffer that these were gathered into
     scattered: tuple[int, ...] = ()  # when the gradients scattered last were
     copied: int = 0  # bytes of the copy that these were scattered from
     reduced: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, when those last worked on there are done
-    partial: dict[_Group, list[tuple[Action, ...]]] = field(
+    partial: dict[WeightGroup, list[tuple[Action, ...]]] = field(
         default_factory=dict
     )  # by group, what is done before they are scattered
-    current: list[_Group] = field(default_factory=lambda: [_ROOT])  # the groups whose backward goes on, the innermost last
+    current: list[WeightGroup] = field(default_factory=lambda: [ROOT])  # the groups whose backward goes on, the innermost last
 
     def state(self, at: int) -> Hashable:
         """Return the state between passes, with events counted from `at`."""
@@ -101,16 +84,16 @@ class ShardedStates(WholeGradients):
     def begin(self) -> None:
         """Begin a forward: nothing is gathered before the optimizer has ended."""
         self._hold_back(self.tape.now())
-        self._forward(_ROOT)
+        self._forward(ROOT)
 
     def enter(self, place: int) -> None:
         """Begin the forward of a part."""
-        if self._group(place) != _ROOT:
+        if self._group(place) != ROOT:
             self._forward(self._group(place))
 
     def leave(self, place: int) -> None:
         """End the forward of a part."""
-        if self._group(place) != _ROOT:
+        if self._group(place) != ROOT:
             self._drop(self._group(place))
         if place == len(self.parts) - 1:
             self._free()
@@ -122,14 +105,14 @@ class ShardedStates(WholeGradients):
 
     def leave_backward(self, place: int, pass_: int) -> None:
         """End the backward of a part."""
-        if self._group(place) != _ROOT:
+        if self._group(place) != ROOT:
             self._leave(self._group(place), pass_)
 
     def reach(self, moment: Moment, place: int, pass_: int) -> None:
         """Begin or end the experts of a layer, which are a group of their own; or note the gradient of the loss."""
-        group = _Group(place, experts=True)
+        group = WeightGroup(place, experts=True)
         if moment == LOSS_GRADIENT:
-            self._next(_ROOT)
+            self._next(ROOT)
         elif moment == ENTER:
             self._forward(group)
         elif moment == LEAVE:
@@ -156,7 +139,7 @@ class ShardedStates(WholeGradients):
     def end(self, tape: Tape, pass_: int) -> None:
         """End a backward; without a pipeline, scatter the root's gradients and wait for all."""
         if self.plan.pp == 1:
-            self._leave(_ROOT, pass_)
+            self._leave(ROOT, pass_)
             self._settle()
 
     def reduce(self) -> None:
@@ -166,7 +149,7 @@ class ShardedStates(WholeGradients):
                 self._scatter(group)
             self._settle()
 
-    def _leave(self, group: _Group, pass_: int) -> None:
+    def _leave(self, group: WeightGroup, pass_: int) -> None:
         """Drop a group's weights after its backward, and scatter its gradients after the last; a pipeline does neither here."""
         if self.plan.pp > 1:
             return
@@ -186,35 +169,35 @@ class ShardedStates(WholeGradients):
         return len(_STREAMS) * self.stage + stream
 
     @cached_property
-    def _groups(self) -> list[_Group]:
+    def _groups(self) -> list[WeightGroup]:
         """The root, if it has weights of its own, then each layer, and its experts after it."""
         return sorted(self._sizes)
 
     @cached_property
-    def _ended(self) -> list[_Group]:
+    def _ended(self) -> list[WeightGroup]:
         """The groups in the order in which their forwards end."""
-        return sorted(self._sizes, key=lambda each: (each == _ROOT, each.place, not each.experts))
+        return sorted(self._sizes, key=lambda each: (each == ROOT, each.place, not each.experts))
 
     @cached_property
-    def _operators(self) -> dict[_Group, list[tuple[LayerMemory, ModelOperator]]]:
+    def _operators(self) -> dict[WeightGroup, list[tuple[LayerMemory, ModelOperator]]]:
         """The operators with parameters of each group, each with the memory of its layer."""
-        found: dict[_Group, list[tuple[LayerMemory, ModelOperator]]] = {group: [] for group in self._sizes}
+        found: dict[WeightGroup, list[tuple[LayerMemory, ModelOperator]]] = {group: [] for group in self._sizes}
         for place, part in enumerate(self.parts):
             for operator in (o for o in part.memory.operators if o.parameters):
-                group = _Group(place, experts=True) if part.memory.travels(operator) else self._group(place)
+                group = WeightGroup(place, experts=True) if part.memory.travels(operator) else self._group(place)
                 found[group].append((part.memory, operator))
         return found
 
     @cached_property
-    def _sizes(self) -> dict[_Group, _Sizes]:
+    def _sizes(self) -> dict[WeightGroup, GroupSizes]:
         """The size of each group that the stage has."""
-        sizes: dict[_Group, _Sizes] = {}
+        sizes: dict[WeightGroup, GroupSizes] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
-                group = _Group(place, experts=True) if part.travels(operator) else self._group(place)
+                group = WeightGroup(place, experts=True) if part.travels(operator) else self._group(place)
                 elements, filled = sizes.get(group, (0, 0))
                 more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
-                sizes[group] = _Sizes(elements + operator.parameters, filled + more)
+                sizes[group] = GroupSizes(elements + operator.parameters, filled + more)
         return sizes
 
     def least(self) -> Iterator[Ask]:
@@ -228,13 +211,13 @@ class ShardedStates(WholeGradients):
             if self.plan.sharded < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
 
-    def _over(self, group: _Group) -> SharingGroup:
+    def _over(self, group: WeightGroup) -> SharingGroup:
         return sharing_group(self.plan, travels=group.experts)
 
-    def _group(self, place: int) -> _Group:
-        return _ROOT if self.parts[place].name in (EMBEDDING, HEAD) else _Group(place)
+    def _group(self, place: int) -> WeightGroup:
+        return ROOT if self.parts[place].name in (EMBEDDING, HEAD) else WeightGroup(place)
 
-    def _forward(self, group: _Group) -> None:
+    def _forward(self, group: WeightGroup) -> None:
         """Gather a group for its forward, unless its weights are there."""
         if group in self.whole or group not in self._sizes:
             return
@@ -245,12 +228,12 @@ class ShardedStates(WholeGradients):
         if self._over(group).ranks == 1:
             self._free()
 
-    def _backward(self, group: _Group) -> None:
+    def _backward(self, group: WeightGroup) -> None:
         """Wait for a group's weights in the backward, and request those of the next group."""
         self._gather(group)
         if group in self.coming:
             self._arrive_early(group)
-        if group != _ROOT:
+        if group != ROOT:
             self._next(group)
 
     def _free(self) -> None:
@@ -264,13 +247,13 @@ class ShardedStates(WholeGradients):
         for stream in (_COPY_IN, _GATHER):
             self.tape.join(*events, stream=self._number(stream))
 
-    def _next(self, group: _Group) -> None:
+    def _next(self, group: WeightGroup) -> None:
         """Request the weights of the group whose forward ended before this one; experts come before their layer."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
 
-    def _gather(self, group: _Group) -> None:
+    def _gather(self, group: WeightGroup) -> None:
         """Request the weights of a group, unless they are there or under way."""
         if group in self.whole or group in self.coming:
             return
@@ -284,7 +267,7 @@ class ShardedStates(WholeGradients):
         tape.join(*self._ask(group, gathers), stream=gathers)
         self.coming[group] = tape.now(gathers)
 
-    def _copy_in(self, group: _Group, stream: int = 0) -> None:
+    def _copy_in(self, group: WeightGroup, stream: int = 0) -> None:
         """Write the copy of a group's own weights into the buffer that is gathered."""
         over = self._over(group)
         if over.ranks > 1:
@@ -294,19 +277,19 @@ class ShardedStates(WholeGradients):
                 self.tape.compute(Work("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
             self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
-    def _ask(self, group: _Group, stream: int = 0) -> tuple[int, ...]:
+    def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
         """Request the weights of a group; return the number of the request, if there is one."""
         over = self._over(group)
         if over.ranks == 1:
             return ()
         return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, self._dtype(group)), stream),)
 
-    def _dtype(self, group: _Group) -> str:
+    def _dtype(self, group: WeightGroup) -> str:
         """Return the dtype in which a group is gathered; FP8 is for layers alone, whose norms are too small to count."""
-        narrow = group != _ROOT and not group.experts and self.parts[0].stack.narrow_gather
+        narrow = group != ROOT and not group.experts and self.parts[0].stack.narrow_gather
         return narrow or self.parts[0].stack.gathered
 
-    def _arrive(self, group: _Group) -> None:
+    def _arrive(self, group: WeightGroup) -> None:
         """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
         copied, dtype = 2 * self._sizes[group].padded, self._dtype(group)
@@ -314,27 +297,27 @@ class ShardedStates(WholeGradients):
         self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
-    def _arrive_early(self, group: _Group) -> None:
+    def _arrive_early(self, group: WeightGroup) -> None:
         """Wait for weights in a backward, or ahead of a turn: the buffer is free at once."""
         self._arrive(group)
         self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
         self._hold_back(self.tape.now())
 
-    def _drop(self, group: _Group) -> None:
+    def _drop(self, group: WeightGroup) -> None:
         """Free the whole weights of a group, if they are there."""
         if group in self.whole:
             self.tape.memory.change(weights=-self._bytes(group))
             self.whole.remove(group)
 
-    def _bytes(self, group: _Group) -> int:
+    def _bytes(self, group: WeightGroup) -> int:
         """Return the bytes of the whole weights of a group."""
         return self._sizes[group].elements * item_bytes(self._dtype(group))
 
-    def _buffer(self, group: _Group) -> int:
+    def _buffer(self, group: WeightGroup) -> int:
         """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
         return self._bytes(group) if self._over(group).ranks > 1 else 0
 
-    def _open_buffer(self, group: _Group) -> None:
+    def _open_buffer(self, group: WeightGroup) -> None:
         """Let the buffer of a group live that is to be gathered."""
         if group not in self.whole and group not in self.coming:
             self.tape.memory.change(activations=self._buffer(group), pool=GATHERS)
@@ -344,7 +327,7 @@ class ShardedStates(WholeGradients):
         self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
         self.buffered = 0
 
-    def _scatter(self, group: _Group) -> None:
+    def _scatter(self, group: WeightGroup) -> None:
         """Scatter the gradients of a group, on streams of their own."""
         self._drop(group)
         self._copy_gradients(group)
@@ -366,7 +349,7 @@ class ShardedStates(WholeGradients):
         if self.plan.sharded < self.plan.dp and not group.experts:
             self._reduce(sizes.padded // over.ranks)
 
-    def _copy_gradients(self, group: _Group) -> None:
+    def _copy_gradients(self, group: WeightGroup) -> None:
         """Copy the gradients of a group, to be scattered from the copy, which lives until that of the next group."""
         made, memory = sum(layer.gradient(o) for layer, o in self._operators[group]), self.tape.memory
         lived = sum(layer.waits(operator) for layer, operator in self._operators[group])
@@ -381,7 +364,7 @@ class ShardedStates(WholeGradients):
         memory.rise(activations=divided)
         self.copied = made
 
-    def _divide(self, group: _Group, stream: int) -> None:
+    def _divide(self, group: WeightGroup, stream: int) -> None:
         """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
         own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
         if group.experts and (alone or self.plan.dp * self.plan.cp > 1):

@@ -17,6 +17,23 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import SHARD
 
 
+class WeightGroup(NamedTuple):
+    """The weights that are gathered at once: a layer, its experts that tokens travel to, or the root."""
+
+    place: int  # of the layer; the root has none, and comes first
+    experts: bool = False
+
+
+ROOT = WeightGroup(-1)
+
+
+class GroupSizes(NamedTuple):
+    """The size of a group's weights on a rank before they are sharded."""
+
+    elements: int
+    padded: int  # and what fills up the parts of the ranks that have less than the first
+
+
 class SharingGroup(NamedTuple):
     """The group of ranks that divide states."""
 
