@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from emu.model.stack.spell import parse_stack
 
 from emu.dtypes import FP8
 from emu.model.generate.generate import generate
@@ -13,6 +12,7 @@ from emu.model.generate.peak import reserved_bytes
 from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import PRODUCT, Tokens
 from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.stack_text import parse_stack
 from emu.trace.kernel import Kernel
 from emu.trace.trace import Kind
 
