@@ -136,6 +136,8 @@ def test_rows_of_sequence_parallelism_are_gathered_in_fp8_and_scattered_in_bfloa
         traced("tp=4,sp,microbatch=2", f"{MEGATRON},tp={overlap}{words}") for words in ("", ",fp8=delayed,fp8_gather=yes")
     )
     assert asked(narrow, "reduce_scatter") == asked(wide, "reduce_scatter")
+    products = sum(flops for _, dtype, flops, _ in rows(narrow) if dtype == FP8)  # those in pieces, too
+    assert products == sum(3 * 2 * m * n * k for _, m, n, k in linear()) // 4
     tokens = B * S * 64
     of_layers = 2 * 3 * LLAMA.layers * tokens  # two blocks a layer
     assert asked(narrow)["tp", FP8] == of_layers
