@@ -26,7 +26,15 @@ from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
 from emu.study.training.served.coordinates import Option
-from emu.study.training.served.options import SLOWER, bounds_of, by_name, is_open, once_of, others, with_option
+from emu.study.training.served.options import (
+    SLOWER,
+    algorithm_option,
+    bounds_of,
+    is_open,
+    isolated_request,
+    other_choosers,
+    with_option,
+)
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
@@ -122,7 +130,7 @@ class _Fabric:
 
     def ticks(self, asked: DistinctRequest) -> int:
         """Return what the request takes by itself, all groups at once."""
-        return once_of(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
+        return isolated_request(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
 
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
         """Return a collective with one group of each that symmetries of the topology make equal: these take as long."""
@@ -179,9 +187,9 @@ def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:
 def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
     """Yield all that may serve a request within a step."""
     topology, npus = fabric.topology, fabric.npus
-    yield from (Option("", chooser) for chooser in others(topology, "float32", npus).values())
+    yield from (Option("", chooser) for chooser in other_choosers(topology, "float32", npus).values())
     for bound in bounds_of(asked, topology, npus, SLOWER * fabric.ticks(asked)):
-        yield by_name(bound.name, topology, npus)
+        yield algorithm_option(bound.name, topology, npus)
 
 
 @dataclass(eq=False)
