@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
-from emu.study.choice.equal_groups import first_equal
+from emu.study.choice.equal_groups import canonical_npus
 from emu.study.planning.bound.rates import Taken
 from emu.study.training.axis_placement import npus_of
 from emu.study.training.composed.place_requests import choosing
@@ -91,7 +91,7 @@ class Where:
 
     def _of(self, ranks: I64, every: I64) -> Groups:
         asking = choosing(ranks, every)
-        both = first_equal(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
+        both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
         return Groups(npus, chosen, self.numbers, digest((npus, chosen, self.numbers)))
 

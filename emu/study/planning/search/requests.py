@@ -19,7 +19,7 @@ from emu.fabric.floor import least_fs
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.equal_groups import first_equal
+from emu.study.choice.equal_groups import canonical_npus
 from emu.study.planning.bound.rates import Anywhere, Rates, Taken
 from emu.study.planning.search.groups import Groups, Where
 from emu.study.training.composed.isolated_request import LIGHT
@@ -136,7 +136,7 @@ class _Fabric:
         """Return a collective with one group of each that symmetries of the topology make equal: these take as long."""
         if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
             return asked
-        equal = [first_equal(self.topology, self.npus[group]) for group in asked.ranks]
+        equal = [canonical_npus(self.topology, self.npus[group]) for group in asked.ranks]
         _, first = np.unique(np.stack(equal), axis=0, return_index=True)
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from emu.collective.algorithm import AlgorithmOnDims, Chooser, Request, algorithm
 from emu.dtypes import item_bytes
-from emu.study.choice.equal_groups import first_alike
+from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
 
@@ -45,7 +45,7 @@ class AlgorithmChooser:
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm for a request; None if it does not fit the group."""
         group = tuple(self.npus[rank] for rank in request.ranks)
-        site, found = Site.of(self.topology, first_alike(self.topology, group)), algorithm(request.operation, self.name)
+        site, found = Site.of(self.topology, canonical_group(self.topology, group)), algorithm(request.operation, self.name)
         if not site.takes(found):
             return None
         shape = found.fit(len(group), site.grid)

@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
-from emu.study.choice.equal_groups import first_alike
+from emu.study.choice.equal_groups import canonical_group
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.options import first_request, is_open, isolated_request, least_ticks
@@ -106,7 +106,7 @@ class OpenRequests:
             ranks = [tuple(group) for group in asked.choosing.tolist()]
             first: dict[tuple[int, ...], tuple[int, ...]] = {}
             for group in ranks:
-                first.setdefault(first_alike(self.topology, tuple(self.npus[list(group)].tolist())), group)
+                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
             self._known_groups[asked.kind] = list(first.values())
         return self._known_groups[asked.kind]
 

@@ -16,9 +16,9 @@ from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.libraries import LIBRARIES
 from emu.errors import InputError
 from emu.study.choice.chooser import is_automatic
-from emu.study.choice.equal_groups import first_alike
-from emu.study.choice.fastest import Bound, bounds
-from emu.study.choice.library import ByLibrary
+from emu.study.choice.equal_groups import canonical_group
+from emu.study.choice.fastest import AlgorithmBound, bounds
+from emu.study.choice.library import LibraryChooser
 from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
@@ -108,16 +108,16 @@ def with_option(asked: DistinctRequest, choice: Choice, option: Option) -> Choic
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
-def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
+def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[AlgorithmBound]:
     """Yield the `bounds` of the algorithms for the first group of a request, up to a bound of `within_fs` ticks."""
-    site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
+    site = Site.of(topology, canonical_group(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
     wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
     return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
 def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
-    """Return the algorithms that no other beats in both time and messages, the fastest first; of equal ones the first by name."""
+    """Return algorithms that none beats in both time and messages, the fastest first; of equal ones the first by name."""
     found: list[AlgorithmTime] = []
     for each in sorted(candidates):
         if not found or each.flows < found[-1].flows:
@@ -151,6 +151,6 @@ def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | Non
         npus: [ranks] the NPU of each rank.
         ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
-    libraries = {name: ByLibrary(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
+    libraries = {name: LibraryChooser(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
     found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
     return found if ran is None else {**found, RAN: ran}

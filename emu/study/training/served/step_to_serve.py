@@ -1,7 +1,8 @@
 """The choice of algorithms for a whole step: the choice that makes the step the shortest, not each request alone.
 
-Steps are composed to compare them (`emu.study.training.composed`). The descent has several starts: the fastest algorithm of each
-request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at once.
+Steps are composed to compare them (`emu.study.training.composed`). The descent has several starts: the fastest algorithm of
+each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
+once.
 """
 
 from collections.abc import Mapping, Sequence
