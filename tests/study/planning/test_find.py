@@ -164,11 +164,11 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
     whole, began, most = found(*SMALL), [], [7]
     real = timer.Timer.__call__
 
-    def stopping(timer, job):
+    def stopping(own, job):
         if len(began) == most[0]:
             raise KeyboardInterrupt
         began.append(job.request.name if isinstance(job, timer.RequestJob) else job)
-        return real(timer, job)
+        return real(own, job)
 
     monkeypatch.setattr(timer.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
@@ -209,8 +209,8 @@ def test_a_reason_names_the_part_whose_difference_is_largest():
         assert sum(own.values()) == pytest.approx(row.step_time_s)
         worst = max(own, key=lambda part: own[part] - other.get(part, 0.0))
         word = {"compute": "computation", "bubble": "bubble", "straggling": "straggling"}.get(worst, f"({worst})")
-        assert word in row.reason_of
-        assert row.reason_of == reason_of(row, first)
+        assert word in row.why
+        assert row.why == reason_of(row, first)
 
 
 def test_the_front_has_no_plan_that_another_beats_in_both():

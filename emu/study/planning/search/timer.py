@@ -16,7 +16,7 @@ from emu.trace.device.device import Device
 
 COMPOSED, FULL = "composed", "full"  # ways to time: each request once, and as `emu estimate` does
 _EVENTS = {COMPOSED: 0, FULL: MOST_EVENTS}
-JobResult = dict[str, Any]  # a `PlanRow`, or a `Taken`; or why there is none under REFUSED
+JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
 REFUSED = "refused"
 
 
