@@ -17,8 +17,8 @@ from emu.study.training.composed.software_costs import device_under, topology_un
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.options import bounds_of, by_name, once_of, with_option
-from emu.study.training.served.served import StepToServe
+from emu.study.training.served.options import algorithm_option, bounds_of, isolated_request, with_option
+from emu.study.training.served.step_to_serve import StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -75,8 +75,8 @@ def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
     times = []
     for bound in bounds_of(asked, step.topology, step.npus, float("inf")):
         if bound.messages <= _MESSAGES:
-            option = by_name(bound.name, step.topology, step.npus)
-            times.append((once_of(asked, with_option(asked, step.choice, option), *where).ticks, bound.name))
+            option = algorithm_option(bound.name, step.topology, step.npus)
+            times.append((isolated_request(asked, with_option(asked, step.choice, option), *where).ticks, bound.name))
     return [name for _, name in sorted(times)[:FASTEST]]
 
 

@@ -14,7 +14,7 @@ ROOT = Path(emu.__file__).parents[1]
 TOPS = ("emu", "launch", "collectives", "topologies", "models")
 FILES = sorted(path.relative_to(ROOT) for top in TOPS for path in (ROOT / top).rglob("*.py"))
 # Rooms whose words are still to be made plain; take a room out once they are.
-UNDER_WAY = ("emu/study/planning/", "emu/study/choice/", "emu/study/training/served/")
+UNDER_WAY: tuple[str, ...] = ()
 # A sentence that begins so has no subject, or begins in the middle: it can be read only with the code beside it.
 BEGINNING = re.compile(r"(Of|As|The same|It|Those|Whether|What)\b|\.\.\.")
 HELPS = ("help", "short_help", "epilog")
@@ -26,18 +26,10 @@ CLASSES: Mapping[tuple[str, str], str] = {
     ("launch", "Row"): "each report of measured figures has rows of its own",
     ("launch", "Run"): "each table of published runs has its own columns",
     ("launch", "Summary"): "each report of measured figures has a summary of its own",
-    ("emu", "Bound"): "planning: its rooms are under way",
-    ("emu", "Candidate"): "planning: its rooms are under way",
-    ("emu", "Cut"): "planning: its rooms are under way",
-    ("emu", "Request"): "planning: its rooms are under way",
-    ("emu", "Shape"): "planning: its rooms are under way",
-    ("emu", "Step"): "planning: its rooms are under way",
 }
 # Modules that share a name, each with the reason; the folders of `launch/papers` have the same few modules.
 MODULES: Mapping[tuple[str, str], str] = {
     ("emu", "dtypes"): "the dtypes of the library; the dtypes in which a device times events",
-    ("emu", "floor"): "planning: its rooms are under way",
-    ("emu", "requests"): "planning and served: their rooms are under way",
 }
 PAPERS = ("launch", "papers")
 

@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 
 from benchmarks.swap.trial import BUILDS_NONE, Builder, Swap, tried
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from emu.topology import catalogue
 
 
@@ -31,13 +31,13 @@ def _rows(chosen):
     from launch.papers.targets import MET, judge  # noqa: PLC0415
 
     for make in PAPERS.values():
-        with closing(Kept(None)) as kept:
+        with closing(ResultCache(None)) as kept:
             targets = make(kept).targets
         for target in targets:
             if target.kind != "H" and IS not in target.given and (not chosen or target.id.startswith(chosen)):
 
                 def met(make=make, target=target):
-                    with closing(Kept(None)) as kept:
+                    with closing(ResultCache(None)) as kept:
                         return judge(target, make(kept).answer(target)).verdict == MET
 
                 yield target.id, met

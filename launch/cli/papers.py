@@ -10,7 +10,7 @@ import click
 
 from emu.errors import InputError
 from emu.files import make_folder, write_file
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.cli.options.common import cache_folder, import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.papers.catalogue import PAPERS
@@ -47,7 +47,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     emu repro all
     emu repro all --json
     """
-    with closing(Kept(None)) as nowhere:
+    with closing(ResultCache(None)) as nowhere:
         papers = {name: make(nowhere) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
     every = [row for each in rows.values() for row in each]
@@ -95,7 +95,7 @@ def _command(name: str) -> click.Command:
         if table is not None and figure is not None:
             raise InputError("repro: --table and --figure exclude each other; give one of them")
         place = table if figure is None else f"fig {figure}"
-        with closing(Kept(cache_folder(cache))) as kept:
+        with closing(ResultCache(cache_folder(cache))) as kept:
             paper = PAPERS[name](kept)
             targets = paper.of(place)
             if png is not None:

@@ -12,8 +12,8 @@ import click
 
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.kept import Kept
-from emu.study.planning.search.row import BEST, Planned, PlanRequest, PlanRow
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
@@ -118,13 +118,13 @@ def plan_command(
         check_sweep_options("plan", {"--html": html, "--beside": beside})
         words = {"model": model, "plan": given, "stack": stack, "device": device}
         sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
-        with closing(Kept(cache_folder(cache))) as kept:
+        with closing(ResultCache(cache_folder(cache))) as kept:
             rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best_at, request, kept))
         show_sweep(rows, f"The best plan of {model}", SweepFiles(csv, png), as_json=as_json)
         return
     check_no_csv("plan", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
-    with closing(Kept(cache_folder(cache))) as kept:
+    with closing(ResultCache(cache_folder(cache))) as kept:
         planned = _find(request, built, found, kept)
     if as_json:
         print_json(planned)
@@ -138,12 +138,12 @@ def plan_command(
             draw.draw_plans(planned, png)
 
 
-def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept) -> Planned:
+def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:
     """Return the result of a search, with a progress bar."""
     return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
 
 
-def _best_at(request: PlanRequest, kept: Kept, point: SweepPoint) -> PlanRow:
+def _best_at(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow:
     """Return the fastest plan at a point of a sweep."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
@@ -151,7 +151,7 @@ def _best_at(request: PlanRequest, kept: Kept, point: SweepPoint) -> PlanRow:
     return _find(asked, [point.topology], point.device, kept).rows[0]
 
 
-def _write_page(planned: Planned, request: PlanRequest, topologies: Sequence[Topology], device: Device, path: Path) -> None:
+def _write_page(planned: PlanTable, request: PlanRequest, topologies: Sequence[Topology], device: Device, path: Path) -> None:
     """Write the HTML page of the search, with the step of the fastest plan."""
     row = planned.fastest
     plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)

@@ -15,7 +15,7 @@ from emu.study.live.faulty_job import FaultyJob, time_faulty_job
 from emu.study.live.step_times import times_of_trace
 from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.served.replayed import time_replay
+from emu.study.training.served.replay_timing import time_replay
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.precision import messages_of, products_of, timed_told

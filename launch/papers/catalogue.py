@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.flex_sipac.report import FlexSiPACPaper
 from launch.papers.hpn.report import HpnPaper
 from launch.papers.hpn.training import HpnSteps
@@ -14,7 +14,7 @@ from launch.papers.railx.report import RailXPaper
 from launch.papers.ub_mesh.report import UBMeshPaper
 from launch.papers.ub_mesh.setting import UBMeshSteps
 
-PAPERS: Mapping[str, Callable[[Kept], Paper]] = MappingProxyType(
+PAPERS: Mapping[str, Callable[[ResultCache], Paper]] = MappingProxyType(
     {
         "infinitehbd": lambda kept: InfiniteHBDPaper(steps=InfiniteHBDSteps(kept)),
         "flex-sipac": lambda _: FlexSiPACPaper(),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from emu.arrays import digest
 from emu.sources import code_digest
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
 
@@ -21,7 +21,7 @@ def name_of(what: str, *asked: object) -> str:
     return f"{what} {digest((code_digest(*_FOLDERS), *asked))}"
 
 
-def answer_of(paper: Paper, target: Target, kept: Kept) -> Answer:
+def answer_of(paper: Paper, target: Target, kept: ResultCache) -> Answer:
     """Return Emu's answer to a row, read from the cache if it is there."""
     name = name_of("row", target)
     found = kept.read(name)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from emu.study.job_pool import job_pool, results_of
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.paper import Paper
 from launch.papers.row_cache import answer_of
 from launch.papers.targets import Answer
 
-Make = Callable[[Kept], Paper]
+Make = Callable[[ResultCache], Paper]
 
 
 class RowRequest(NamedTuple):
@@ -28,13 +28,13 @@ class _RowWorker:
 
     def __init__(self, makers: Mapping[str, Make], folder: Path | None) -> None:
         self._makers, self._folder = makers, folder
-        self._kept: Kept | None = None
+        self._kept: ResultCache | None = None
         self._papers: dict[str, Paper] = {}
 
     def __call__(self, group: Sequence[RowRequest]) -> list[Answer]:
         """Return the answers to a group of rows."""
         if self._kept is None:
-            self._kept = Kept(self._folder)
+            self._kept = ResultCache(self._folder)
             self._papers = {name: make(self._kept) for name, make in self._makers.items()}
         papers = self._papers
         return [answer_of(papers[row.paper], papers[row.paper].targets[row.number], self._kept) for row in group]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack_text import parse_stack
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.topology.topology import Topology
@@ -24,7 +24,7 @@ _EVENTS = 2**17  # events of all ranks above which a step is composed, as every 
 class PaperSteps:
     """The estimates of a paper's steps; a subclass names the device and the software."""
 
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    kept: ResultCache = field(default_factory=lambda: ResultCache(None))
     computes: ClassVar[str]  # name of the device
     software: ClassVar[str]  # stack, in the words of `--stack`
     algorithms: ClassVar[tuple[str, ...]] = ("auto",)
@@ -40,7 +40,7 @@ class PaperSteps:
         return step_of(self.kept, request, of, built, self.device)
 
 
-def step_of(kept: Kept, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
+def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callable[[], Topology], device: Device) -> PlanRow:
     """Return one step, from the cache if it is there.
 
     Args:

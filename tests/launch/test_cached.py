@@ -9,8 +9,8 @@ import pytest
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.sources import _of_folders
-from emu.study.planning.search import timed
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search import timer
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from launch.papers import row_cache as rows
@@ -46,8 +46,8 @@ def step_s(emu, tmp_path, monkeypatch):
     """What a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
-    real = timed.Timer.__call__
-    monkeypatch.setattr(timed.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
+    real = timer.Timer.__call__
+    monkeypatch.setattr(timer.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
     monkeypatch.setattr("launch.cli.plan._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)
@@ -119,15 +119,15 @@ def test_a_plan_of_a_model_is_that_of_its_shards_as_they_are(tmp_path):
         finally:
             MODELS._filed.pop("own-model")
 
-    kept = Kept(tmp_path)
-    first, again, fresh = searched(model.shards, kept), searched(fewer, kept), searched(fewer, Kept(None))
+    kept = ResultCache(tmp_path)
+    first, again, fresh = searched(model.shards, kept), searched(fewer, kept), searched(fewer, ResultCache(None))
     assert table(again) == table(fresh) != table(first)
 
 
 def test_a_step_of_a_paper_is_that_of_the_code_and_the_data_of_papers_as_they_are(tmp_path, monkeypatch):
     """Such as of how a fabric of the paper is wired, which its word does not say."""
     monkeypatch.setattr(rows, "_FOLDERS", (tmp_path,))
-    request, built, kept = EstimateRequest("llama-tiny", parse_plan("tp=4", global_batch=4, seq=64)), [], Kept(None)
+    request, built, kept = EstimateRequest("llama-tiny", parse_plan("tp=4", global_batch=4, seq=64)), [], ResultCache(None)
     for seen, text in ((1, "lanes = 8"), (1, "lanes = 8"), (2, "lanes = 16")):
         (tmp_path / "wiring.toml").write_text(text)
         _of_folders.cache_clear()

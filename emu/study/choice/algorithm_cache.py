@@ -1,6 +1,6 @@
-"""A cache of choices between commands, so that none is made twice: one file a fabric, in the user's cache folder.
+"""A cache of choices between commands, so that none is made twice: one file for each fabric, in the user's cache folder.
 
-A file is named by a digest of the fabric and of all the code that decides, users' files too, so that it never goes stale.
+A file is named by a digest of the fabric and of all code that decides, also that of users. So an entry never goes stale.
 """
 
 import json
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from emu.arrays import digest
-from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import AlgorithmOnDims
 from emu.errors import InputError
 from emu.sources import code_digest
 from emu.store import Store, user_folder
@@ -16,45 +16,45 @@ from emu.study.choice.requirement import Requirement, Selection
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
 
-_MOST_BYTES = 8 * 2**20  # of all files
-_MOST = 2**12  # choices of a fabric
-_STORES: list[Store] = []  # where choices are kept now: one, or nowhere
+_MOST_BYTES = 8 * 2**20  # limit of all files together
+_MOST = 2**12  # limit of choices of one fabric
+_STORES: list[Store] = []  # the store in use: one or none
 
 
 def keep_in(store: Store | None) -> None:
-    """Keep choices there from now on; None: nowhere.
+    """Keep choices in a store from now on; with None, keep them nowhere.
 
-    Choices must not be kept where code of users reads files, as these files are a part of no digest.
+    Choices must not be kept where code of users reads files, as such files are not part of the digest.
     """
     _STORES[:] = [] if store is None else [store]
 
 
-def users() -> Store:
+def user_store() -> Store:
     """Return the store in the user's cache folder."""
     return Store(user_folder() / "choices", _MOST_BYTES)
 
 
 def recall(site: Site, wanted: Requirement) -> Selection | None:
-    """Return what was chosen; None where nothing is kept of it, or nothing that can be read."""
+    """Return the choice that the cache has for a requirement at a site; None if it has none, or one that cannot be read."""
     found = recall_entry(site.topology, _key(site, wanted))
     with suppress(InputError, ValueError, TypeError):
         word, passed = found
-        return Selection(Served.parse(wanted.operation, word), tuple(passed))
+        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(passed))
     return None
 
 
 def keep(site: Site, wanted: Requirement, chosen: Selection) -> None:
-    """Keep what was chosen; nowhere if the folder cannot be written."""
+    """Keep the choice for a requirement at a site; do nothing if the folder cannot be written."""
     keep_entry(site.topology, _key(site, wanted), (str(chosen.served), chosen.passed))
 
 
 def recall_entry(topology: Topology, key: str) -> Any:
-    """Return what is kept for a fabric under a digest of all else that it follows from; None: nothing is."""
+    """Return the cache entry of a fabric under a key, which is a digest of all other inputs; None if there is none."""
     return next((found for store in _STORES if (found := _read(store, topology).get(key)) is not None), None)
 
 
 def keep_entry(topology: Topology, key: str, value: object) -> None:
-    """Keep a value that JSON can have; nowhere if the folder cannot be written."""
+    """Keep a JSON value under a key of a fabric; do nothing if the folder cannot be written."""
     for store in _STORES:
         known = [*_read(store, topology).items(), (key, value)]
         with suppress(OSError):
@@ -62,7 +62,7 @@ def keep_entry(topology: Topology, key: str, value: object) -> None:
 
 
 def _read(store: Store, topology: Topology) -> dict[str, Any]:
-    """Return what is kept of a fabric, by key; nothing if it cannot be read."""
+    """Return all entries of a fabric by key; an empty dictionary if they cannot be read."""
     try:
         found = json.loads(store.read(_name(topology)) or b"{}")
     except ValueError:
@@ -71,8 +71,10 @@ def _read(store: Store, topology: Topology) -> dict[str, Any]:
 
 
 def _key(site: Site, wanted: Requirement) -> str:
+    """Return the key of a requirement at a site."""
     return digest((site.npus, site.grid, site.only, *wanted))
 
 
 def _name(topology: Topology) -> str:
+    """Return the file name of a fabric."""
     return f"{digest((code_digest(), topology.digest()))}.json"

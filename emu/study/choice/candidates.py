@@ -7,13 +7,13 @@ from emu.study.choice.site import Site
 from emu.topology.placement import hubs
 
 
-def takers(operation: str, site: Site) -> list[Algorithm]:
-    """Return the algorithms of an operation that take the ranks of a site, without building one.
+def fitting_algorithms(operation: str, site: Site) -> list[Algorithm]:
+    """Return the algorithms of an operation that fit the ranks of a site, without building a schedule.
 
-    Those that need a switch that adds are left out where none does.
+    Algorithms that need a switch that adds are left out where no switch adds.
 
     Raises:
-        InputError: there are none.
+        InputError: no algorithm fits.
     """
     adds = site.topology.adds
     found = [a for _, a in ALGORITHMS if a.operation == operation and site.takes(a) and (adds or not a.needs_adding)]
@@ -24,15 +24,16 @@ def takers(operation: str, site: Site) -> list[Algorithm]:
 
 
 def candidates(operation: str, site: Site) -> list[Algorithm]:
-    """Return those of the takers whose schedule fits the memory, and for which the topology has as many switches as they need.
+    """Return the fitting algorithms whose schedule fits the memory, and whose switches the topology has.
 
     Raises:
-        InputError: as `takers`.
+        InputError: no algorithm fits, as in `fitting_algorithms`.
     """
-    return [found for found in takers(operation, site) if _fits(found, site)]
+    return [found for found in fitting_algorithms(operation, site) if _fits(found, site)]
 
 
 def _fits(found: Algorithm, site: Site) -> bool:
+    """Return whether the schedule of an algorithm fits the memory and the topology has the switches that it needs."""
     try:
         return has_helpers(stored(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
     except RowsError:
@@ -40,7 +41,7 @@ def _fits(found: Algorithm, site: Site) -> bool:
 
 
 def has_helpers(helpers: int, site: Site) -> bool:
-    """Return whether so many switches that add are reached by all ranks of a site; true where none is needed."""
+    """Return whether all ranks of a site reach this number of switches that add; true for 0 switches."""
     if not helpers:
         return True
     return site.topology.adds and len(hubs(site.topology, site.placement(), helpers)) == helpers

@@ -1,6 +1,6 @@
-"""Choosers of the fastest algorithm for each request of a run, found by timing each that fits on the fabric.
+"""Choosers of the fastest algorithm for each request of a run, found by timing the algorithms that fit on the fabric.
 
-The choice depends on the request and the topology alone: every rank, every engine and every replay is served alike.
+A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -8,14 +8,13 @@ from functools import lru_cache
 from typing import TypeVar
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, Choice, Chooser, Request, operation_of
-from emu.collective.algorithm import AlgorithmOnDims as Served
+from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice, Chooser, Request, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition
-from emu.study.choice.equal_groups import first_alike
+from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import fastest
-from emu.study.choice.library import ByLibrary, ChooserOnNpus
+from emu.study.choice.library import ChooserOnNpus, LibraryChooser
 from emu.study.choice.requirement import Requirement, choosers, item_bytes_of
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
@@ -24,29 +23,29 @@ from emu.trace.device.dtypes import check_dtype
 V = TypeVar("V")
 
 
-class Fastest(ChooserOnNpus):
+class FastestChooser(ChooserOnNpus):
     """A chooser of the fastest algorithm, found by timing."""
 
     __slots__ = ()
 
-    def chosen(self, request: Request) -> Served | None:
-        """Return the fastest; of equal ones the first by name."""
-        return _served(self.topology, request, edition())
+    def algorithm_for(self, request: Request) -> AlgorithmOnDims | None:
+        """Return the fastest algorithm; of equal ones the first by name."""
+        return _fastest_algorithm(self.topology, request, edition())
 
 
 @lru_cache(maxsize=2**16)
-def _served(topology: Topology, request: Request, edition: int) -> Served:
-    """Return what serves a request whose ranks are told as their NPUs; the edition tells algorithms filed later apart."""
-    npus = first_alike(topology, request.ranks)
+def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
+    """Return the fastest algorithm for a request whose ranks are NPUs; each edition of the catalogue has its own."""
+    npus = canonical_group(topology, request.ranks)
     wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
-    """Return whether timing chooses for a request; without a request, whether timing may choose for any."""
+    """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request."""
     while isinstance(chooser, ChooserOnNpus):
-        if request is None or chooser.is_asked(request):
-            if isinstance(chooser, Fastest):
+        if request is None or chooser.chooses_for(request):
+            if isinstance(chooser, FastestChooser):
                 return True
             if request is not None:
                 return False
@@ -57,20 +56,20 @@ def is_automatic(chooser: Chooser | None, request: Request | None = None) -> boo
 def choice_on(
     topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
 ) -> Choice:
-    """Return the choice of words such as `all_reduce=direct` and `dp.all_gather=auto`; `auto` alone is for what no other names.
+    """Return the choice of words such as `all_reduce=direct` and `dp.all_gather=auto`; `auto` alone is for all others.
 
-    In place of `auto` may stand the name of a library, which chooses as its own code does.
+    The name of a library may stand in place of `auto`; then the algorithm is chosen by the rules of the library.
 
     Args:
-        topology: Where `auto` times, and which a library sees.
-        words: As they are typed; the last that names an operation counts, and one for an axis more than one for all; of those
-            that name no operation the last.
-        dtype: What float32 is timed as.
-        ran: What serves operations that no word chooses for; None: the defaults.
-        npus: [ranks] where they are; None: on the first NPUs, in their order.
+        topology: The topology on which `auto` times algorithms, and which a library sees.
+        words: Words of `--algorithm`. The last word that names an operation counts, and a word for an axis counts more than one
+            for all axes. Of words that name no operation the last counts.
+        dtype: The dtype as which float32 is timed.
+        ran: The choice for operations that no word names; None: the defaults.
+        npus: [ranks] the NPU of each rank; None: the first NPUs in their order.
 
     Raises:
-        InputError: as `Choice.parse`; or an unknown dtype.
+        InputError: a word cannot be read, as in `Choice.parse`, or the dtype is unknown.
     """
     check_dtype(dtype)
     known = choosers()
@@ -81,16 +80,16 @@ def choice_on(
     own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
     whole = [word for word in words if word in known][-1:]
     rest = Choice() if whole or ran is None else ran
-    by_operation, dims = {**_but(last, rest.by_operation), **own}, {**_but(last, rest.dims), **named.dims}
+    by_operation, dims = {**_other_entries(last, rest.by_operation), **own}, {**_other_entries(last, rest.dims), **named.dims}
     chooser = rest.chooser
     for name, asked in _levels(whole, chosen):
         of = topology, dtype, asked, chooser, npus
-        chooser = Fastest(*of) if name == AUTO else ByLibrary(*of, name)
+        chooser = FastestChooser(*of) if name == AUTO else LibraryChooser(*of, name)
     return Choice(by_operation, dims, chooser)
 
 
 def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield each chooser with what it chooses for: all, then operations, then those of one axis; a later one is asked first."""
+    """Yield choosers by name with their operations: all, then single ones, then those of an axis; the last is asked first."""
     yield from ((name, frozenset(OPERATIONS)) for name in whole)
     for of_axis in (False, True):
         asked = [each for each in chosen if (each != operation_of(each)) == of_axis]
@@ -98,12 +97,13 @@ def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[s
             yield name, frozenset(each for each in asked if chosen[each] == name)
 
 
-def _but(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    """Return the entries that no word names, neither for their axis nor for all."""
+def _other_entries(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
+    """Return the entries that no word names, neither for their axis nor for all axes."""
     return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}
 
 
 def _check_operations(asked: Iterable[str]) -> None:
+    """Check that each word names a known operation."""
     for word in sorted(asked):
         if operation_of(word) not in OPERATIONS:
             raise unknown("operation", operation_of(word), OPERATIONS)

@@ -1,6 +1,6 @@
-"""Groups that a symmetry of the topology maps to one another: all are served like the first of them.
+"""Groups that a symmetry of the topology maps to one another: all of them get the algorithm of one group.
 
-n nodes, S symmetries.
+n is the number of nodes, S the number of symmetries.
 """
 
 from dataclasses import dataclass
@@ -9,47 +9,46 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.fabric.job_symmetry import SymmetryPower as Power
-from emu.fabric.job_symmetry import move
-from emu.fabric.lowering.domain import SymmetryMove as Move
-from emu.topology.facts.route_spread import routes_spread as spreads
-from emu.topology.facts.route_spread import some_pairs
+from emu.fabric.job_symmetry import SymmetryPower, move
+from emu.fabric.lowering.domain import SymmetryMove
+from emu.topology.facts.route_spread import routes_spread, some_pairs
 from emu.topology.topology import Topology
-from emu.topology.topology_cache import cached_by_topology as kept
+from emu.topology.topology_cache import cached_by_topology
 
 
 @lru_cache(maxsize=2**14)
-def first_alike(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...]:
-    """Return where a group comes when the declared symmetries bring its first NPU to the least that they can.
+def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the group that stands for a group: its image when symmetries bring its first NPU to the least possible number.
 
-    It is not checked that they map routes to routes: all groups that come to one place are served alike. Where no symmetry is
-    declared, the group itself comes back.
+    The declared symmetries are not checked against routes: all groups with one image get one algorithm. Where no symmetry is
+    declared, the group itself is returned.
     """
     shifts = _shifts(topology)
-    return tuple(shifts.back(np.array(npus)).tolist()) if shifts is not None else npus
+    return tuple(shifts.to_orbit_start(np.array(npus)).tolist()) if shifts is not None else npus
 
 
-def first_equal(topology: Topology, npus: I64) -> I64:
-    """Return where NPUs come when symmetries bring the first to the least that they can: what runs there takes as long.
+def canonical_npus(topology: Topology, npus: I64) -> I64:
+    """Return the image of NPUs when symmetries bring the first one to the least possible number; times there are equal.
 
-    A declared symmetry is used if it maps links to links of the same rate and latency, and routes of some pairs to routes.
-    Without one, or where pairs take other ways by their key, the NPUs themselves come back.
+    A declared symmetry is used if it maps links to links of equal rate and latency, and the routes of some pairs to routes. The
+    NPUs themselves are returned where no symmetry is left, or where the routes of pairs depend on a key.
     """
-    shifts = _kept_shifts(topology)
-    return shifts.back(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
+    shifts = _route_shifts(topology)
+    return shifts.to_orbit_start(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
 
 
-@kept(1)
-def _kept_shifts(topology: Topology) -> "_Shifts | None":
-    if topology.symmetry is None or spreads(topology):
+@cached_by_topology(1)
+def _route_shifts(topology: Topology) -> "_Shifts | None":
+    """Return the shifts of all symmetries that map routes to routes; None if there are none."""
+    if topology.symmetry is None or routes_spread(topology):
         return None
-    found = (move(topology, Power(which, 1, 0)) for which in range(len(topology.symmetry())))
+    found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
     moves = [each for each in found if each is not None and _keeps_routes(topology, each)]
     return _Shifts.of([each.node for each in moves]) if moves else None
 
 
-def _keeps_routes(topology: Topology, by: Move) -> bool:
-    """Whether a symmetry maps routes to routes, as far as some pairs tell."""
+def _keeps_routes(topology: Topology, by: SymmetryMove) -> bool:
+    """Return whether a symmetry maps the routes of some pairs to routes."""
     src, dst = some_pairs(topology)
     keys = np.zeros(len(src), np.int64)
     here, there = topology.routes(src, dst, keys), topology.routes(by.node[src], by.node[dst], keys)
@@ -58,6 +57,7 @@ def _keeps_routes(topology: Topology, by: Move) -> bool:
 
 @lru_cache(maxsize=16)
 def _shifts(topology: Topology) -> "_Shifts | None":
+    """Return the shifts of all declared symmetries, without a check of routes; None if there are none."""
     if topology.symmetry is None or topology.circuits is not None:
         return None
     declared = [column(node, np.int64) for node in topology.symmetry()]
@@ -66,7 +66,7 @@ def _shifts(topology: Topology) -> "_Shifts | None":
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Shifts:
-    """The number of times that each symmetry is applied to come to a node from the least of its orbit."""
+    """The number of times that each symmetry is applied to go from the least node of an orbit to each of its nodes."""
 
     doubled: tuple[tuple[I64, ...], ...]  # [S][bits][n] each symmetry's inverse, applied 1, 2, 4, ... times
     times: I64  # [n, S]
@@ -74,6 +74,7 @@ class _Shifts:
 
     @staticmethod
     def of(symmetries: list[I64]) -> "_Shifts":
+        """Return the shifts of symmetries; each symmetry is the image of each node."""
         n = len(symmetries[0])
         times, least = np.zeros((n, len(symmetries)), np.int64), np.full(n, -1)
         for first in range(n):
@@ -88,10 +89,10 @@ class _Shifts:
                         times[image, s] += 1
                         found.append(image)
         bits = [int(most).bit_length() for most in times.max(axis=0)]
-        return _Shifts(tuple(map(_doubled, map(np.argsort, symmetries), bits)), times, least)
+        return _Shifts(tuple(map(_powers, map(np.argsort, symmetries), bits)), times, least)
 
-    def back(self, npus: I64) -> I64:
-        """Return where all come when the first comes to the least of its orbit; as they are, if symmetries do not commute."""
+    def to_orbit_start(self, npus: I64) -> I64:
+        """Return NPUs moved so that the first is the least of its orbit; unmoved if the symmetries do not commute."""
         there = npus
         for doubled, times in zip(self.doubled, self.times[npus[0]].tolist(), strict=True):
             for bit, power in enumerate(doubled):
@@ -99,7 +100,8 @@ class _Shifts:
         return there if there[0] == self.least[npus[0]] else npus
 
 
-def _doubled(permutation: I64, bits: int) -> tuple[I64, ...]:
+def _powers(permutation: I64, bits: int) -> tuple[I64, ...]:
+    """Return a permutation applied 1, 2, 4, ... times, as many as there are bits."""
     powers = [permutation]
     while len(powers) < bits:
         powers.append(powers[-1][powers[-1]])

@@ -11,7 +11,7 @@ from emu.collective.shape import dims_of
 from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
-from emu.study.choice.library import picked
+from emu.study.choice.library import library_choice
 from emu.study.choice.requirement import Requirement, choosers
 from emu.study.measure.bench_row import BenchRow, busbw_factor
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
@@ -88,7 +88,7 @@ def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, 
     by, operation = asked.request.algorithm, asked.operation.name
     if by == AUTO:
         return *fastest(asked.site, requirement_of(asked, size)), ""
-    found = picked(by, asked.site.topology, asked.site.npus, operation, size)
+    found = library_choice(by, asked.site.topology, asked.site.npus, operation, size)
     return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(operation)), (), "nothing of its own")
 
 

@@ -8,7 +8,7 @@ from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
-from emu.study.choice.candidates import candidates, takers
+from emu.study.choice.candidates import candidates, fitting_algorithms
 from emu.study.measure.bench import measure
 from emu.study.measure.bench_row import BenchRow
 from emu.study.measure.request import Case, PlacedBench
@@ -68,7 +68,7 @@ def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
 def algorithm_names(asked: PlacedBench) -> list[str]:
     """Return the names of the algorithms that take the ranks, each with its grid."""
     site = asked.site
-    found = takers(asked.operation.name, site)
+    found = fitting_algorithms(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 

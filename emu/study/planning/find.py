@@ -1,7 +1,7 @@
-"""Which plan trains a model fastest, on which of several topologies, and why does the next one lose?
+"""The search for the plan that trains a model fastest on one of several topologies, and why each other plan is slower.
 
-A plan is ranked by its fastest placement. Candidates are timed as composed steps; then the best few as
-`emu.study.training.estimate` times a step, and ranked by that.
+A plan is ranked by its fastest placement. Candidates are timed as composed steps. Then the best few are timed in full, as
+`emu.study.training.estimate` times a step, and ranked by this time.
 """
 
 import time
@@ -22,17 +22,17 @@ from emu.registry import unknown
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import Outlines
-from emu.study.planning.bound.floor import Floors
-from emu.study.planning.bound.placed import Placed
-from emu.study.planning.bound.ways import Ways
-from emu.study.planning.reasons import why
-from emu.study.planning.search.kept import Kept, Names
-from emu.study.planning.search.row import BY, Candidate, Planned, PlanRequest, PlanRow
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.memory_floor import MemoryFloors
+from emu.study.planning.bound.tape_paths import TapePaths
+from emu.study.planning.reasons import reason_of
+from emu.study.planning.search.result_cache import ResultCache, ResultNames
+from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timed import COMPOSED, Submit, Timer
+from emu.study.planning.search.timer import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
-from emu.study.training.composed.composed import COMPOSED as TOLD
+from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
@@ -40,31 +40,31 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
 
-_PARTS = 2**12  # of a model, with so many tokens each, whose operators are kept: plans share many
-_NEAR = 100  # plans that hold least, of which the nearest that does not fit is looked for
+_PARTS = 2**12  # parts of a model in the cache of operators: plans share many
+_NEAR = 100  # plans of the least memory among which the nearest is looked for
 
 
 def find_plans(
     request: PlanRequest,
     topologies: Sequence[Topology],
     device: Device,
-    kept: Kept,
+    kept: ResultCache,
     *,
     processes: int = 1,
     progress: Progress = quiet,
-) -> Planned:
-    """The best plans of a model on so many NPUs of any of several topologies.
+) -> PlanTable:
+    """Search for the best plans of a model on a number of NPUs of any of several topologies, and return their table.
 
     Args:
-        request: What is asked.
-        topologies: Each with as many NPUs, or more.
-        device: What computes.
-        kept: What was timed before, to which is added.
-        processes: That time candidates side by side.
-        progress: Told what is done.
+        request: The model, the number of NPUs and the settings of the search.
+        topologies: Topologies with at least as many NPUs.
+        device: The device that computes.
+        kept: A cache of earlier results, to which new ones are added.
+        processes: Number of processes that time candidates at the same time.
+        progress: A function that is called with the progress.
 
     Raises:
-        InputError: a topology with fewer NPUs, no plan that fits, with the nearest; or one beside that fits neither.
+        InputError: a topology has fewer NPUs, no plan fits (the message names the nearest), or a named plan does not fit.
     """
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     began, search = time.perf_counter(), _search(request, topologies, device, kept, progress)
@@ -83,7 +83,7 @@ def find_plans(
             for plan in request.beside
             for placed in _placed(search, number, plan, submit, 2 * processes)
         ]
-    return Planned(
+    return PlanTable(
         **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
         **_counted(search, space),
         rows=_rows(search, ours, theirs),
@@ -92,7 +92,7 @@ def find_plans(
 
 
 def _check_words(request: PlanRequest, topologies: Sequence[Topology], plans: Sequence[Plan]) -> None:
-    """Refuse words for axes that no plan has, and algorithms that no group of their axis can have in any."""
+    """Check that some plan has each axis that a word names, and that some group of the axis can have the algorithm."""
     for axis, words in axes_named(request.algorithms).items():
         alike = {(tuple(plan.sizes.values()), plan.sharded): plan for plan in (*plans, *request.beside)}
         sizes = {members(plan, axis).shape[1] for plan in alike.values()} - {1}
@@ -104,28 +104,31 @@ def _check_words(request: PlanRequest, topologies: Sequence[Topology], plans: Se
 
 
 class _Space(NamedTuple):
-    """What is searched."""
+    """The plans that are searched."""
 
     plans: Sequence[Plan]
-    places: int  # of all of them, on all topologies
-    left_out: tuple[str, ...]  # what is not
+    places: int  # placements of all plans on all topologies
+    left_out: tuple[str, ...]  # values that are not searched
 
 
-def _search(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: Kept, progress: Progress) -> Search:
+def _search(
+    request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache, progress: Progress
+) -> Search:
+    """Return the search of a request, before it begins."""
     model, stack = find_model(request.model), request.stack
     model = replace(model, part=lru_cache(_PARTS)(model.part))
-    ways = Ways(model, stack, device_under(stack, device).over(request.npus))
+    ways = TapePaths(model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
-    placed = Placed(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
-    names = Names(model, stack, device, request.algorithms, tuple(topologies))
-    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, Floors(model, stack), progress)
+    placed = CandidateBounds(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
+    names = ResultNames(model, stack, device, request.algorithms, tuple(topologies))
+    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, MemoryFloors(model, stack), progress)
 
 
 def _found(search: Search, space: _Space, device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
-    """The best of all, by their time in full.
+    """Return the best candidates, ranked by their time in full.
 
     Raises:
-        InputError: none fits the memory.
+        InputError: no plan fits the memory.
     """
     search.time(space.plans, submit, side_by_side)
     if not search.best:
@@ -134,19 +137,20 @@ def _found(search: Search, space: _Space, device: Device, submit: Submit, side_b
 
 
 def _placed(search: Search, topology: int, plan: Plan, submit: Submit, side_by_side: int) -> list[Candidate]:
-    """A plan that was named, at its fastest placement on a topology."""
+    """Return a named plan in its fastest placement on a topology; an empty list if it cannot be timed."""
     named = [Candidate(topology, plan, axes) for axes in placements(plan)]
     return search.full(search.full(named, submit, side_by_side, COMPOSED)[:1], submit, side_by_side)
 
 
 def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
-    """It must be one of the model, for as many NPUs."""
+    """Check that a named plan fits the model and the number of NPUs."""
     if plan.world != request.npus:
         raise must_be("plan", "beside", f"a plan of the {request.npus} NPUs", f"{spell(plan)} of {plan.world}")
     check(plan, search.model, request.stack)
 
 
 def _space(request: PlanRequest, search: Search) -> _Space:
+    """Return the plans that a request searches."""
     given = read_words(request.given) if request.given else {}
     space = Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
     plans = _plans(request, space)
@@ -154,10 +158,10 @@ def _space(request: PlanRequest, search: Search) -> _Space:
 
 
 def _plans(request: PlanRequest, space: Space) -> list[Plan]:
-    """All that have the given words.
+    """Return all plans that have the given words.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such plan.
     """
     given, model = space.given, space.model
     if plans := list(space.plans()):
@@ -172,7 +176,7 @@ def _plans(request: PlanRequest, space: Space) -> list[Plan]:
 
 
 def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputError:
-    """What the plan lacks that takes least, of those that hold least."""
+    """Return the error that says how much memory the nearest plan lacks; it is the smallest of those with the least bound."""
 
     def taken(plan: Plan) -> dict[str, int]:
         return memory_by_part(search.model, plan, search.stack)
@@ -192,7 +196,7 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
 def _asked(
     request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
 ) -> Mapping[str, Any]:
-    """What a table of these plans says of what was asked."""
+    """Return the fields of a table that repeat the request and state its assumptions."""
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, request.stack))
     return {
         "model": search.model.name,
@@ -204,12 +208,12 @@ def _asked(
         "seq": request.seq,
         "software": request.stack.software,
         "given": request.given,
-        "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, TOLD),
+        "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED),
     }
 
 
 def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
-    """What a table says of the search, and of all that had to be timed."""
+    """Return the fields of a table that count the search, and show the plans that had to be timed."""
     seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
     bounds = search.without, search.anywhere, search.large
     without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
@@ -229,22 +233,23 @@ def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
 
 
 def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
-    """The table, the fastest first."""
+    """Return the rows of the table, the fastest first."""
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
     return tuple(_row(search, each, first, search.least_s.get(each), beside=each in theirs) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | None, *, beside: bool) -> PlanRow:
+    """Return the row of a candidate, with its bound and the reason why it is slower than the first."""
     row = search.rows[candidate]
-    said = "" if row == first else why(row, first)
+    said = "" if row == first else reason_of(row, first)
     if search.has and row.peak_memory_bytes > search.has:
         said = f"does not fit: {format_size(row.peak_memory_bytes - search.has)} of memory are missing; if it fitted: {said}"
     return replace(row, bound_s=bound_s, beside=beside, why=said)
 
 
 def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Those of which none reaches as much MFU with less memory, or more with as little; the least memory first."""
+    """Return the rows that no other beats in both memory and MFU, the least memory first."""
     found: list[PlanRow] = []
     for row in sorted(rows, key=lambda row: (row.peak_memory_bytes, -row.mfu, row.plan, row.axes)):
         if not found or row.mfu > found[-1].mfu:
@@ -253,4 +258,5 @@ def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
+    """Return the assumptions of the topologies, each once."""
     return tuple(dict.fromkeys(sentence for each in topologies for sentence in each.assumptions))

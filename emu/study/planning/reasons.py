@@ -1,4 +1,4 @@
-"""Why a plan is slower than another: the part of its step in which it loses most."""
+"""The reason why a plan is slower than another: the part of its step in which it loses most time."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor"
 
 
 def parts_s(row: PlanRow) -> dict[str, float]:
-    """What a step is made of; the parts add up to it."""
+    """Return the parts of a step in seconds; they add up to the step."""
     idle = {"bubble": row.bubble_s, "straggling": row.idle_s - row.bubble_s}
     return {"compute": row.compute_s, **row.exposed_comm_by_axis_s, **idle}
 
 
-def why(row: PlanRow, best: PlanRow) -> str:
-    """In words, for a plan beside the best of those searched; of several parts the one that differs most."""
+def reason_of(row: PlanRow, best: PlanRow) -> str:
+    """Return in words why a plan is slower than the best plan: the part that differs most, or how much faster it is."""
     if row.step_time_s <= best.step_time_s:
         less_s = best.step_time_s - row.step_time_s
         return f"{format_time(less_s)} faster than the best that was found" if less_s else "takes as long"
@@ -27,6 +27,7 @@ def why(row: PlanRow, best: PlanRow) -> str:
 
 
 def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
+    """Return the sentence about one part of a step."""
     if part == "compute":
         return f"{more} more computation{_computes(row, best)}"
     if part == "bubble":
@@ -38,7 +39,7 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
 
 
 def _computes(row: PlanRow, best: PlanRow) -> str:
-    """What it computes besides, as far as the settings of both say."""
+    """Return the cause of more computation, as far as the settings of both plans show it."""
     mine, other = (_settings(each) for each in (row, best))
     order = ("none", "selective", "ops", "full")
     if order.index(mine["recompute"]) > order.index(other["recompute"]):
@@ -51,5 +52,6 @@ def _computes(row: PlanRow, best: PlanRow) -> str:
 
 
 def _settings(row: PlanRow) -> Mapping[str, str]:
+    """Return the settings of a plan that change its computation."""
     words = dict(word.partition("=")[::2] for word in row.plan.split(","))
     return {"recompute": words.get("recompute", "none"), "stages": f"{words.get('pp', '1')}x{words.get('vp', '1')}"}

@@ -1,4 +1,4 @@
-"""Which plans could train a model on so many NPUs: every product of axes and settings that software and model take."""
+"""The plans that could train a model on a number of NPUs: all products of axes and settings that software and model allow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.axis_placement import axes_of
 
-PLACEMENTS = 8  # orders of a plan's axes that are tried at most, its own first
-_LEFT_OUT = {  # of a word's values those that are not searched unless they are given
+PLACEMENTS = 8  # limit of orders of a plan's axes that are tried
+_LEFT_OUT = {  # values of words that are not searched unless they are given
     "vp": "vp that is no power of two and does not divide the layers evenly",
     "layers": "layers that are not spread as evenly as they go, the ends with fewer",
     "etp": "etp that does not divide tp",
@@ -31,18 +31,18 @@ _OF_EXPERTS = ("etp", "capacity", "imbalance")
 
 @dataclass(frozen=True)
 class Space:
-    """All plans of a model on exactly so many NPUs."""
+    """All plans of a model on exactly this number of NPUs."""
 
     model: Model
     stack: Stack
     npus: int
     global_batch: int
     seq: int
-    given: Mapping[str, Any] = field(default_factory=dict)  # values of fields of a plan, which are not searched
-    refused: list[str] = field(default_factory=list, compare=False)  # why the first was that was tried and is none
+    given: Mapping[str, Any] = field(default_factory=dict)  # fixed values of fields of a plan
+    refused: list[str] = field(default_factory=list, compare=False)  # the error of the first product that is no plan
 
     def plans(self) -> Iterator[Plan]:
-        """Each once, in a fixed order."""
+        """Yield each plan once, in a fixed order."""
         for tp, cp, pp in product(self._tensor, self._context, self._of("pp", sorted(divisors(self.npus)))):
             dp = self.npus // (tp * cp * pp)
             if self.npus == tp * cp * pp * dp and self.global_batch % dp == 0 and dp in self._of("dp", [dp]):
@@ -50,24 +50,27 @@ class Space:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What of a plan's words and of its placements is not searched, as a reader is told."""
+        """Values of a plan's words, and placements, that are not searched, in words for the reader."""
         words = {word: told for word, told in _LEFT_OUT.items() if self.model.experts or word not in _OF_EXPERTS}
         told = [told for word, told in words.items() if word not in self.given]
         return (*told, f"all but {PLACEMENTS} of the {factorial(4)} placements of four axes")
 
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
-        """The values of a field that are searched: the one given, else all of these."""
+        """Return the values of a field that are searched: the given one, or else all."""
         return [self.given[name]] if name in self.given else every
 
     @cached_property
     def _tensor(self) -> Sequence[int]:
+        """Sizes of tp that are searched."""
         return self._of("tp", sorted(divisors(gcd(self.npus, *tp_sizes(self.model, self.stack).values()))))
 
     @cached_property
     def _context(self) -> Sequence[int]:
+        """Sizes of cp that are searched."""
         return self._of("cp", [cp for cp in sorted(divisors(self.npus)) if cp == 1 or self.seq % (2 * cp) == 0])
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
+        """Yield the plans with these sizes of axes, with all other settings."""
         sharding = [each for each in product(self._sharded(dp * cp), self._shards(dp)) if each[0] != "ddp" or not each[1]]
         sequence = self._of("sp", (False, True) if tp > 1 else (False,))
         recompute = self._of("recompute", [how for how in CHOICES["recompute"] if how != OPS])
@@ -87,15 +90,16 @@ class Space:
                 yield plan
 
     def _sharded(self, copies: int) -> Sequence[str]:
+        """Return the ways of sharding for a number of copies."""
         return self._known("sharding", CHOICES["sharding"]) if copies > 1 else self._of("sharding", ("ddp",))
 
     def _shards(self, dp: int) -> Sequence[int]:
-        """Over how many ranks of dp states are sharded: all, or a part of them."""
+        """Return the numbers of ranks of dp over which states are sharded: 0 for all of them, or a part."""
         part = sorted(divisors(dp) - {1, dp}) if self.stack.software == "pytorch" else []
         return self._of("shard", [0, *part])
 
     def _experts(self, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-        """Sizes of ep and etp."""
+        """Return the pairs of sizes of ep and etp."""
         if not self.model.experts:
             return [(1, 0)]
         over = self._of("ep", sorted(divisors(gcd(self.model.experts, stage_ranks))))
@@ -103,7 +107,7 @@ class Space:
         return [(ep, etp) for ep in over for etp in within if stage_ranks % (ep * (etp or tp)) == 0]
 
     def _batches(self, pp: int, rank_batch: int) -> Iterator[tuple[int, str, tuple[int, ...], int]]:
-        """Virtual stages, order, layers of each stage, and microbatch."""
+        """Yield virtual stages, order, layers of each stage, and microbatch."""
         for microbatch in self._of("microbatch", sorted(divisors(rank_batch))):
             if pp == 1:
                 yield 1, "", (), microbatch
@@ -115,37 +119,40 @@ class Space:
 
     @property
     def _orders(self) -> Sequence[str]:
+        """Orders of pipelines that are searched."""
         return self._of("order", self._known("pipeline", tuple(ORDERS)))
 
     def _known(self, name: str, every: tuple[str, ...]) -> Sequence[str]:
-        """Of the values of a setting that are searched, those that the software has."""
+        """Return the values of a setting that are searched and that the software has."""
         return self._of(name, OF_MEGATRON[name] if self.stack.software == "megatron" else every)
 
     def _virtual(self, pp: int) -> Sequence[int]:
-        """Powers of two, and what divides the layers; the first and the last stage may have none."""
+        """Return numbers of virtual stages: powers of two, and those that divide the layers; two stages may have no layer."""
         most = (self.model.layers + 2) // pp
         every = [vp for vp in range(1, most + 1) if vp & (vp - 1) == 0 or self.model.layers % (pp * vp) == 0]
         return self._of("vp", every)
 
     def _layers(self, stages: int) -> tuple[int, ...]:
+        """Return the layers of each stage; an empty tuple where each stage has as many."""
         return () if self.model.layers % stages == 0 else even_layers(self.model.layers, stages)
 
 
 def check(plan: Plan, model: Model, stack: Stack) -> None:
-    """Refuse what cannot be estimated.
+    """Check that a plan can be estimated.
 
     Raises:
-        InputError: as `check_fits` and `check_runs`.
+        InputError: the plan does not fit or does not run, as in `check_fits` and `check_runs`.
     """
     check_fits(plan, model, stack)
     check_runs(plan, model, stack)
 
 
 def placements(plan: Plan) -> Sequence[tuple[str, ...]]:
-    """Orders of the plan's axes, that of neighbouring NPUs first: its own, then others in a fixed order."""
+    """Return orders of the plan's axes, its own first, then others in a fixed order; the first axis has neighbouring NPUs."""
     return _orders(axes_of(plan))
 
 
 @cache
 def _orders(axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    """Return the first orders of axes that are tried."""
     return list(islice(permutations(axes), PLACEMENTS))

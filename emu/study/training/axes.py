@@ -9,7 +9,7 @@ from emu.collective.algorithm import Choice, algorithm, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
 from emu.registry import nearest, unknown
-from emu.study.choice.candidates import takers
+from emu.study.choice.candidates import fitting_algorithms
 from emu.study.choice.requirement import choosers
 from emu.study.choice.site import Site
 from emu.topology.topology import Topology
@@ -82,7 +82,7 @@ def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
     found = algorithm(operation, name)
     if any(site.takes(found) and (site.topology.adds or not found.needs_adding) for site in sites):
         return
-    others = [each.name for each in takers(operation, sites[0])]
+    others = [each.name for each in fitting_algorithms(operation, sites[0])]
     where = f"groups of {len(sites[0].npus)} ranks of {sites[0].topology.name}"
     raise InputError(
         f"--algorithm: {operation} of {axis} must be one that {where} can have, got {served!r}; {nearest(name, others)}"

@@ -16,9 +16,9 @@ from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axis_placement import npus_of, with_axes
 from emu.study.training.composed.composed import Composition, composition, representative_tapes
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
-from emu.study.training.served.chosen import choices_for, timed_by
-from emu.study.training.served.options import others
-from emu.study.training.served.served import StepToServe
+from emu.study.training.served.options import other_choosers
+from emu.study.training.served.served_steps import choices_for, fastest_step
+from emu.study.training.served.step_to_serve import StepToServe
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
@@ -75,14 +75,14 @@ class GeneratedStep:
         if step is None:
             return self._timed(self.choice, device)
         key = self.model.digest(), repr(self.plan), self.stack, replace(device, memory_bytes=0), self.algorithms, self._npus
-        return timed_by(choices_for(step, *key), lambda choice: self._timed(choice, device))
+        return fastest_step(choices_for(step, *key), lambda choice: self._timed(choice, device))
 
     def to_serve(self, device: Device) -> StepToServe | None:
         """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
         alone = self.choice.chooser
         if alone is None or not is_automatic(alone):
             return None
-        by = others(self.topology, "float32", self._npus)
+        by = other_choosers(self.topology, "float32", self._npus)
         return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device)
 
     @cached_property

@@ -11,10 +11,10 @@ from emu.model.generate.item import Ask
 from emu.model.generate.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.aside import Charts
 from emu.study.planning.bound.bound import Outlines
-from emu.study.planning.bound.rates import Anywhere, Rates, Taken
-from emu.study.planning.bound.ways import Ways
+from emu.study.planning.bound.charts import Charts
+from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.tape_paths import TapePaths
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
@@ -81,7 +81,7 @@ def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan])
         stack, model = steps.stack(plan), MODELS.find(training.model)
         device = device_under(stack, steps.device).over(plan.world)
         if plan.world not in known:
-            ways = Ways(model, stack, device)
+            ways = TapePaths(model, stack, device)
             known[plan.world] = Outlines(ways), Charts(ways)
         outlines, charts = known[plan.world]
         outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, steps.topology(plan)))
@@ -92,7 +92,7 @@ def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan])
 class _Rings:
     """The least times of requests where the ranks of tp are a ring, and others are joined by one cable of the DCN for a GPU."""
 
-    anywhere: Anywhere
+    anywhere: UnplacedRequests
     ring_Bps: float
     cable_Bps: float
 
@@ -101,27 +101,27 @@ class _Rings:
         """Return the least times for a plan on its rings; with tp below the GPUs of a node, other ranks are in the ring too."""
         first = topology.links.bandwidth_Bps[topology.links.src == 0]
         cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
-        return _Rings(Anywhere(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
+        return _Rings(UnplacedRequests(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
 
-    def alike(self, place: int) -> Hashable:
+    def place_key(self, place: int) -> Hashable:
         """Return the key of a place, as `Requests` asks for it."""
-        return self.anywhere.alike(place)
+        return self.anywhere.place_key(place)
 
-    def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return the key of the axes at a place, as `Requests` asks for it."""
-        return self.ring_Bps, self.cable_Bps, self.anywhere.of(place, axes)
+        return self.ring_Bps, self.cable_Bps, self.anywhere.axes_key(place, axes)
 
-    def collective(self, place: int, ask: Ask) -> Taken:
+    def collective(self, place: int, ask: Ask) -> RequestTime:
         """Return the least time of a collective; a ring adds up in 2 (n - 1) parts of n (stack.toml)."""
         if ask.axis == "tp" and ask.operation == "all_reduce":
             ranks, size = self.anywhere.sizes["tp"], ask.elements * item_bytes(ask.dtype)
-            return Taken(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
+            return RequestTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
         return self._between.collective(place, ask) if ask.axis == "dp" else self.anywhere.collective(place, ask)
 
-    def messages(self, to: int, size: int) -> Sequence[Taken]:
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
         """Return the least times of messages to a place, as `Requests` asks for them."""
         return self._between.messages(to, size)
 
     @property
-    def _between(self) -> Anywhere:
-        return Anywhere(Rates(self.cable_Bps, self.cable_Bps), self.anywhere.plan)
+    def _between(self) -> UnplacedRequests:
+        return UnplacedRequests(Rates(self.cable_Bps, self.cable_Bps), self.anywhere.plan)

@@ -11,7 +11,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import even_layers
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import parse_stack
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
@@ -99,7 +99,7 @@ def topology_of(plan: Plan) -> str:
 class InfiniteHBDSteps:
     """The estimates of the paper's steps, each computed once and kept between commands."""
 
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    kept: ResultCache = field(default_factory=lambda: ResultCache(None))
 
     @cached_property
     def device(self) -> Device:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from emu.study.planning.search.row import Planned
+from emu.study.planning.search.row import PlanTable
 from emu.units import format_size
 from launch.show.canvas import GREY, INK, new_page, save
 from launch.show.chart.line_chart import PALE
@@ -19,7 +19,7 @@ _TICKS = 8  # ticks of the memory axis, about
 _MOST_NAMES = 8  # most plans of the line that get a number
 
 
-def draw_plans(planned: Planned, path: Path) -> None:
+def draw_plans(planned: PlanTable, path: Path) -> None:
     """Draw the plans of a search to a file.
 
     Raises:
@@ -28,7 +28,7 @@ def draw_plans(planned: Planned, path: Path) -> None:
     save(plans_figure(planned), path)
 
 
-def plans_figure(planned: Planned) -> Figure:
+def plans_figure(planned: PlanTable) -> Figure:
     """Return the figure that `draw_plans` writes."""
     title = f"Plans of {planned.model} on {planned.npus} {planned.device}: MFU against the memory of a rank"
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, title)
@@ -45,7 +45,7 @@ def plans_figure(planned: Planned) -> Figure:
     return figure
 
 
-def _dress(axes: Axes, planned: Planned) -> None:
+def _dress(axes: Axes, planned: PlanTable) -> None:
     """Label the axes, and draw the memory of the device where it is near to what the plans need."""
     axes.xaxis.set_major_formatter(lambda size, _: format_size(round(size)))
     axes.set_xlabel("memory of the rank that holds most", color=INK)
@@ -70,7 +70,7 @@ def _dress(axes: Axes, planned: Planned) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _name(axes: Axes, planned: Planned) -> None:
+def _name(axes: Axes, planned: PlanTable) -> None:
     """Write a number at up to eight plans of the line, and the plan of each number into the legend."""
     every = planned.front[:: -(-len(planned.front) // _MOST_NAMES)]
     for number, row in enumerate(every, 1):

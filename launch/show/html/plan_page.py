@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.planning.search.row import Planned, PlanRow
+from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
 from launch.show.html.page import Cell, KeyFigure, Page, Section, Table, TextBlock, table_of
 from launch.show.html.scatter import scatter
@@ -19,7 +19,7 @@ _FRONT = (
 )
 
 
-def plans_page(planned: Planned, fastest: TimedStep) -> Page:
+def plans_page(planned: PlanTable, fastest: TimedStep) -> Page:
     """Return the page of a search.
 
     Args:
@@ -33,7 +33,7 @@ def plans_page(planned: Planned, fastest: TimedStep) -> Page:
     )
 
 
-def _figures(planned: Planned) -> tuple[KeyFigure, ...]:
+def _figures(planned: PlanTable) -> tuple[KeyFigure, ...]:
     """Return the key figures of the fastest plan and of the search."""
     row = planned.fastest
     memory = f"of {format_size(planned.memory_bytes)}" if planned.memory_bytes else "of the rank that holds most"
@@ -47,7 +47,7 @@ def _figures(planned: Planned) -> tuple[KeyFigure, ...]:
     )
 
 
-def _sections(planned: Planned, fastest: TimedStep) -> tuple[Section, ...]:
+def _sections(planned: PlanTable, fastest: TimedStep) -> tuple[Section, ...]:
     """Return all sections of the page."""
     rows, stars = planned.rows, f" {_YOURS}" if any(row.beside for row in planned.rows) else ""
     names = [f"{number}{'*' if row.beside else ''}  {row.plan}" for number, row in enumerate(rows, 1)]
@@ -65,13 +65,13 @@ def _sections(planned: Planned, fastest: TimedStep) -> tuple[Section, ...]:
     )
 
 
-def _search_sentences(planned: Planned) -> tuple[str, ...]:
+def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
     """Return what was searched, what was not searched, and what was not decided, a sentence each."""
     left = () if planned.least_s is None else (f"not decided: {undecided_text(planned)}",)
     return (searched_text(planned), f"not searched: {not_searched_text(planned)}", *left)
 
 
-def _table(planned: Planned) -> Table:
+def _table(planned: PlanTable) -> Table:
     """Return the table of plans, the fastest first."""
     rows = planned.rows
     axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emu.study.planning.search.row import Planned, PlanRow
+from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
 from launch.show.html.frame import AxisTick, ChartAxis, Frame, frame_of
 from launch.show.html.page import LegendKey, Svg
@@ -51,7 +51,7 @@ class _Scale(NamedTuple):
         return self.memory.x(size), self.mfu.y(mfu)
 
 
-def scatter(planned: Planned) -> Svg:
+def scatter(planned: PlanTable) -> Svg:
     """Return the chart of the plans of a search."""
     sizes = [size for size, _ in planned.seen] + [row.peak_memory_bytes for row in planned.rows]
     has = planned.memory_bytes if planned.memory_bytes < _FAR * max(sizes) else 0
@@ -72,12 +72,12 @@ def scatter(planned: Planned) -> Svg:
     return Svg("scatter.html", told, drawn, keys)
 
 
-def _mfus(planned: Planned) -> list[float]:
+def _mfus(planned: PlanTable) -> list[float]:
     """Return the MFU of all plans that are drawn."""
     return [mfu for _, mfu in planned.seen] + [row.mfu for row in planned.rows]
 
 
-def _marks(planned: Planned, scale: _Scale) -> list[PlanMark]:
+def _marks(planned: PlanTable, scale: _Scale) -> list[PlanMark]:
     """Return the marks of all plans; the last are drawn over the others."""
     seen = [
         PlanMark(*scale.of(size, mfu), 3, _PALE, f"MFU {mfu:.3f}, {format_size(size)} a rank") for size, mfu in planned.seen

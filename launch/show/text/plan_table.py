@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.planning.search.row import Planned, PlanRow
+from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.study.planning.search.search import REQUESTS, STEPS
 from emu.units import format_size, format_time
 from launch.show.text.assumptions import merged_assumption_lines
@@ -13,7 +13,7 @@ from launch.show.text.table import table
 _HEAD = ("", "plan", "placement", "step", "MFU")
 
 
-def plans_report(planned: Planned) -> str:
+def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
     rows = planned.rows
     axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
@@ -37,14 +37,14 @@ def plans_report(planned: Planned) -> str:
     return "\n".join(lines)
 
 
-def _expected(planned: Planned) -> list[str]:
+def _expected(planned: PlanTable) -> list[str]:
     """Return how far the times may be off; no line where no step of the device was measured."""
     if planned.either_way is None:
         return []
     return [f"expected        each step {off_told(planned.device, planned.either_way)}"]
 
 
-def searched_text(planned: Planned) -> str:
+def searched_text(planned: PlanTable) -> str:
     """Return how many plans there are, how many may fit the memory, and how many had to be timed."""
     given = f" with {planned.given}" if planned.given else ""
     return (
@@ -53,12 +53,12 @@ def searched_text(planned: Planned) -> str:
     )
 
 
-def not_searched_text(planned: Planned) -> str:
+def not_searched_text(planned: PlanTable) -> str:
     """Return the settings that no plan of the search has."""
     return "; ".join(planned.not_searched)
 
 
-def undecided_text(planned: Planned) -> str:
+def undecided_text(planned: PlanTable) -> str:
     """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
     told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps and {REQUESTS:,} requests"
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.cli import papers as command
 from launch.cli.repro import repro_command
 from launch.papers.catalogue import PAPERS
@@ -26,7 +26,7 @@ def facts():
 
 
 def targets():
-    with closing(Kept(None)) as kept:
+    with closing(ResultCache(None)) as kept:
         return [target for make in PAPERS.values() for target in make(kept).targets]
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from emu.errors import InputError
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.cli import papers
 from launch.papers import step_estimates
 from launch.papers.infinitehbd import search
@@ -103,10 +103,10 @@ def test_experts_that_rows_travel_to_are_round_a_switch():
 
 def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
-    with closing(Kept(tmp_path)) as kept:
+    with closing(ResultCache(tmp_path)) as kept:
         first = InfiniteHBDSteps(kept).of(DENSE, plan)
     monkeypatch.setattr(step_estimates, "prepare", None)  # whoever asks for it now fails
-    with closing(Kept(tmp_path)) as kept:
+    with closing(ResultCache(tmp_path)) as kept:
         assert InfiniteHBDSteps(kept).of(DENSE, plan) == first
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.row_processes import RowRequest, answers
 from launch.papers.targets import Answer
@@ -15,7 +15,7 @@ QUICK = (("ub-mesh", "1"), ("railx", "3"), ("hpn", "2"))
 
 @pytest.fixture
 def kept():
-    found = Kept(None)
+    found = ResultCache(None)
     yield found
     found.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from emu.collective.algorithm import AUTO, Request
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.equal_groups import first_alike, first_equal
+from emu.study.choice.equal_groups import canonical_group, canonical_npus
 from emu.study.choice.fastest import fastest
 from emu.topology.catalogue import build_topology
 
@@ -36,16 +36,16 @@ def groups(n, size, stride=1):
 )
 def test_groups_that_are_shifts_of_one_another_are_one(line, size, stride, kinds):
     topology = build_topology(line)
-    found = {first_alike(topology, group) for group in groups(topology.n_npus, size, stride)}
+    found = {canonical_group(topology, group) for group in groups(topology.n_npus, size, stride)}
     assert len(found) == kinds
     assert groups(topology.n_npus, size, stride)[0] in found
 
 
 def test_groups_of_another_form_stay_apart():
     """Along a dimension, and across two."""
-    assert first_alike(POD, (5, 6)) == (0, 1)
-    assert first_alike(POD, (5, 9)) == (0, 4)
-    assert first_alike(POD, (5, 10)) == (0, 5)
+    assert canonical_group(POD, (5, 6)) == (0, 1)
+    assert canonical_group(POD, (5, 9)) == (0, 4)
+    assert canonical_group(POD, (5, 10)) == (0, 5)
 
 
 def test_an_image_is_served_as_the_group_that_is_asked_about(monkeypatch):
@@ -65,8 +65,8 @@ def test_an_image_is_served_as_the_group_that_is_asked_about(monkeypatch):
 def test_groups_of_other_servers_come_to_those_of_the_first_with_all_their_npus():
     servers = build_topology("servers:nodes=4,gpus=4,network=switch")
     first = np.array([[0, 1], [2, 3]])
-    assert np.array_equal(first_equal(servers, first + 8), first)
-    assert np.array_equal(first_equal(servers, np.array([6, 2])), [0, 12])
+    assert np.array_equal(canonical_npus(servers, first + 8), first)
+    assert np.array_equal(canonical_npus(servers, np.array([6, 2])), [0, 12])
 
 
 def test_what_keeps_no_links_or_routes_brings_a_group_nowhere():
@@ -74,9 +74,9 @@ def test_what_keeps_no_links_or_routes_brings_a_group_nowhere():
     [moved, *_] = servers.symmetry()
     swapped = np.arange(servers.n_nodes)
     swapped[[8, 16]] = 16, 8  # an NPU and a switch
-    assert np.array_equal(first_equal(replace(servers, symmetry=lambda: [swapped]), group), group)
+    assert np.array_equal(canonical_npus(replace(servers, symmetry=lambda: [swapped]), group), group)
     elsewhere = replace(servers, symmetry=lambda: [moved], router=_by_number(servers))
-    assert np.array_equal(first_equal(elsewhere, group), group)
+    assert np.array_equal(canonical_npus(elsewhere, group), group)
 
 
 def _by_number(topology):
@@ -90,5 +90,5 @@ def _by_number(topology):
 
 def test_where_no_symmetry_is_declared_all_npus_are_themselves():
     ring, npus = build_topology("ring:n=12,bandwidth=50GB/s,latency=500ns"), np.array([5, 6, 7])
-    assert first_equal(ring, npus).min() == 0
-    assert np.array_equal(first_equal(replace(ring, symmetry=None), npus), npus)
+    assert canonical_npus(ring, npus).min() == 0
+    assert np.array_equal(canonical_npus(replace(ring, symmetry=None), npus), npus)

@@ -193,7 +193,7 @@ def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, i
 def test_what_claims_too_many_bytes_is_not_built_and_the_fastest_is_chosen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rank sends the whole again and again, as recursive doubling does, others have ended before."""
     built, site, wanted = [], Site.first(build_topology(line)), Requirement("all_reduce", 0, 2**24, 4)
-    times = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
+    times = {each.name: taken_fs(each, site, wanted) for each in room.fitting_algorithms("all_reduce", site)}
     monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
     fastest.cache_clear()
     assert fastest(site, wanted).served.algorithm == min(times, key=lambda name: (times[name], name))
@@ -244,7 +244,7 @@ def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chos
 ) -> None:
     monkeypatch.setattr(room, "LIGHT", 0)
     site, wanted = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4)
-    takes = {each.name: taken_fs(each, site, wanted) for each in room.takers("all_reduce", site)}
+    takes = {each.name: taken_fs(each, site, wanted) for each in room.fitting_algorithms("all_reduce", site)}
     fastest.cache_clear()
     assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.WORTH)
     fastest.cache_clear()
@@ -283,7 +283,7 @@ def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pyte
     fastest.cache_clear()
     assert fastest(*asked).served.algorithm not in ("2d-ring", "torus-buckets")
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 0)
-    monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "2d-ring")])
+    monkeypatch.setattr(room, "fitting_algorithms", lambda *_: [algorithm("all_reduce", "2d-ring")])
     fastest.cache_clear()
     with pytest.raises(
         InputError, match=r"choice: no algorithm of all_reduce can be timed on 12 ranks of torus.*; all_reduce "
@@ -292,6 +292,6 @@ def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pyte
 
 
 def test_where_all_need_a_switch_that_adds_none_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "takers", lambda *_: [algorithm("all_reduce", "in-switch")])
+    monkeypatch.setattr(room, "fitting_algorithms", lambda *_: [algorithm("all_reduce", "in-switch")])
     with pytest.raises(InputError, match=r"3 ranks of ring:n=3,.*; all need a switch that adds, or are too large; name one"):
         fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Requirement("all_reduce", 0, 3, 4))

@@ -7,7 +7,7 @@ from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.library import around, picked
+from emu.study.choice.library import group_network, library_choice
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import topology_under
@@ -35,7 +35,7 @@ def request(operation: str, ranks: tuple[int, ...], elements: int = SIZE // 4, d
 def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
     npus: tuple[int, ...], servers: int, in_order: bool
 ) -> None:
-    assert around(HOSTS, npus) == GroupNetwork(len(npus), servers, in_order, 450e9, 50e9, False, False)
+    assert group_network(HOSTS, npus) == GroupNetwork(len(npus), servers, in_order, 450e9, 50e9, False, False)
 
 
 def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
@@ -48,7 +48,7 @@ def test_a_library_is_asked_for_bytes_as_they_are_timed() -> None:
     npus = tuple(range(16))
     sizes = [2**exponent for exponent in range(8, 30)]
     wide, narrow = (choice_on(HOSTS, ("nccl",), dtype) for dtype in ("float32", "bfloat16"))
-    expected = [picked("nccl", HOSTS, npus, "all_gather", size) for size in sizes]
+    expected = [library_choice("nccl", HOSTS, npus, "all_gather", size) for size in sizes]
     assert len(set(expected)) > 2
     asked = [request("all_gather", npus, size // 4) for size in sizes]
     assert [wide.served(each) for each in asked] == [each.served for each in expected if each]

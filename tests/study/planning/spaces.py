@@ -10,13 +10,13 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import Outlines
-from emu.study.planning.bound.placed import Placed
-from emu.study.planning.bound.rates import Taken
-from emu.study.planning.bound.ways import Ways
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.bound.tape_paths import TapePaths
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.kept import Kept
-from emu.study.planning.search.row import Candidate, Planned, PlanRequest
-from emu.study.planning.search.timed import Lone, Timer
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
+from emu.study.planning.search.timer import RequestJob, Timer
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
@@ -37,7 +37,7 @@ LINES = {
     "switch:n=64,bandwidth=50GB/s,latency=500ns": 64,
 }
 H100 = find_device("h100", "bfloat16")
-KEPT = Kept(None)  # of all tests, but for those of what is kept
+KEPT = ResultCache(None)  # of all tests, but for those of what is kept
 topology_of = cache(build_topology)
 
 
@@ -68,11 +68,11 @@ def held(request: PlanRequest, plan: Plan) -> int:
 
 def of(request, line):
     device = device_under(request.stack, H100).over(request.npus)
-    ways = Ways(find_model(request.model), request.stack, device)
-    return Placed(Outlines(ways), [topology_under(request.stack, topology_of(line))])
+    ways = TapePaths(find_model(request.model), request.stack, device)
+    return CandidateBounds(Outlines(ways), [topology_under(request.stack, topology_of(line))])
 
 
-def there_s(placed: Placed, each: Candidate, times) -> float:
+def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
     """The bound by the times of its own requests, once all are known."""
     while not (near := placed.nearer([each], times)[0]).is_told:
         pass
@@ -82,10 +82,10 @@ def there_s(placed: Placed, each: Candidate, times) -> float:
 def times(request, line):
     """Of requests, as a search has them timed."""
     timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
-    return lambda number, wanted: {name: Taken(**timer(Lone(number, each))) for name, each in wanted.items()}
+    return lambda number, wanted: {name: RequestTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
 
 
-def found(request: PlanRequest, line: str, device=H100, kept: Kept | None = None, **words) -> Planned:
+def found(request: PlanRequest, line: str, device=H100, kept: ResultCache | None = None, **words) -> PlanTable:
     return find_plans(request, [topology_of(line)], device, kept or KEPT, **words)
 
 
@@ -123,5 +123,5 @@ def step_s(request: PlanRequest, each: Candidate, line: str, *, composed: bool =
     return estimate(step, topology_of(line), H100, **most).step_time_s
 
 
-def table(planned: Planned) -> list[tuple[str, str, float]]:
+def table(planned: PlanTable) -> list[tuple[str, str, float]]:
     return [(row.plan, row.axes, row.step_time_s) for row in planned.rows]

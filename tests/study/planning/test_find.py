@@ -8,10 +8,10 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.bound.placed import Placed
-from emu.study.planning.reasons import parts_s, why
-from emu.study.planning.search import frontier, kept, search, timed
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.reasons import parts_s, reason_of
+from emu.study.planning.search import frontier, result_cache, search, timer
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate
 from launch.show.text.plan_table import plans_report
 from tests.study.planning.spaces import (
@@ -164,28 +164,28 @@ def test_a_device_of_little_memory_has_only_plans_that_fit():
 
 def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_path, monkeypatch):
     whole, began, most = found(*SMALL), [], [7]
-    real = timed.Timer.__call__
+    real = timer.Timer.__call__
 
-    def stopping(timer, job):
+    def stopping(own, job):
         if len(began) == most[0]:
             raise KeyboardInterrupt
-        began.append(job.request.name if isinstance(job, timed.Lone) else job)
-        return real(timer, job)
+        began.append(job.request.name if isinstance(job, timer.RequestJob) else job)
+        return real(own, job)
 
-    monkeypatch.setattr(timed.Timer, "__call__", stopping)
+    monkeypatch.setattr(timer.Timer, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        found(*SMALL, kept=Kept(tmp_path))
+        found(*SMALL, kept=ResultCache(tmp_path))
     [told] = stopped.value.__notes__
     assert float(told.removeprefix("no plan that is left takes less than ").split()[0]) > 0
     assert told.endswith("; started again, the search goes on from here")
     first, most[0] = began[:], -1
-    again = found(*SMALL, kept=Kept(tmp_path))
+    again = found(*SMALL, kept=ResultCache(tmp_path))
     assert table(again) == table(whole)
     assert (again.front, again.seen, again.timed) == (whole.front, whole.seen, whole.timed)
     assert len(first) == 7
     assert len(began) == len(set(began))  # nothing was timed twice
     times = len(began)
-    assert table(found(*SMALL, kept=Kept(tmp_path))) == table(whole)
+    assert table(found(*SMALL, kept=ResultCache(tmp_path))) == table(whole)
     assert len(began) == times > 7
 
 
@@ -212,7 +212,7 @@ def test_a_reason_names_the_part_whose_difference_is_largest():
         worst = max(own, key=lambda part: own[part] - other.get(part, 0.0))
         word = {"compute": "computation", "bubble": "bubble", "straggling": "straggling"}.get(worst, f"({worst})")
         assert word in row.why
-        assert row.why == why(row, first)
+        assert row.why == reason_of(row, first)
 
 
 def test_the_front_has_no_plan_that_another_beats_in_both():
@@ -240,12 +240,12 @@ def test_where_no_plan_fits_the_nearest_is_named_with_what_it_lacks():
 def test_a_folder_that_holds_something_else_is_refused(tmp_path):
     (tmp_path / "plans.sqlite").write_text("something else, long enough to be no database at all" * 40)
     with pytest.raises(InputError, match=r"^plan: cache must be a folder that can be written, .* take another --cache$"):
-        Kept(tmp_path)
+        ResultCache(tmp_path)
 
 
 def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "_WAIT_S", 0.05)
-    mine = Kept(tmp_path)
+    monkeypatch.setattr(result_cache, "_WAIT_S", 0.05)
+    mine = ResultCache(tmp_path)
     mine.write("before", {"s": 1})
     with closing(sqlite3.connect(tmp_path / "plans.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -288,7 +288,7 @@ def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
     request, line = replace(SMALL[0], best=3), SMALL[1]
     whole = found(request, line)
     monkeypatch.setattr(search, "REQUESTS", 3)
-    few = found(request, line, kept=Kept(None))
+    few = found(request, line, kept=ResultCache(None))
     assert table(few) == table(whole)
     assert few.decided["composed"] > whole.decided["composed"]
 
@@ -296,12 +296,14 @@ def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
 def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
-    anywhere, nearer, right = Placed.anywhere_s, Placed.nearer, exhaustive(*SMALL)[:2]
+    anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.nearer, exhaustive(*SMALL)[:2]
     monkeypatch.setattr(frontier, "_TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
-        wrong.setattr(Placed, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
+        wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
         assert table(found(request, line)) != right
     with monkeypatch.context() as wrong:
-        wrong.setattr(Placed, "nearer", lambda *args: [each._replace(least_s=1 / each.least_s) for each in nearer(*args)])
+        wrong.setattr(
+            CandidateBounds, "nearer", lambda *args: [each._replace(least_s=1 / each.least_s) for each in nearer(*args)]
+        )
         assert table(found(request, line)) != right

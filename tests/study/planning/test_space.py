@@ -7,7 +7,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import Stack
-from emu.study.planning.search.groups import Where
+from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.space import Space, placements
 from emu.topology.catalogue import build_topology
 from tests.study.planning.enumerated import dealt, plans, virtual_stages
@@ -100,4 +100,4 @@ def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(soft
         axes = {
             axis for of_place in roles_by_place(model, plan, Stack(software)) for role in of_place for axis in role.tape.axes
         }
-        assert len(axes) <= Where.of(topology, plan, placements(plan)[0]).numbers
+        assert len(axes) <= PlacedGroups.of(topology, plan, placements(plan)[0]).numbers

@@ -13,7 +13,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.kept import Kept
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRequest
 from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
@@ -140,7 +140,7 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
         "sharding=zero1,recompute=none",
         best=10,
     )
-    named = find_plans(request, [SERVERS], H100, Kept(None))
+    named = find_plans(request, [SERVERS], H100, ResultCache(None))
     gathers = [row for row in named.rows if "dp=" in row.plan and "cp=" not in row.plan]
     assert gathers
     assert all("bruck" in row.algorithms["all_gather"] for row in gathers)
@@ -150,4 +150,4 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
 def test_a_search_refuses_a_word_for_an_axis_that_none_of_its_plans_has():
     request = PlanRequest("llama-tiny", 4, 4, 64, Stack("megatron"), ("dp.all_gather=bruck",), "dp=1")
     with pytest.raises(InputError, match="no axis of the plans searched is called 'dp'; did you mean"):
-        find_plans(request, [SERVERS], H100, Kept(None))
+        find_plans(request, [SERVERS], H100, ResultCache(None))

@@ -1,17 +1,17 @@
-"""A time that no step of a plan beats, without generating the step.
+"""A time that no step of a plan beats, computed without generating the step.
 
-A step is a graph: what begins after others ended. Here times are left out or made shorter, never longer, and waits are left
-out. So the longest way through what is left ends no later than the step does, whatever else shares links or waits: by induction
-in the order of time, each task ends no earlier than the longest way to it. Kept are:
+A step is a graph: tasks begin after others ended. Here times are left out or made shorter, never longer, and waits are left
+out. So the longest path through the rest ends no later than the step, even if other tasks share links or wait. The proof is by
+induction in the order of time: each task ends no earlier than the longest path to it. The bound counts:
 
-- The passes of a stage take those of its layers (`ways`, beside this file), one after another, and their requests what any NPU
-  needs at least for what it sends and receives of them (`rates`), or what a rank of theirs needs at least (`emu.fabric.floor`).
-- A step may be laid with every rank of a stage. Then each time here is that of the first rank of the stage that comes so far:
-  all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after that.
-- The rank at place p of a pipeline begins when the stages before it have passed one microbatch on; then it takes all its
+- The passes of a stage take the passes of its layers (`tape_paths`, beside this file), one after another. Their requests take
+  the least time of any NPU for the bytes that it sends and receives (`rates`), or of a rank of theirs (`emu.fabric.floor`).
+- A step may contain the messages of every rank of a stage. Then each time here is that of the first rank of the stage to come
+  so far: all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after.
+- The rank at place p of a pipeline begins when the stages before it have passed one microbatch on. Then it takes all its
   passes, and ends its step. Where backwards are whole, its last one is followed by those of the stages before it, too.
 
-P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by what they hold.
+P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,15 +28,15 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.rates import Requests
-from emu.study.planning.bound.ways import Ends, Turns, Way, Ways
+from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, TapePath, TapePaths
 
 T = TypeVar("T")
-_NOTHING = (0.0, 0.0, 0.0)  # what passes take of a part that is not there
-ROUNDED = 1e-9  # of a bound, more than all its ticks are rounded by
+_NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that is not there
+ROUNDED = 1e-9  # share of a bound that is more than the rounding of all its ticks
 
 
-class Cut(NamedTuple):
-    """How a model is cut into stages."""
+class StageCut(NamedTuple):
+    """The cut of a model into stages."""
 
     stages: I64  # [P, V]
     counts: F64  # [P, V, K] parts of each
@@ -45,29 +45,31 @@ class Cut(NamedTuple):
 
     @property
     def after(self) -> I64:
-        """[P] stages of each place that another follows."""
+        """[P] numbers of stages of each place that another stage follows."""
         return np.asarray((self.stages < self.stages.size - 1).sum(axis=1), np.int64)
 
     @property
     def before(self) -> I64:
-        """[P] stages of each place that follow another."""
+        """[P] numbers of stages of each place that follow another stage."""
         return np.asarray((self.stages > 0).sum(axis=1), np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """What of the bound of a plan does not depend on its placement."""
+    """The parts of a plan's bound that do not depend on its placement."""
 
     plan: Plan
-    cut: Cut
-    turns: tuple[Turns, ...]  # [K]
-    ends: tuple[Ends, ...]  # [H]
+    cut: StageCut
+    turns: tuple[LayerPaths, ...]  # [K]
+    ends: tuple[EndPaths, ...]  # [H]
     message_bytes: int
-    waits: bool  # whether a rank waits until a message has left it
-    reduces: tuple[Way, ...] = ()  # [P] what gradients take that are reduced after the last backward began; (): `ends` has it
+    waits: bool  # a rank waits until a message has left it
+    reduces: tuple[
+        TapePath, ...
+    ] = ()  # [P] what gradients take that are reduced after the last backward began; (): `ends` has it
 
     def seconds(self, requests: Requests) -> float:
-        """No step of the plan takes less, whose requests take at least so much."""
+        """Return the bound of the plan's step in seconds, by the least times of its requests."""
         plan = self.plan
         spans = self.spans(requests)
         works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
@@ -82,65 +84,65 @@ class Outline:
         return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
 
     def _reduced_s(self, requests: Requests, spans: F64) -> F64:
-        """[P] what gradients take, more than the backward in which they come: none is there before that begins."""
+        """Return [P] the times of reductions less the last backward, as no gradient is there before this begins."""
         took = [way.seconds(requests, place) for place, way in enumerate(self.reduces)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
     def spans(self, requests: Requests) -> F64:
-        """[P, V, 3] what the forward, the first backward and a later one of each stage take."""
+        """Return [P, V, 3] the times of the forward, the first backward and a later backward of each stage."""
         return np.asarray(self.cut.counts @ np.array(self._of_places(requests, self._parts_s)))
 
     def _of_places(self, requests: Requests, of_place: Callable[[Requests, int, int], T]) -> list[T]:
-        """[P] what each place takes; once for those that hold the same and whose requests take as long."""
+        """Return [P] a value for each place, computed once for places with equal parts and equal times of requests."""
         known = dict[Hashable, T]()
-        keys = [(requests.alike(place), held) for place, held in enumerate(self.cut.holds)]
+        keys = [(requests.place_key(place), held) for place, held in enumerate(self.cut.holds)]
         for place, key in enumerate(keys):
             if key not in known:
                 known[key] = of_place(requests, place, key[1])
         return [known[key] for key in keys]
 
     def _parts_s(self, requests: Requests, place: int, held: int) -> list[tuple[float, ...]]:
-        """[K, 3] what the passes of each part take at a place."""
+        """Return [K, 3] the times of the passes of each part at a place."""
         has = self.cut.held[held] > 0
         return [turns.seconds(requests, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
 
     def ends_s(self, requests: Requests) -> list[list[float]]:
-        """[P, 3] what each place takes before its passes, after, and of that beside nothing of its passes."""
+        """Return [P, 3] the times of each place before its passes, after them, and after them without overlap with passes."""
         return self._of_places(
             requests, lambda requests, place, held: [way.seconds(requests, place) for way in self.ends[held]]
         )
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
-        """[P] what a rank waits for until its messages have left, but the last."""
+        """Return [P] the time that a rank waits until its messages have left, without the last one."""
         if not self.waits:
             return np.zeros(self.plan.pp)
         most = np.maximum(onward_s * (self.cut.after > 0), back_s * (self.cut.before > 0))
         return np.asarray(self.plan.passes * (self.cut.after * onward_s + self.cut.before * back_s) - most)
 
     def messages(self, requests: Requests) -> F64:
-        """[2, P, 2] until a message from each place to the next, or to the one before, has left it, and is there."""
+        """Return [2, P, 2] the times until a message to the next place, or to the one before, has left and is delivered."""
         found = [requests.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
 
 
 def _passed(steps: F64) -> F64:
-    """[P] when what passes from place to place, in so long steps, has come to each."""
+    """Return [P] the time at which something that goes from place to place, in steps of these times, reaches each place."""
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
 @dataclass(eq=False)
 class Outlines:
-    """Of the plans of one model by one software."""
+    """The outlines of the plans of one model by one software."""
 
-    ways: Ways
-    _cuts: dict[Hashable, Cut] = field(default_factory=dict)
+    ways: TapePaths
+    _cuts: dict[Hashable, StageCut] = field(default_factory=dict)
 
     def of(self, plan: Plan) -> Outline:
-        """Of a plan.
+        """Return the outline of a plan.
 
         Raises:
-            InputError: it cannot be generated.
+            InputError: the plan cannot be generated.
         """
         cut, share = self.cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
@@ -153,16 +155,16 @@ class Outlines:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """[K] of the parts."""
+        """[K] names of the parts of the model."""
         return tuple(dict.fromkeys((EMBEDDING, *self.ways.model.kinds, HEAD)))
 
-    def cut(self, plan: Plan) -> Cut:
-        """Into its stages."""
+    def cut(self, plan: Plan) -> StageCut:
+        """Return the cut of the model into a plan's stages."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
         if key not in self._cuts:
             stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
             parts = [part_names(plan, self.ways.model, number) for number in range(plan.stages)]
             counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
             held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
-            self._cuts[key] = Cut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
+            self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))
         return self._cuts[key]

@@ -1,8 +1,8 @@
-"""The turns of a pipeline one after another: when it ends at the earliest, of which the times of passes and messages are known.
+"""The chart of a pipeline's turns: its earliest end by the times of its passes and messages.
 
-A turn begins when the one before it at its place has ended, and what it needs has come. A message leaves when both its ends
-have come to it in their turns. Where a stack reduces gradients beside the last backward, and gathers weights beside the first
-forward, the first forward of a stage waits for its weights, and the step's end for the gradients.
+A turn begins when the turn before it at its place has ended, and its messages have come. A message leaves when both its ends
+have reached it in their turns. A stack may reduce gradients beside the last backward, and gather weights beside the first
+forward. Then the first forward of a stage waits for its weights, and the end of the step for the gradients.
 
 P places, V stages of each, A axes of copies at most, M messages, X turns.
 """
@@ -27,8 +27,8 @@ AXES = 2  # A: what all tokens see, and experts
 MOST = 2**18  # turns of a pipeline that are laid out
 
 
-class Times(NamedTuple):
-    """Of the ranks of each place, seconds."""
+class PipelineTimes(NamedTuple):
+    """The times of the ranks of each place, in seconds."""
 
     begin: F64  # [P] before the first pass
     forward: F64  # [P, V]
@@ -42,13 +42,13 @@ class Times(NamedTuple):
     end: F64  # [P] after all
 
     def flat(self) -> F64:
-        """[..] one after another."""
+        """Return all times in one array, field by field."""
         return np.concatenate([each.ravel() for each in self])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shape:
-    """A pipeline, whatever its passes take."""
+class PipelineChart:
+    """The chart of a pipeline, for any times of its passes."""
 
     order: str
     places: int
@@ -56,23 +56,24 @@ class Shape:
     microbatches: int
     waits: bool  # whether a rank waits until a message has left it
 
-    def end_s(self, times: Times) -> float:
-        """When it ends at the earliest."""
-        graph, code = _laid(self.order, self.places, self.virtual, self.microbatches, self.waits)
+    def end_s(self, times: PipelineTimes) -> float:
+        """Return the earliest end of the pipeline, in seconds."""
+        graph, code = _chart_graph(self.order, self.places, self.virtual, self.microbatches, self.waits)
         ticks = np.floor(times.flat() * TICKS_PER_S).astype(np.int64)
         return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
 
 
 @lru_cache(maxsize=32)
-def _laid(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
-    """The graph, and which of the times each of its tasks takes."""
-    laying = _Laying(places, virtual, microbatches, waits)
+def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
+    """Return the graph of a pipeline, and the index in `PipelineTimes.flat` of each task's time."""
+    laying = _ChartBuilder(places, virtual, microbatches, waits)
     for place, own in enumerate(_turns(order, places, virtual, microbatches)):
         laying.place(place, own, stages_of(place, places, virtual, order) if places > 1 else (0,))
     return laying.graph()
 
 
 def _turns(order: str, places: int, virtual: int, microbatches: int) -> Sequence[Sequence[Turn]]:
+    """Return the turns of each place."""
     if places > 1:
         return all_turns(order, places, virtual, microbatches)
     return [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
@@ -80,7 +81,7 @@ def _turns(order: str, places: int, virtual: int, microbatches: int) -> Sequence
 
 @dataclass(slots=True)
 class _Message:
-    """Tasks of its ends: the turns before it."""
+    """The tasks at both ends of a message."""
 
     way: int  # 0: to the place after; 1: to the one before
     src: int = 0
@@ -90,8 +91,8 @@ class _Message:
 
 
 @dataclass(slots=True)
-class _Laying:
-    """Tasks in the order in which they are met, messages after them."""
+class _ChartBuilder:
+    """A builder of the graph of a chart; it numbers tasks in the order of turns, and those of messages after them."""
 
     places: int
     virtual: int
@@ -105,10 +106,10 @@ class _Laying:
     def __post_init__(self) -> None:
         of_place, of_stage = self.places, self.places * self.virtual
         sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
-        self.first = dict(zip(Times._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
+        self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
 
     def place(self, place: int, own: Sequence[Turn], stages: Sequence[int]) -> None:
-        """The turns of one place."""
+        """Add the turns of one place."""
         last, held, sent, reduces = self._task("begin", place), list[_Message](), list[_Message](), [-1] * AXES
         for turn in own:
             if turn.what.startswith(SEND):
@@ -127,6 +128,7 @@ class _Laying:
             message.holds.append(end)
 
     def _turn(self, turn: Turn, at: int, before: int, held: Sequence[_Message]) -> int:
+        """Add a turn and return its task."""
         last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
         task = self._task("last" if last else "forward" if turn.what == FORWARD else "backward", at, before)
         if turn.what == FORWARD and not turn.microbatch:
@@ -138,7 +140,7 @@ class _Laying:
         return task
 
     def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
-        """Of each axis, once the gradients are there, and after what was reduced before."""
+        """Add a reduction of each axis, after its gradients and the reduction before, and return the tasks."""
         found = []
         for axis, earlier in enumerate(reduces):
             arrived = self._task("arrive", at * AXES + axis, before)
@@ -148,6 +150,7 @@ class _Laying:
         return found
 
     def _sent(self, turn: Turn, place: int, last: int) -> _Message:
+        """Return the message that a turn sends."""
         kind = turn.what.removeprefix(SEND)
         to = turn.stage + (1 if kind == FORWARD else -1)
         message = self._message(Turn(to, RECEIVE + kind, turn.microbatch))
@@ -156,15 +159,17 @@ class _Laying:
         return message
 
     def _message(self, received: Turn) -> _Message:
+        """Return the message that a turn receives."""
         return self.messages.setdefault(received, _Message(int(not received.what.endswith(FORWARD))))
 
     def _task(self, kind: str, at: int, *after: int) -> int:
+        """Add a task that waits for others, and return its number."""
         self.code.append(self.first[kind] + at)
         self.edges += [(len(self.code) - 1, each) for each in after]
         return len(self.code) - 1
 
     def graph(self) -> tuple[Graph, I64]:
-        """All that was laid, and what tells how long each task takes."""
+        """Return the graph of all tasks, and the index of each task's time."""
         for each in self.messages.values():
             at = each.way * self.places + each.src
             left = self._task("left", at, *each.after)

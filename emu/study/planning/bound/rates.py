@@ -1,8 +1,8 @@
-"""What a request takes at least on a topology, whatever serves it and wherever its ranks are.
+"""The least time of a request on a topology, by any algorithm and in any placement.
 
-It takes a rank what the rank itself sends and receives of it, over all links of an NPU: no message leaves before both its ends
-have entered, and a rank leaves once all that it sends and gets is through. Each rank gives every slot of others that it adds
-to, and gets every slot of others that it wants, once at least.
+The time is that of the bytes that a rank itself sends and receives, over all links of an NPU: no message leaves before both its
+ends have entered, and a rank leaves when all its own messages are delivered. Each rank gives every slot of others that it adds
+to, and gets every slot of others that it wants, at least once.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -22,32 +22,32 @@ from emu.trace.matching.role_requests import MESSAGE
 from emu.units import seconds
 
 
-class Taken(NamedTuple):
-    """What a request takes, seconds."""
+class RequestTime(NamedTuple):
+    """The least time of a request, in seconds."""
 
     left_s: float  # until a message has left its sender
     there_s: float  # until all ranks have left a collective, or a message is delivered
-    is_told: bool = True  # whether nothing more will be known of it
+    is_told: bool = True  # the time is final: no better one will be known
 
 
 class Requests(Protocol):
-    """What the requests of one plan take at least, in one placement or in any."""
+    """The least times of the requests of one plan, in one placement or in any."""
 
-    def alike(self, place: int) -> Hashable:
-        """Equal for places whose requests all take as long."""
+    def place_key(self, place: int) -> Hashable:
+        """Return a key that is equal for places whose requests all take equally long."""
 
-    def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Equal where the requests of these axes take as long."""
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return a key that is equal where the requests of these axes take equally long."""
 
-    def collective(self, place: int, ask: Ask) -> Taken:
-        """Of all ranks that ask at one place; a message goes from each to the next of its group."""
+    def collective(self, place: int, ask: Ask) -> RequestTime:
+        """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
 
-    def messages(self, to: int, size: int) -> Sequence[Taken]:
-        """[P] of so many bytes from each rank of a place to its own of another, so many further."""
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+        """Return [P] the least times of messages from each place to the place that is `to` places after it."""
 
 
 class Rates(NamedTuple):
-    """What no NPU of a topology sends or receives faster, bytes per second; and what each message takes besides, seconds."""
+    """The largest rates of an NPU of a topology, out and in, in bytes per second, and the least latency in seconds."""
 
     out: float
     into: float
@@ -55,7 +55,7 @@ class Rates(NamedTuple):
 
     @staticmethod
     def of(topology: Topology) -> "Rates":
-        """All links of the NPU that has most, and the least latency of a way out of an NPU and into one."""
+        """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
         links = topology.links
         out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
         leaves, comes = links.src < topology.n_npus, links.dst < topology.n_npus
@@ -65,51 +65,51 @@ class Rates(NamedTuple):
         return Rates(float(out[: topology.n_npus].max()), float(into[: topology.n_npus].max()), alpha_s)
 
     def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
-        """What a rank takes at least to leave an operation of the whole size that so many ranks share evenly."""
+        """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""
         size, own = elements * item, -(-elements // ranks) * item
         cut = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), size - own)
         moved = {**cut, "all_reduce": size}.get(operation, 0)
         return self.alpha_s + moved / max(self.out, self.into) if moved and ranks > 1 else 0.0
 
-    def message(self, size: int) -> Taken:
-        """What a message takes at least."""
-        return Taken(size / self.out, self.alpha_s + size / min(self.out, self.into))
+    def message(self, size: int) -> RequestTime:
+        """Return the least time of a message."""
+        return RequestTime(size / self.out, self.alpha_s + size / min(self.out, self.into))
 
 
 @dataclass(frozen=True, eq=False)
-class Anywhere:
-    """The requests of a plan in any placement."""
+class UnplacedRequests:
+    """The least times of the requests of a plan in any placement."""
 
     rates: Rates
     plan: Plan
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Of the plan's axes."""
+        """Sizes of the plan's axes."""
         return self.plan.sizes
 
-    def alike(self, place: int) -> Hashable:
-        """As of `Requests`: all are."""
+    def place_key(self, place: int) -> Hashable:
+        """Return the key of a place, as in `Requests`; all places have one key."""
         return ()
 
-    def of(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """As of `Requests`."""
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return the key of axes, as in `Requests`."""
         return tuple(ranks_of(self.sizes, axis) for axis in axes)
 
-    def collective(self, place: int, ask: Ask) -> Taken:
-        """As of `Requests`."""
+    def collective(self, place: int, ask: Ask) -> RequestTime:
+        """Return the least time of a request, as in `Requests`."""
         if ask.operation == MESSAGE or goes_round(ask.splits):
             return self.rates.message(ask.elements * item_bytes(ask.dtype))
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
         took_s = self.rates.least_s(ask.operation, elements, item_bytes(ask.dtype), ranks_of(self.sizes, ask.axis))
-        return Taken(0.0, took_s)
+        return RequestTime(0.0, took_s)
 
-    def messages(self, to: int, size: int) -> Sequence[Taken]:
-        """As of `Requests`."""
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+        """Return [P] the least times of messages, as in `Requests`."""
         return [self.rates.message(size)] * self.plan.pp
 
 
 def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
-    """Of a group of an axis; 1 of others than a plan's own, of which nothing is counted."""
+    """Return the number of ranks of a group of an axis; 1 for an axis that the plan does not have."""
     names = axis.split("+")
     return prod(sizes[name] for name in names) if set(names) <= set(sizes) else 1

@@ -1,4 +1,4 @@
-"""What a search has still to look at, the least bound first."""
+"""The entries that a search has still to look at, the least bound first."""
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
 
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # what a bound rests on; of equal bounds the best known comes first
-_TOGETHER = 64  # that are looked at together at most
-_NEAR = 1.005  # times the least bound, up to which they are
+READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
+_TOGETHER = 64  # limit of entries that are looked at together
+_NEAR = 1.005  # times the least bound: limit of their bounds
 
 
 class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, on any topology."""
+    """A candidate, or a plan in any placement, with the bound of its time."""
 
     bound_s: float
     known: int
-    number: int  # no two have the same
+    number: int  # unique
     candidate: Candidate
 
 
@@ -26,26 +26,26 @@ class Frontier:
 
     entries: list[Entry] = field(default_factory=list)
     added: int = 0
-    least_s: float = 0.0  # the bound of what was asked for last: of all that is left none is below
+    least_s: float = 0.0  # the last bound that was taken off; no entry left is below
 
     def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
-        """One that was found while others were looked at."""
+        """Add an entry while the search runs."""
         heappush(self.entries, self._entry(bound_s, known, candidate))
 
     def append(self, bound_s: float, plan: Candidate) -> None:
-        """One of many plans, of which the first is asked for once the search begins."""
+        """Append a plan before the search begins."""
         self.entries.append(self._entry(bound_s, PLAN, plan))
 
     def begin(self) -> None:
-        """All plans are there."""
+        """Make a heap of all plans that were appended."""
         heapify(self.entries)
 
     def has(self, most_s: float) -> bool:
-        """Whether there is one whose bound is not above that."""
+        """Return whether there is an entry whose bound is at most `most_s`."""
         return bool(self.entries) and self.entries[0].bound_s <= most_s
 
     def first(self, most_s: float) -> list[Entry]:
-        """Taken off: the first, if it is ready to be timed; else those of about its bound that are not."""
+        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
         found, ready = [heappop(self.entries)], list[Entry]()
         self.least_s = found[0].bound_s
         most_s = min(most_s, found[0].bound_s * _NEAR)
@@ -57,5 +57,6 @@ class Frontier:
         return found
 
     def _entry(self, bound_s: float, known: int, candidate: Candidate) -> Entry:
+        """Return an entry with the next number."""
         self.added += 1
         return Entry(bound_s, known, self.added, candidate)

@@ -1,4 +1,4 @@
-"""A plan of a search: what is asked, what a step of it takes, and what of that is kept between commands."""
+"""The request of a search, its candidates, and the rows and the table of its result."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -18,7 +18,7 @@ BY = ("memory", "bound", "requests", "composed", "undecided")
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Which plan trains a model on so many NPUs fastest?"""
+    """A request for the plans that train a model fastest on a number of NPUs."""
 
     model: str
     npus: int
@@ -32,7 +32,7 @@ class PlanRequest:
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, its axes placed in one order."""
+    """A plan on one topology, with its axes placed in one order."""
 
     topology: int  # which of those of a search
     plan: Plan
@@ -40,13 +40,13 @@ class Candidate(NamedTuple):
 
     @property
     def words(self) -> tuple[int, str, int, tuple[str, ...]]:
-        """By which candidates of equal times are ordered."""
+        """The key by which candidates of equal times are ordered."""
         return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """A step of a plan on a topology; its parts are of the rank that ended last, and add up to it."""
+    """A step of a plan on a topology; its parts are times of the rank that ended last, and add up to the step."""
 
     topology: str
     plan: str
@@ -70,22 +70,22 @@ class PlanRow:
 
     @staticmethod
     def of(step: StepEstimate) -> "PlanRow":
-        """What a table says of an estimate."""
+        """Return the row of an estimate."""
         own = {f.name: getattr(step, f.name) for f in fields(PlanRow) if hasattr(step, f.name)}
         return PlanRow(**own)
 
     @staticmethod
     def read(kept: Mapping[str, Any]) -> "PlanRow":
-        """From what `asdict` makes of one."""
+        """Return the row of a dictionary that `as_dict` made."""
         return PlanRow(**kept)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the row as a dictionary of plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlanTable:
     """The plans of a search, the fastest first."""
 
     model: str
@@ -112,5 +112,5 @@ class Planned:
 
     @property
     def fastest(self) -> PlanRow:
-        """The first of those that were found."""
+        """The fastest row that was found by the search."""
         return next(row for row in self.rows if not row.why)

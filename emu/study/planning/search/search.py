@@ -1,9 +1,9 @@
-"""Best first over candidates: what is known so far, and what is looked at next.
+"""A search over candidates that looks at the least bound first.
 
-Bounds are those of `emu.study.planning.bound`: a plan is bounded quickly (`work`), then in any placement (`bound`), then each
-of its placements by the times of its own requests, as far as is needed (`placed`); then it is timed as a composed step. What
-has the least bound is looked at next, until that is above the time of the last plan of the table: what is found is what
-timing every candidate finds.
+Bounds are those of `emu.study.planning.bound`. A plan is bounded quickly (`quick_bounds`), then in any placement (`bound`),
+then in each of its placements by the times of its own requests, as far as is needed (`candidate_bounds`). Then it is timed as a
+composed step. The search always looks at the least bound, until this is above the time of the last plan of the table. So it
+finds the plans that timing every candidate finds.
 """
 
 from collections import deque
@@ -20,14 +20,14 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.job_pool import PendingResult, results_of
-from emu.study.planning.bound.floor import Floors
-from emu.study.planning.bound.placed import Placed, Times
-from emu.study.planning.bound.rates import Taken
+from emu.study.planning.bound.candidate_bounds import CandidateBounds, TimeRequests
+from emu.study.planning.bound.memory_floor import MemoryFloors
+from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
-from emu.study.planning.search.kept import Kept, Names
-from emu.study.planning.search.requests import Request
+from emu.study.planning.search.requests import PlacedRequest
+from emu.study.planning.search.result_cache import ResultCache, ResultNames
 from emu.study.planning.search.row import Candidate, PlanRow
-from emu.study.planning.search.timed import COMPOSED, FULL, REFUSED, Found, Lone, Step, Submit
+from emu.study.planning.search.timer import COMPOSED, FULL, REFUSED, JobResult, RequestJob, StepJob, Submit
 from emu.study.planning.space import placements
 from emu.units import format_time
 
@@ -39,48 +39,50 @@ _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the e
 
 
 def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:
-    """Progress that nobody looks at."""
+    """Return a context for progress that is not shown."""
     return nullcontext(lambda: None)
 
 
-class Bound(NamedTuple):
-    """Of a plan in any placement."""
+class PlanBound(NamedTuple):
+    """The bound of a plan's time in any placement."""
 
     least_s: float
     places: int  # candidates that it is of
 
 
-class _Known(NamedTuple):
-    """Timed before."""
+class _KnownResult(NamedTuple):
+    """A result that was timed before, with the methods of a pending one."""
 
-    found: Found
+    found: JobResult
 
     def ready(self) -> bool:
+        """Return that the result is there."""
         return True
 
-    def get(self) -> Found:
+    def get(self) -> JobResult:
+        """Return the result."""
         return self.found
 
 
 @dataclass
 class Search:
-    """What is known so far."""
+    """A search, with all that is known so far."""
 
     model: Model
     stack: Stack
     has: int  # bytes of the device's memory; 0: not known
     most: int  # plans that are wanted
-    names: Names
-    kept: Kept
-    placed: Placed
-    floors: Floors
+    names: ResultNames
+    kept: ResultCache
+    placed: CandidateBounds
+    floors: MemoryFloors
     progress: Progress = quiet
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
-    anywhere: list[Bound] = field(default_factory=list)  # of plans that may fit
-    without: list[Bound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
-    large: list[Bound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
+    anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
+    without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
+    large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
     fits: dict[Plan, bool] = field(default_factory=dict)  # those of which a candidate was to be timed
     worst_s: float = _NO_TIME  # of the plans that are wanted, once there are as many
     requests: int = 0  # of which times were asked for
@@ -88,7 +90,7 @@ class Search:
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many, and may be among the best
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
-        """Time all that may be among the best."""
+        """Time all candidates that may be among the best."""
         frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:
@@ -106,7 +108,8 @@ class Search:
             raise
 
     def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
-        under_way = deque[tuple[Candidate, PendingResult[Found]]]()
+        """Look at entries and time candidates until none that is left may be among the best."""
+        under_way = deque[tuple[Candidate, PendingResult[JobResult]]]()
         while under_way or self._goes_on(frontier):
             full = len(under_way) == side_by_side or not self._goes_on(frontier)
             if full or (under_way and under_way[0][1].ready()):
@@ -122,11 +125,11 @@ class Search:
                 advance()
 
     def _goes_on(self, frontier: Frontier) -> bool:
-        """Whether there is something to look at."""
+        """Return whether an entry that may be among the best is left, and the limit of steps is not reached."""
         return frontier.has(self.worst_s) and len(self.least_s) < STEPS
 
     def _so_far(self, frontier: Frontier) -> str:
-        """What is known of a search that was stopped."""
+        """Return in words the state of a search that was interrupted."""
         under_way = (least_s for each, least_s in self.least_s.items() if each not in self.rows)
         least_s = min((frontier.least_s, *under_way))
         told = f"no plan that is left takes less than {format_time(least_s)}"
@@ -135,18 +138,18 @@ class Search:
             told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
         return f"{told}; started again, the search goes on from here"
 
-    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, PendingResult[Found]]]:
-        """The step of a candidate, if it fits."""
+    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, PendingResult[JobResult]]]:
+        """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         if not self._fits(ready.candidate.plan):
-            self.large.append(Bound(ready.bound_s, 1))
+            self.large.append(PlanBound(ready.bound_s, 1))
             return []
         self.least_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(Step(ready.candidate, COMPOSED), submit))]
+        return [(ready.candidate, self._asked(StepJob(ready.candidate, COMPOSED), submit))]
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
-        """Know more of some."""
+        """Compute the next, better bounds of some entries and add these to the frontier again."""
 
-        def times(topology: int, wanted: Mapping[Hashable, Request]) -> Mapping[Hashable, Taken]:
+        def times(topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> Mapping[Hashable, RequestTime]:
             return self._times(topology, wanted, submit, side_by_side)
 
         self.left += (entry for entry in entries if self._leaves(entry))
@@ -164,30 +167,30 @@ class Search:
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
-        """Whether a plan is not looked at, as so many were before it."""
+        """Return whether a plan is left out because a limit of the search is reached."""
         if not self.placed.reduces or entry.known not in (PLAN, WORKS, REDUCED):
             return False
         return self.generated >= PLANS or (self.requests >= REQUESTS and entry.known != REDUCED)
 
-    def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: Times) -> None:
-        """Bound plans by what their gradients take, those that may fit."""
+    def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: TimeRequests) -> None:
+        """Bound the plans that may fit by the times of their reductions of gradients."""
         fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
         found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], times), strict=True))
         for entry in entries:
             frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
     def _placed(self, entry: Entry) -> list[Candidate]:
-        """A candidate; or those of a plan that may fit."""
+        """Return the candidates of an entry to be bounded by their own requests: itself, or all placements of its plan."""
         candidate = entry.candidate
         if entry.known != ANYWHERE:
             return [candidate] * (entry.known == PLACED)
         if self._may_fit(candidate.plan):
             return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
-        self.large.append(Bound(entry.bound_s, len(placements(candidate.plan))))
+        self.large.append(PlanBound(entry.bound_s, len(placements(candidate.plan))))
         return []
 
     def _bound(self, entry: Entry, frontier: Frontier) -> None:
-        """A plan in any placement, on each topology, unless it does not fit."""
+        """Bound a plan in any placement on each topology, unless it does not fit the memory."""
         plan, bounds = entry.candidate.plan, list[float]()
         self.generated += 1
         if not self.has or self.floors.bytes(plan) <= self.has:
@@ -196,35 +199,40 @@ class Search:
         for number, bound_s in enumerate(bounds):
             frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
-        self.anywhere += [Bound(bound_s, places) for bound_s in bounds]
-        self.without += [Bound(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
+        self.anywhere += [PlanBound(bound_s, places) for bound_s in bounds]
+        self.without += [PlanBound(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
 
     def _times(
-        self, topology: int, wanted: Mapping[Hashable, Request], submit: Submit, side_by_side: int
-    ) -> dict[Hashable, Taken]:
-        """Of requests; one that cannot be timed counts nothing, nor do those that are more than are timed."""
+        self, topology: int, wanted: Mapping[Hashable, PlacedRequest], submit: Submit, side_by_side: int
+    ) -> dict[Hashable, RequestTime]:
+        """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
         asked = dict(islice(wanted.items(), REQUESTS - self.requests))
-        found = {name: Taken(0.0, 0.0) for name in wanted if name not in asked}
+        found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
-        jobs = ((name, Lone(topology, request)) for name, request in asked.items())
+        jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
         for name, took in results_of(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
-            self.kept.write(self.names.of(Lone(topology, wanted[name])), took)
-            found[name] = Taken(0.0, 0.0) if REFUSED in took else Taken(**took)
+            self.kept.write(self.names.of(RequestJob(topology, wanted[name])), took)
+            found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
     def undecided(self) -> tuple[int, int, float]:
-        """Candidates that may be among the best and are not timed: of plans, and in a placement; and what none is below."""
+        """Return what is left undecided.
+
+        Returns:
+            The number of undecided candidates that have no placement yet, the number of those that have one, and the least
+            bound of all of them, in seconds.
+        """
         places = [(entry.known, len(placements(entry.candidate.plan))) for entry in self.left]
         of_plans = len(self.placed.topologies) * sum(n for known, n in places if known > ANYWHERE)
         placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
         return of_plans, placed, min((entry.bound_s for entry in self.left), default=_NO_TIME)
 
     def needed(self) -> list[Candidate]:
-        """The candidates that had to be timed; how many more were depends on what ran side by side."""
+        """Return the candidates that had to be timed; more may have been, by the number of processes."""
         return [each for each, least_s in self.least_s.items() if least_s <= self.worst_s]
 
     def seen(self) -> list[PlanRow]:
-        """Of those that had to be timed, each plan at its best placement."""
+        """Return the rows of candidates that had to be timed, each plan in its best placement."""
         best: dict[tuple[int, Plan], PlanRow] = {}
         for each in (each for each in self.needed() if each in self.rows):
             row, key = self.rows[each], (each.topology, each.plan)
@@ -232,26 +240,26 @@ class Search:
         return list(best.values())
 
     def _may_fit(self, plan: Plan) -> bool:
-        """Whether the memory of the device holds ranks at the first places of its pipelines, of which one mostly holds most."""
+        """Return whether the first places of a plan's pipelines fit the memory, one of which mostly holds the most."""
         return not self.has or holds(self.model, plan, self.stack, self.has, range(min(_FIRST, plan.pp)))
 
     def _fits(self, plan: Plan) -> bool:
-        """Whether it holds every rank."""
+        """Return whether all ranks of a plan fit the memory."""
         if plan not in self.fits:
             self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
         return self.fits[plan]
 
-    def _asked(self, job: Step | Lone, submit: Submit) -> PendingResult[Found]:
-        """What is kept of a job, or is timed now."""
+    def _asked(self, job: StepJob | RequestJob, submit: Submit) -> PendingResult[JobResult]:
+        """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.names.of(job))
-        return submit(job) if known is None else _Known(known)
+        return submit(job) if known is None else _KnownResult(known)
 
     def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
-        """Time these too, by default as `estimate` does; those that could be, the fastest first."""
+        """Time more candidates, by default as `estimate` does, and return those that could be timed, the fastest first."""
         found_all = dict[Candidate, float]()
         with self.progress(f"timing {len(candidates)} of them in full", len(candidates)) as advance:
-            for candidate, found in results_of(((c, self._asked(Step(c, how), submit)) for c in candidates), side_by_side):
-                self.kept.write(self.names.of(Step(candidate, how)), found)
+            for candidate, found in results_of(((c, self._asked(StepJob(c, how), submit)) for c in candidates), side_by_side):
+                self.kept.write(self.names.of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow.read(found)
                     found_all[candidate] = self.rows[candidate].step_time_s
@@ -259,12 +267,13 @@ class Search:
         return sorted(found_all, key=lambda each: (found_all[each], each.words))
 
     def ranked(self) -> list[Candidate]:
-        """The best plans that are known, each at its best placement."""
+        """Return the best candidates that are known, each plan in its best placement."""
         every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
         return [candidate for _, candidate in every[: self.most]]
 
-    def _take(self, candidate: Candidate, found: Found) -> None:
-        self.kept.write(self.names.of(Step(candidate, COMPOSED)), found)
+    def _take(self, candidate: Candidate, found: JobResult) -> None:
+        """Keep the result of a candidate's step, and update the best plans."""
+        self.kept.write(self.names.of(StepJob(candidate, COMPOSED)), found)
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.read(found)

@@ -1,8 +1,8 @@
-"""Algorithms that are worth a try for a request of a step: those that take least, and those that leave most to others.
+"""Algorithms that are worth a try for a request of a step: the fastest ones, and those that leave most bandwidth to others.
 
-What a request costs others is how many of its messages cross its busiest link at one time: of n, a message of another request
-that crosses it too gets a share of 1 / (n + 1). So candidates are those that no other beats in both time and that number; and
-the few that take least.
+An algorithm slows other requests by the number of its messages that cross its busiest link at one time. If this number is n, a
+message of another request on that link gets a share of 1 / (n + 1). An algorithm is worth a try if no other one is better in
+both its time and this number, or if it is one of the few fastest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,26 +16,26 @@ from emu.collective.algorithm import Choice, Chooser, Request
 from emu.collective.libraries import LIBRARIES
 from emu.errors import InputError
 from emu.study.choice.chooser import is_automatic
-from emu.study.choice.equal_groups import first_alike
-from emu.study.choice.fastest import Bound, bounds
-from emu.study.choice.library import ByLibrary
+from emu.study.choice.equal_groups import canonical_group
+from emu.study.choice.fastest import AlgorithmBound, bounds
+from emu.study.choice.library import LibraryChooser
 from emu.study.choice.requirement import Requirement
 from emu.study.choice.site import Site
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.served.coordinates import Coordinate, Option, ServedByName, StepChooser
+from emu.study.training.served.coordinates import AlgorithmChooser, Coordinate, Option, StepChooser
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
 
 DEFAULTS, RAN = "defaults", "as it ran"
-SLOWER = 4.0  # times what serves a request alone, that another may take at most
-FEW, MANY = 3, 10  # that are tried whatever they leave to others: these may be on other links
-_MESSAGES = 2**18  # of all groups at once, that one may have: some seconds
+SLOWER = 4.0  # times the time of the present algorithm that another may take at most
+FEW, MANY = 3, 10  # numbers of the fastest algorithms that are tried in any case: other requests may be on other links
+_MESSAGES = 2**18  # limit of an algorithm's messages in all groups: some seconds to time
 
 
-class Candidate(NamedTuple):
-    """An algorithm, and what a request takes that it serves; candidates are tried in the order of these fields."""
+class AlgorithmTime(NamedTuple):
+    """An algorithm with the time of its request; several are tried in the order of these fields."""
 
     ticks: int
     flows: float  # messages that cross the busiest link at one time
@@ -49,105 +49,108 @@ def options_of(
 
     Args:
         asked: The request, on all groups that ask for it at once.
-        choice: What serves it otherwise.
-        topology: Where.
-        npus: [ranks] where they are.
-        launch_fs: Ticks that each rank takes to enter it.
-        fastest: How many of those that take least are among them, whatever they leave to others.
+        choice: The present choice.
+        topology: The topology on which the step runs.
+        npus: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter the request.
+        fastest: How many of the fastest algorithms are returned in any case.
     """
-    where, found = (topology, npus, launch_fs), list[Candidate]()
-    taken = once_of(asked, choice, *where)
+    where, found = (topology, npus, launch_fs), list[AlgorithmTime]()
+    taken = isolated_request(asked, choice, *where)
     for bound in bounds_of(asked, topology, npus, SLOWER * taken.ticks):
         if bound.messages <= _MESSAGES:
-            once = once_of(asked, with_option(asked, choice, by_name(bound.name, topology, npus)), *where)
-            found.append(Candidate(once.ticks, once.flows, bound.name))
-    worth = sorted({*front(found), *sorted(found)[:fastest]})
-    return [by_name(each.name, topology, npus) for each in worth]
+            once = isolated_request(asked, with_option(asked, choice, algorithm_option(bound.name, topology, npus)), *where)
+            found.append(AlgorithmTime(once.ticks, once.flows, bound.name))
+    worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
+    return [algorithm_option(each.name, topology, npus) for each in worth]
 
 
 def least_ticks(asked: DistinctRequest, choices: Iterable[Choice], topology: Topology, npus: I64, launch_fs: int) -> int:
-    """Return what a request takes at least by itself, all groups at once, whatever serves it.
+    """Return the least time of a request by itself, all groups at once, by any algorithm or choice, in ticks.
 
     Args:
         asked: The request.
-        choices: What may serve it besides each algorithm; the first is what serves it otherwise.
-        topology: Where.
-        npus: [ranks] where they are.
-        launch_fs: Ticks that each rank takes to enter it.
+        choices: Choices that may serve the request, besides each algorithm; the first is the present one.
+        topology: The topology on which the step runs.
+        npus: [ranks] the NPU of each rank.
+        launch_fs: Ticks that each rank takes to enter the request.
     """
     where, (first, *others) = (topology, npus, launch_fs), choices
-    least = once_of(asked, first, *where).ticks
+    least = isolated_request(asked, first, *where).ticks
     for choice in others:
-        with suppress(InputError):  # what served a run may not be had on another topology
-            least = min(least, once_of(asked, choice, *where).ticks)
+        with suppress(InputError):  # the chooser of a run may fit no other topology
+            least = min(least, isolated_request(asked, choice, *where).ticks)
     for bound in bounds_of(asked, topology, npus, least):
         if bound.least_fs >= least:
             break
         if bound.messages <= _MESSAGES:
-            least = min(least, once_of(asked, with_option(asked, first, by_name(bound.name, topology, npus)), *where).ticks)
+            least = min(
+                least,
+                isolated_request(asked, with_option(asked, first, algorithm_option(bound.name, topology, npus)), *where).ticks,
+            )
     return least
 
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:
-    """Return whether a request is a collective that may be served otherwise: no word names what serves it."""
+    """Return whether a request is a collective whose algorithm may be chosen, as the user names none for it."""
     request = first_request(asked)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
-def by_name(name: str, topology: Topology, npus: I64) -> Option:
+def algorithm_option(name: str, topology: Topology, npus: I64) -> Option:
     """Return an algorithm as an option."""
-    return Option(name, ServedByName(name, topology, tuple(npus.tolist())))
+    return Option(name, AlgorithmChooser(name, topology, tuple(npus.tolist())))
 
 
 def with_option(asked: DistinctRequest, choice: Choice, option: Option) -> Choice:
-    """Return the choice where an option serves a request that is open; groups that cannot have it are served as before."""
+    """Return the choice with an option for an open request; groups that the option cannot serve keep their algorithm."""
     assert choice.chooser is not None, "it is open"
     return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
-def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[Bound]:
-    """Yield what `bounds` does, for the first of the groups of a request, as far as the bound is no longer than that."""
-    site = Site.of(topology, first_alike(topology, tuple(npus[asked.choosing[0]].tolist())))
+def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[AlgorithmBound]:
+    """Yield the `bounds` of the algorithms for the first group of a request, up to a bound of `within_fs` ticks."""
+    site = Site.of(topology, canonical_group(topology, tuple(npus[asked.choosing[0]].tolist())))
     item = max(1, asked.size_bytes // max(1, asked.elements))
     wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
     return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
-def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return those that no other beats in both time and messages, the fastest first; of equal ones the first by name."""
-    found: list[Candidate] = []
+def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
+    """Return algorithms that none beats in both time and messages, the fastest first; of equal ones the first by name."""
+    found: list[AlgorithmTime] = []
     for each in sorted(candidates):
         if not found or each.flows < found[-1].flows:
             found.append(each)
     return found
 
 
-def once_of(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> IsolatedRequest:
-    """Return what a request takes by itself, all groups at once; arguments as of `options_of`.
+def isolated_request(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> IsolatedRequest:
+    """Return the time of a request by itself, all groups at once; arguments are those of `options_of`.
 
     Raises:
-        InputError: it cannot be timed.
+        InputError: the request cannot be timed.
     """
     [once] = time_requests([asked], parts_by_algorithm([asked], choice, topology), topology, npus, launch_fs)
     return once
 
 
 def first_request(asked: DistinctRequest) -> Request:
-    """Return what the first of the groups that choose asks for, as a composed step has it."""
+    """Return the request of the first group that chooses, as a composed step has it."""
     request = Request(asked.name, tuple(asked.choosing[0].tolist()), asked.root, asked.elements, asked.dtype)
     each = len(asked.choosing) == len(asked.ranks)
     return request._replace(axis=asked.axis_name, groups=1 if each else len(asked.ranks))
 
 
-def others(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:
-    """Return choosers by name: the default of each operation, what each library chooses, what served a run of the step, if any.
+def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | None = None) -> Mapping[str, Chooser]:
+    """Return choosers by name: the default of each operation, each library, and the chooser of the recorded run, if any.
 
     Args:
-        topology: Where it runs.
-        dtype: What float32 is timed as.
-        npus: [ranks] where they are.
-        ran: What served the run; None: there was none, or it is not known.
+        topology: The topology on which the step runs.
+        dtype: The dtype as which float32 is timed.
+        npus: [ranks] the NPU of each rank.
+        ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
-    libraries = {name: ByLibrary(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
+    libraries = {name: LibraryChooser(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
     found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
     return found if ran is None else {**found, RAN: ran}

@@ -10,7 +10,7 @@ from emu.model.generate.peak import memory_by_part
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
-from emu.study.planning.bound.floor import Floors
+from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
 from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
@@ -103,7 +103,7 @@ max_seq = 512
 def test_the_bound_of_a_vocabulary_that_is_filled_up_is_of_the_whole(tmp_path):
     (tmp_path / "odd.toml").write_text(ODD)
     request, line = asked(str(tmp_path / "odd.toml"), 4, 4, 512), "ub-mesh:board"
-    model, placed, floors = find_model(request.model), of(request, line), Floors(find_model(request.model), request.stack)
+    model, placed, floors = find_model(request.model), of(request, line), MemoryFloors(find_model(request.model), request.stack)
     for words, axes in (("tp=4", ("tp",)), ("tp=4,sp,recompute=full,microbatch=1", ("tp",)), ("tp=4,microbatch=2", ("tp",))):
         each = Candidate(0, parse_plan(words, global_batch=4, seq=512), axes)
         took_s, held = step_s(request, each, line, composed=True), sum(memory_by_part(model, each.plan, request.stack).values())
@@ -145,7 +145,7 @@ def test_no_step_of_two_thousand_takes_less_than_its_bounds(request_, line, seed
 
 @pytest.mark.parametrize(("request_", "line"), SPACES)
 def test_no_rank_holds_less_than_its_floor(request_, line):
-    model, floors = find_model(request_.model), Floors(find_model(request_.model), request_.stack)
+    model, floors = find_model(request_.model), MemoryFloors(find_model(request_.model), request_.stack)
     plans = random.Random(7).sample([each.plan for each in candidates(request_)], 60)
     found = [floors.bytes(plan) / sum(memory_by_part(model, plan, request_.stack).values()) for plan in plans]
     assert max(found) <= 1
@@ -168,4 +168,4 @@ def test_a_message_leaves_as_fast_as_an_npu_sends_and_comes_as_fast_as_the_slowe
 def test_the_floor_of_one_rank_is_what_all_its_parameters_take():
     """2 bytes of bfloat16, 4 of the gradient, 12 of the optimizer; of so few tokens less is kept than gradients take."""
     model = find_model("llama-tiny")
-    assert Floors(model, Stack("megatron")).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()
+    assert MemoryFloors(model, Stack("megatron")).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()

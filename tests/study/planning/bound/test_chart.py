@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from emu.study.planning.bound.chart import AXES, Shape, Times
+from emu.study.planning.bound.chart import AXES, PipelineChart, PipelineTimes
 
 
 def times(places, virtual, **known):
     """A forward takes 1 s and a backward 2 s, nothing else takes any time unless it is said."""
     of_stage = places, virtual
-    found = Times(
+    found = PipelineTimes(
         *(np.zeros(places), np.ones(of_stage), np.full(of_stage, 2.0), np.full(of_stage, 2.0)),
         *(np.zeros((2, places)), np.zeros((2, places)), np.zeros(of_stage)),
         *(np.zeros((*of_stage, AXES)), np.zeros((*of_stage, AXES)), np.zeros(places)),
@@ -21,20 +21,20 @@ def times(places, virtual, **known):
 def test_a_pipeline_ends_after_its_work_and_its_bubble(places, virtual, microbatches):
     """Narayanan et al. (SC21), section 2.2: the bubble is P - 1 microbatches of the model's stages of one place over V."""
     order, ideal = "1f1b" if virtual == 1 else "interleaved", 3 * virtual * microbatches + 3 * (places - 1)
-    assert Shape(order, places, virtual, microbatches, False).end_s(times(places, virtual)) == ideal
+    assert PipelineChart(order, places, virtual, microbatches, False).end_s(times(places, virtual)) == ideal
     # Places that wait until a message has left have to come to it at the same time.
-    assert Shape(order, places, virtual, microbatches, True).end_s(times(places, virtual)) >= ideal
+    assert PipelineChart(order, places, virtual, microbatches, True).end_s(times(places, virtual)) >= ideal
 
 
 def test_messages_delay_what_needs_them():
-    last = Shape("1f1b", 4, 1, 1, False)
+    last = PipelineChart("1f1b", 4, 1, 1, False)
     there = np.full((2, 4), 0.25)
     assert last.end_s(times(4, 1, there=there)) == 12 + 6 * 0.25
     assert last.end_s(times(4, 1, left=there, there=there)) == 12 + 12 * 0.25
 
 
 def test_weights_are_waited_for_first_and_gradients_last():
-    shape = Shape("1f1b", 1, 1, 2, False)
+    shape = PipelineChart("1f1b", 1, 1, 2, False)
     gathered = np.full((1, 1), 0.5)
     assert shape.end_s(times(1, 1, weights=gathered)) == 6.5
     arrive, reduce = np.full((1, 1, AXES), 1.5), np.full((1, 1, AXES), 3.0)

@@ -5,8 +5,8 @@ import pytest
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.search import requests
-from emu.study.planning.search.groups import Where
-from emu.study.planning.search.requests import Request, time_request
+from emu.study.planning.search.groups import PlacedGroups
+from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.topology.catalogue import build_topology
 
 PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)
@@ -16,9 +16,9 @@ PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)
 @pytest.mark.parametrize("axes", [("tp", "cp", "dp"), ("dp", "tp", "cp")])
 def test_one_group_of_each_that_symmetries_make_equal_bounds_all_of_them(line, axes, monkeypatch):
     topology = build_topology(line)
-    where, looked_at, fewest = Where.of(topology, PLAN, axes), [], requests._Fabric.fewest
+    where, looked_at, fewest = PlacedGroups.of(topology, PLAN, axes), [], requests._Fabric.fewest
     for axis, operation in (("tp", "all_gather"), ("dp", "all_reduce")):
-        asked = Request(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
+        asked = PlacedRequest(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
         with monkeypatch.context() as patched:
             patched.setattr(requests._Fabric, "fewest", lambda self, of: looked_at.append(fewest(self, of)) or looked_at[-1])
             few = time_request(asked, topology, ("auto",), 0)

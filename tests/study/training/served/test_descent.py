@@ -6,8 +6,8 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.study.training.served.coordinates import Coordinate, Option
-from emu.study.training.served.descent import Descent, Judged
-from emu.study.training.served.options import Candidate, front
+from emu.study.training.served.descent import Descent, StepTime
+from emu.study.training.served.options import AlgorithmTime, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
 A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))
@@ -25,7 +25,7 @@ def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100
     def judge(served):
         names = {c: option.name for c, option in served.items()}
         judged.append(names)
-        return Judged(time_s(names), {"a": 3.0, "b": 2.0, "c": 1.0})
+        return StepTime(time_s(names), {"a": 3.0, "b": 2.0, "c": 1.0})
 
     found = Descent(every, dict.fromkeys(every, 1.0), judge, most, floor_s)
     served, found_s = found.best([dict.fromkeys(every, ALONE)])
@@ -52,7 +52,7 @@ def test_all_coordinates_of_an_axis_move_to_one_name_before_other_several_do():
         rings = sum(option.name == "ring" for option in served.values())
         return 1.0 if rings == 4 else 2.0 + 0.01 * rings
 
-    of = Descent(every, dict.fromkeys(every, 1.0), lambda served: Judged(time_s(served), {}), 100, 0.0)
+    of = Descent(every, dict.fromkeys(every, 1.0), lambda served: StepTime(time_s(served), {}), 100, 0.0)
     served, found_s = of.best([dict.fromkeys(every, ALONE)])
     assert ({option.name for option in served.values()}, found_s) == ({"ring"}, 1.0)
 
@@ -83,7 +83,7 @@ def test_what_saves_nothing_stays_as_it_is_alone():
     assert (names, found_s) == ({A: "tree", B: "each alone", C: "each alone"}, 1.0)
     start = {A: options("ring", "tree")[2], B: options("ring")[1], C: ALONE}
     known = {c: options("ring", "tree") for c in (A, B, C)}
-    of = Descent(known, dict.fromkeys(known, 1.0), lambda s: Judged(time_s({c: o.name for c, o in s.items()}), {}), 100, 0.0)
+    of = Descent(known, dict.fromkeys(known, 1.0), lambda s: StepTime(time_s({c: o.name for c, o in s.items()}), {}), 100, 0.0)
     served, _ = of.best([start])
     assert {c: o.name for c, o in served.items()} == {A: "tree", B: "each alone", C: "each alone"}
 
@@ -117,5 +117,5 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
         ("twin", 10, 7.0),
         ("slow", 99, 1.0),
     ]
-    found = front([Candidate(ticks, flows, name) for name, ticks, flows in rows])
+    found = pareto_front([AlgorithmTime(ticks, flows, name) for name, ticks, flows in rows])
     assert [each.name for each in found] == ["direct", "bruck", "ring"]

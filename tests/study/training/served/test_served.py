@@ -11,9 +11,9 @@ from emu.model.stack.stack_text import parse_stack
 from emu.store import Store
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
-from emu.study.training.served import chosen
-from emu.study.training.served.chosen import changed
-from emu.study.training.served.served import StepToServe
+from emu.study.training.served import served_steps
+from emu.study.training.served.served_steps import algorithm_changes
+from emu.study.training.served.step_to_serve import StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -88,7 +88,7 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
 
 @pytest.mark.parametrize("damaged", [None, 3, [], [[], 1.0], [[["dp", "all_gather"]], 1.0, {}], [[], 1.0, 5]])
 def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
-    assert chosen._read(damaged) is None
+    assert served_steps._read(damaged) is None
 
 
 def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():
@@ -105,12 +105,12 @@ def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others()
     fabric, axes = "ub-mesh:rack-1d-fm-a", ("tp", "cp", "pp")
     step = to_serve(Drawn(fabric, words, "benchmarks/composed/dense.toml", "software=pytorch", 2, 2048, axes))
     [exchange] = [c for c in step.coordinates if (c.axis, c.operation) == ("cp", "all_to_all")]
-    at_once = step.named({exchange: "at-once"})
+    at_once = step.choice_of({exchange: "at-once"})
     first, *others = zip(step.requests.served(exchange, step.choice), step.requests.served(exchange, at_once), strict=True)
     assert first[0] == first[1]
     assert any(alone != now for alone, now in others)
     assert step.find().time_s <= step.composed_s({exchange: "at-once"}) < 0.99 * step.composed_s({})
-    [told] = changed(step.requests, at_once)
+    [told] = algorithm_changes(step.requests, at_once)
     assert (told.axis, told.algorithm) == ("cp", "at-once")
 
 

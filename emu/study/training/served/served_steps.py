@@ -1,6 +1,6 @@
-"""The choice for a step that is to be timed: looked for once, kept between commands, and held against what it replaces.
+"""The choices of algorithms for a step that is to be timed: searched once, and kept in a cache between commands.
 
-Each way to serve the step says in what it differs from serving every request by what is the fastest for it alone.
+Each choice lists how it differs from the one that takes the fastest algorithm for each request alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,28 +13,28 @@ from emu.collective.algorithm import Choice
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
-from emu.study.training.served.requests import OpenRequests
-from emu.study.training.served.served import Found, StepToServe
+from emu.study.training.served.open_requests import OpenRequests
+from emu.study.training.served.step_to_serve import DescentResult, StepToServe
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 
-_NEAR = 1.03  # times the best as it was judged, up to which others are timed, too: a whole graph may say otherwise
+_NEAR = 1.03  # times the best composed time, up to which other choices are timed, too: a whole graph may order them differently
 
 
 class ServedStep(NamedTuple):
-    """One way to serve a step."""
+    """One choice of algorithms for a step, with its time."""
 
     choice: Choice
-    time_s: float  # of the step as it is composed
+    time_s: float  # time of the composed step
     changed: tuple[AlgorithmChange, ...]
 
 
 def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
-    """Return what serves a step best, what is the fastest alone, and what others choose, as far as they differ.
+    """Return the best choice for a step, the choice of the fastest alone, and those of other choosers; each different one once.
 
     Args:
         step: The step.
-        key: All that the choice follows from besides the topology and the code.
+        key: Everything that decides the choice, besides the topology and the code.
 
     Raises:
         InputError: the step cannot be composed.
@@ -48,21 +48,21 @@ def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
     return served_steps(step, found)
 
 
-def _read(kept: Any) -> Found | None:
-    """What was kept; None: nothing, or nothing that can be read."""
+def _read(kept: Any) -> DescentResult | None:
+    """Return the result of a descent from a cache entry; None if there is none, or if it cannot be read."""
     with suppress(ValueError, TypeError, AttributeError):
         named, time_s, times_s = kept
         names = {Coordinate(*coordinate): option for *coordinate, option in named}
-        return Found(names, float(time_s), {name: float(each_s) for name, each_s in times_s.items()})
+        return DescentResult(names, float(time_s), {name: float(each_s) for name, each_s in times_s.items()})
     return None
 
 
-def timed_by(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace]) -> TimedTrace:
-    """Return the step served by the choice with which it takes least; of equal ones by what changes least.
+def fastest_step(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace]) -> TimedTrace:
+    """Return the step timed by the choice with the shortest step; of equal ones by the choice that changes least.
 
     Args:
-        choices: As `choices_for` has them.
-        timed: The step as it is reported: a whole graph, or composed.
+        choices: Choices in the order of `choices_for`.
+        timed: A function that times the step as it is reported: as a whole graph, or composed.
     """
     worth = [each for each in choices if each.time_s <= choices[0].time_s * _NEAR]
     found = [(each, timed(each.choice)) for each in worth]
@@ -71,30 +71,30 @@ def timed_by(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace
     return replace(step, auto=StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed))
 
 
-def served_steps(step: StepToServe, found: Found) -> list[ServedStep]:
-    """Return what serves a step best, then what is the fastest alone, then what others choose; each different one once."""
+def served_steps(step: StepToServe, found: DescentResult) -> list[ServedStep]:
+    """Return the choice that a descent found, then the fastest alone, then those of other choosers; each different one once."""
     every = step.requests.by_coordinate
     by_names = [(found.names, found.time_s), *((dict.fromkeys(every, name), s) for name, s in found.times_s.items())]
-    choices = [(step.named(names), time_s) for names, time_s in by_names if time_s < NEVER]
+    choices = [(step.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
     first = {
         tuple(step.requests.served(coordinate, choice) for coordinate in every): (choice, time_s)
         for choice, time_s in reversed(choices)
     }
-    return [ServedStep(choice, time_s, changed(step.requests, choice)) for choice, time_s in reversed(first.values())]
+    return [ServedStep(choice, time_s, algorithm_changes(step.requests, choice)) for choice, time_s in reversed(first.values())]
 
 
-def changed(requests: OpenRequests, choice: Choice) -> tuple[AlgorithmChange, ...]:
-    """Return what a choice serves otherwise than each request alone."""
-    found = (_changed(requests, coordinate, choice) for coordinate in requests.by_coordinate)
+def algorithm_changes(requests: OpenRequests, choice: Choice) -> tuple[AlgorithmChange, ...]:
+    """Return, for each coordinate that differs, how a choice differs from serving each request alone."""
+    found = (_algorithm_change(requests, coordinate, choice) for coordinate in requests.by_coordinate)
     return tuple(each for each in found if each is not None)
 
 
-def _changed(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
-    """The change of one coordinate; None: there is none."""
+def _algorithm_change(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
+    """Return the change of one coordinate; None if it has none."""
     pairs = [
         (q.size_bytes, str(now), str(before))
         for q in requests.by_coordinate[coordinate]
-        for now, before in zip(requests.of_groups(q, choice), requests.of_groups(q, requests.choice), strict=True)
+        for now, before in zip(requests.algorithms_of(q, choice), requests.algorithms_of(q, requests.choice), strict=True)
         if now != before
     ]
     if not pairs:

@@ -1,8 +1,8 @@
-"""What a plan's layers and its step's end do on one rank, as tapes of which only the times of their requests are left open.
+"""The longest paths through the tapes of a plan's layers, and of the ends of its step, on one rank.
 
-A layer's pass is generated as the step's is, and takes at least the longest way through it; of computations that follow one
-another on one rank each takes as long as the device says. Left out is what may run beside: gradients of FSDP, and what an
-overlapping stack asks for meanwhile.
+The passes of a layer are generated like those of the step, and take at least the longest path. Computations follow one another
+on a rank, and each takes the time of the device. Events that may overlap are left out: gradients of FSDP, and the requests of
+a stack that overlaps them.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ _LATER = 2  # the number of a pass that is neither the first nor the last
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
-    """The events of a tape."""
+class TapePath:
+    """The events of a tape, through which a longest path is computed."""
 
     takes_s: Sequence[float]  # the least of each; of requests nothing
     asks: Sequence[tuple[int, Ask]]  # the requests that count
@@ -55,12 +55,12 @@ class Way:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Of its requests."""
+        """Axes of the requests."""
         return tuple(dict.fromkeys(ask.axis for _, ask in self.asks))
 
     def seconds(self, requests: Requests, place: int) -> float:
-        """The longest way to its end, on a rank at a place of its pipeline."""
-        of = requests.of(place, self.axes)
+        """Return the time of the longest path to the last event, on a rank at a place of its pipeline, in seconds."""
+        of = requests.axes_key(place, self.axes)
         if of in self.known:
             return self.known[of]
         took = [(i, requests.collective(place, ask)) for i, ask in self.asks]
@@ -70,6 +70,7 @@ class Way:
         return longest_s
 
     def _longest_s(self, took: Mapping[int, float]) -> float:
+        """Return the time of the longest path by the times of requests."""
         last, ends = dict[int, float](), list[float]()
         takes = [took.get(i, own) for i, own in enumerate(self.takes_s)]
         for ordered, stream, waits, own in zip(self.ordered, self.stream, self.waits, takes, strict=True):
@@ -82,49 +83,49 @@ class Way:
         return ends[-1]
 
 
-class Turns(NamedTuple):
-    """What the passes of a layer do."""
+class LayerPaths(NamedTuple):
+    """The paths through the passes of a layer."""
 
-    forward: Way
-    first: Way  # backward
-    later: Way  # ... of another microbatch, which adds to the gradients of the first
+    forward: TapePath
+    first: TapePath  # backward
+    later: TapePath  # ... of another microbatch, which adds to the gradients of the first
 
     def seconds(self, requests: Requests, place: int) -> tuple[float, ...]:
-        """What each takes at least."""
+        """Return the least times of the forward, the first backward and a later backward, in seconds."""
         forward, first = self.forward.seconds(requests, place), self.first.seconds(requests, place)
         return forward, first, first if self.later is self.first else self.later.seconds(requests, place)
 
 
-class Ends(NamedTuple):
-    """What a rank does of a step besides its passes."""
+class EndPaths(NamedTuple):
+    """The paths through the events of a step before and after a rank's passes."""
 
-    before: Way
-    after: Way
-    update: Way  # of that, what nothing of its passes is beside
+    before: TapePath
+    after: TapePath
+    update: TapePath  # of that, what nothing of its passes is beside
 
 
 @dataclass(eq=False)
-class Ways:
-    """Of the plans of one model by one software on one device; the device as the software has it, over all NPUs."""
+class TapePaths:
+    """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs."""
 
     model: Model
     stack: Stack
     device: Device
-    _turns: dict[object, Turns] = field(default_factory=dict)
-    _ends: dict[object, Ends] = field(default_factory=dict)
-    _arrivals: dict[object, Mapping[str, Way]] = field(default_factory=dict)
+    _turns: dict[object, LayerPaths] = field(default_factory=dict)
+    _ends: dict[object, EndPaths] = field(default_factory=dict)
+    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
-    _reductions: dict[object, Way] = field(default_factory=dict)
+    _reductions: dict[object, TapePath] = field(default_factory=dict)
 
-    def of_layer(self, plan: Plan, name: str) -> Turns:
-        """The passes of a part of the model."""
+    def of_layer(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of the passes of a part of the model."""
         key = self.key(plan, name)
         if key not in self._turns:
             self._turns[key] = self._of_megatron(plan, name) if self.is_megatron else self._of_pytorch(plan, name)
         return self._turns[key]
 
-    def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> Ends:
-        """What a rank with so many of each part does before its first pass and after its last."""
+    def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> EndPaths:
+        """Return the paths of a rank with this number of each part before its first pass and after its last."""
         elements = Counter[str]()
         for name, n in parts.items():
             elements.update({axis: n * size for axis, size in self.elements(plan, name).items()})
@@ -135,11 +136,11 @@ class Ways:
             tapes = (self._ends_of_megatron if self.is_megatron else self._ends_of_pytorch)(plan, held)
             before, after = (self._way(tape, beside=self.stack.overlaps_gradients) for tape in tapes)
             alone = self.is_megatron and self.stack.overlaps_gradients
-            self._ends[key] = Ends(before, after, self._way(self._update(plan, held)) if alone else after)
+            self._ends[key] = EndPaths(before, after, self._way(self._update(plan, held)) if alone else after)
         return self._ends[key]
 
     def key(self, plan: Plan, name: str) -> tuple[object, ...]:
-        """Equal for plans whose parts of that name do the same."""
+        """Return a key that is equal for plans whose parts of that name have equal passes."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
@@ -147,25 +148,27 @@ class Ways:
 
     @property
     def is_megatron(self) -> bool:
-        """Which list of requests."""
+        """True where the software is Megatron-LM."""
         return self.stack.software == "megatron"
 
-    def _of_megatron(self, plan: Plan, name: str) -> Turns:
+    def _of_megatron(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes by Megatron-LM."""
         layer = MegatronLayer(Part(self.model, plan, self.stack, name))
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)
         layer.backward(backward, leave_gradient)
         later = self._way(backward)
-        return Turns(self._way(forward), later, later)
+        return LayerPaths(self._way(forward), later, later)
 
-    def _of_pytorch(self, plan: Plan, name: str) -> Turns:
+    def _of_pytorch(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes by PyTorch."""
         [(_, routed), *_] = classes(plan, self.model, 0, None)
         rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
         part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
         for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
             experts = ExpertGradients(tape, plan, 0)
             experts.last = _LATER
-            gradients, n = _Nowhere() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
+            gradients, n = _UncountedGradients() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
             passes = StagePasses(
                 tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
             )
@@ -183,18 +186,18 @@ class Ways:
                 run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
-        return Turns(*map(self._way, tapes))
+        return LayerPaths(*map(self._way, tapes))
 
-    def of_reductions(self, plan: Plan, place: int, *, last: bool) -> Way:
-        """What PyTorch's ranks at a place ask for beside their passes, one after another in each of their groups.
+    def of_reductions(self, plan: Plan, place: int, *, last: bool) -> TapePath:
+        """Return the path of the requests of PyTorch's ranks beside their passes, one after another in each group.
 
         Args:
-            plan: Theirs.
-            place: In their pipelines.
-            last: Gradients alone, of which none is there before the last backward; else weights that are gathered, too.
+            plan: The plan of the ranks.
+            place: The place of the ranks in their pipelines.
+            last: Only reductions of gradients, which need the last backward; else also the gathering of weights.
 
         Raises:
-            InputError: it cannot be generated.
+            InputError: the plan cannot be generated.
         """
         numbers = plan.stages_of(place * plan.stage_ranks)
         parts = tuple(part_names(plan, self.model, number) for number in numbers)
@@ -209,8 +212,8 @@ class Ways:
             self._reductions[key] = self._way(tape)
         return self._reductions[key]
 
-    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, Way]:
-        """The last backward of a part by Megatron-LM, until all gradients of an axis are there; by their axes."""
+    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
+        """Return by axis the path of Megatron-LM's last backward of a part, until all gradients of the axis are there."""
         key = (*self.key(plan, name), plan.dp > 1)
         if key not in self._arrivals:
             layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
@@ -219,13 +222,13 @@ class Ways:
         return self._arrivals[key]
 
     def moved_s(self, elements: int) -> float:
-        """What memory traffic of so many gradients takes."""
+        """Return the time of the memory traffic of this number of gradients, in seconds."""
         tape = Tape(self.dtype)
         tape.compute(gradient_work(self.stack.precision, elements))
         return float(self.device.seconds(tape.events(), "float32").sum())
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Parameters that a rank has of a layer, by the axis of the ranks that have copies."""
+        """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
         key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
             layer = MegatronLayer(Part(self.model, plan, self.stack, name))
@@ -236,7 +239,7 @@ class Ways:
         return self._held[key]
 
     def _ends_of_megatron(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
-        """Gradients set to 0; reduced, scaled, the optimizer, weights gathered: the least of `megatron.finish`."""
+        """Return the tape that sets gradients to 0, and the tape that reduces, scales, updates and gathers."""
         begun, tape = Tape(self.dtype), Tape(self.dtype)
         buffers = self.buffers(tape, plan, held)
         for buffer in buffers:
@@ -248,24 +251,25 @@ class Ways:
         return begun, tape
 
     def _update(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> Tape:
-        """Of that, what comes after all gradients are reduced, where weights are gathered later."""
+        """Return the tape after all gradients are reduced, for a stack that gathers weights later."""
         tape = Tape(self.dtype)
         self._updated(tape, plan, self.buffers(tape, plan, held))
         return tape
 
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
-        """By axis, its ranks, and how many parameters there are, in one bucket each."""
+        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
         scattered = plan.sharding == "zero1"
         precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
         return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
 
     def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
+        """Add the update of the optimizer to a tape."""
         owned = sum(buffer.owned for buffer in buffers)
         tape.compute(gradient_work(self.stack.precision, 2 * owned * (plan.clip > 0)))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
     def _ends_of_pytorch(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
-        """The optimizer, of an even share; where states are sharded by parameters a rank may have the most by little."""
+        """Return the tapes before and after the passes; the optimizer updates an even share of the parameters."""
         tape, shared = Tape(self.dtype), plan.sharded
         own = sum(size for _, _, size in held) // shared
         if plan.clip and plan.sharding == "fsdp":
@@ -275,11 +279,11 @@ class Ways:
 
     @property
     def dtype(self) -> str:
-        """Of what is computed."""
+        """The dtype of computations."""
         return self.stack.precision.activation
 
-    def _way(self, tape: Tape, *, beside: bool = False) -> Way:
-        """The events of a tape; with `beside` requests take no time, as they may have begun long before."""
+    def _way(self, tape: Tape, *, beside: bool = False) -> TapePath:
+        """Return the path of a tape; with `beside` requests take no time, as they may have begun long before."""
         events, axes = tape.events(), list(tape.axes)
         asked = [] if beside else np.flatnonzero(np.isin(events.kind, [Kind.COLLECTIVE, Kind.SEND, Kind.RECV])).tolist()
         asks = [
@@ -292,7 +296,7 @@ class Ways:
             )
             for i in asked
         ]
-        return Way(
+        return TapePath(
             self.device.seconds(events, "float32").tolist(),
             list(zip(asked, asks, strict=True)),
             {i for i in asked if events.kind[i] == Kind.SEND},
@@ -302,15 +306,15 @@ class Ways:
         )
 
 
-class _Nowhere(WholeGradients):
-    """Gradients of FSDP go ways of their own, beside what is computed: nothing is counted of them."""
+class _UncountedGradients(WholeGradients):
+    """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """One of them is there."""
+        """Ignore a gradient that is there."""
 
 
 def _waits(events: Events) -> list[list[int]]:
-    """[E] what each waits for: as the tape says, and the request before it in its queue, if ranks leave that together."""
+    """Return [E] the events for which each event waits: those of its tape, and the request before it in its queue."""
     found = [own.tolist() for own in np.split(events.wait, events.wait_start[1:-1])]
     for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
         found[event] += [before] * (events.name[before] not in ROOTED)
@@ -318,5 +322,5 @@ def _waits(events: Events) -> list[list[int]]:
 
 
 def _cut(plan: Plan) -> Sequence[object]:
-    """What a rank has of a layer in one pass, its sequences first."""
+    """Return the settings that decide a rank's share of a layer in one pass, its sequences first."""
     return (plan.pass_batch, plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)

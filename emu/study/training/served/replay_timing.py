@@ -1,4 +1,4 @@
-"""A replay of a recorded run on a topology, served as it was timed there, or by what is best for its step."""
+"""The time of a recorded run on a topology, by the algorithms of the run, or by the best ones for its step."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,9 +10,9 @@ from emu.arrays import column
 from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.training.served.chosen import choices_for, timed_by
-from emu.study.training.served.options import others
-from emu.study.training.served.served import StepToServe
+from emu.study.training.served.options import other_choosers
+from emu.study.training.served.served_steps import choices_for, fastest_step
+from emu.study.training.served.step_to_serve import StepToServe
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.study.training.traced_step import by_roles
@@ -26,16 +26,16 @@ from emu.trace.trace import Trace
 def time_replay(
     trace: Trace, words: Sequence[str], topology: Topology, device: Device, dtype: str, *, perturb: int = 0
 ) -> TimedTrace:
-    """Time a trace on a topology; arguments and errors are those of `time_trace`.
+    """Time a trace on a topology and return the timed trace; arguments and errors are those of `time_trace`.
 
     Args:
-        trace: What ran.
-        words: What serves its collectives, as it is typed. By the words of the run itself, on a topology where the run was
-            timed, it is timed as the run was.
-        topology: Where it runs.
-        device: What its computations take.
-        dtype: What float32 is timed as.
-        perturb: As of `time_trace`.
+        trace: The trace of the run.
+        words: The words of `--algorithm`. If the run has the same words on a topology where it was timed, the algorithms of
+            the run are used.
+        topology: The topology on which the trace is timed.
+        device: The device that gives the times of computations.
+        dtype: The dtype as which float32 is timed.
+        perturb: The argument of `time_trace`.
     """
     run = _Run(trace, topology, device, dtype, perturb)
     if words_of(trace, topology, dtype) == tuple(words):
@@ -58,26 +58,26 @@ class _Run:
         return time_trace(self.trace, choice, self.topology, self.device, self.dtype, perturb=self.perturb)
 
     def served(self, words: Sequence[str]) -> TimedTrace:
-        """Return the trace timed by what words choose, for the step where they leave a choice."""
+        """Return the trace timed by the choice of words; where they leave a choice, by the best one for the step."""
         choice = choice_for(self.trace, words, self.topology, self.dtype)
         if choice.chooser is None or not is_automatic(choice.chooser):
             return self.timed(choice)
         try:
             choices = choices_for(self._step(choice, choice.chooser), self.trace.digest(), self.dtype, self.device, words)
-        except InputError:  # one rank of each role does not stand for all: so each request is served by itself
+        except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
             return self.timed(choice)
-        return timed_by(choices, self.timed)
+        return fastest_step(choices, self.timed)
 
     def _step(self, choice: Choice, alone: Chooser) -> StepToServe:
-        """Return one of the steps that the run is about."""
+        """Return one of the equal steps of the run, as a step whose algorithms are to be chosen."""
         (about, *_) = equal_steps(self.trace)
         standing = by_roles(one_step(self.trace, about[0]), self.dtype)
         npus = column(place(self.topology, self.trace.n_ranks), np.int64)
-        by = others(self.topology, self.dtype, npus, self._ran())
+        by = other_choosers(self.topology, self.dtype, npus, self._ran())
         return StepToServe(standing, choice, alone, by, self.topology, npus, self.device)
 
     def _ran(self) -> Chooser | None:
-        """What served the run; nothing where none is noted, or where it is not known here."""
+        """Return the chooser that served the run; None where the trace does not name it, or names an unknown algorithm."""
         with suppress(InputError):
             return choice_of(self.trace).served if is_noted(self.trace) else None
         return None

@@ -1,6 +1,6 @@
-"""The chart of a plan of Megatron-LM's, and what its stages ask for beside their passes, where data parallelism is overlapped.
+"""The bounds of Megatron-LM's plans by the chart of their turns, with the requests that overlap with passes.
 
-Of each stage only the weights that it uses first are counted, and only the gradients that come last: the others come before.
+Only the first weights and the last gradients of each stage are counted, as the others come earlier.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,13 +18,13 @@ from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
-from emu.study.planning.bound.chart import AXES, MOST, Shape, Times
+from emu.study.planning.bound.chart import AXES, MOST, PipelineChart, PipelineTimes
 from emu.study.planning.bound.rates import Requests, ranks_of
-from emu.study.planning.bound.ways import Ways
+from emu.study.planning.bound.tape_paths import TapePaths
 
 
-class Aside(NamedTuple):
-    """Of the ranks of one axis that have copies of a stage's parameters."""
+class OverlappedRequests(NamedTuple):
+    """The requests that overlap with passes, of the ranks of one axis that have copies of a stage's parameters."""
 
     axis: str
     cleared_s: float  # gradients are set to 0
@@ -36,23 +36,24 @@ class Aside(NamedTuple):
 
 @dataclass(eq=False)
 class Charts:
-    """Of the plans of one model by one software."""
+    """The charts of the plans of one model by one software."""
 
-    ways: Ways
-    _asides: dict[Hashable, tuple[Aside, ...]] = field(default_factory=dict)
+    ways: TapePaths
+    _asides: dict[Hashable, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
 
     def seconds(self, outline: Outline, requests: Requests) -> float:
-        """No step takes less; 0 where that is not known."""
+        """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
         plan = outline.plan
         if not self.ways.is_megatron or 2 * plan.stages * plan.passes > MOST:
             return 0.0
-        shape = Shape(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
+        shape = PipelineChart(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
         try:
             return shape.end_s(self._times(outline, requests)) * (1 - ROUNDED)
         except InputError:  # longer than the clock counts
             return 0.0
 
-    def _times(self, outline: Outline, requests: Requests) -> Times:
+    def _times(self, outline: Outline, requests: Requests) -> PipelineTimes:
+        """Return the times of a plan's chart."""
         spans, plan = outline.spans(requests), outline.plan
         ends = np.array(outline.ends_s(requests))
         ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
@@ -69,16 +70,17 @@ class Charts:
                         reduce[place, v, a] = 0.0 if each.reduce is None else requests.collective(place, each.reduce).there_s
         passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
         left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
-        return Times(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
+        return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
 
-    def _arrives_s(self, outline: Outline, aside: Aside, requests: Requests, place: int) -> float:
-        """Since the last backward began, until the gradients that come last may be reduced."""
+    def _arrives_s(self, outline: Outline, aside: OverlappedRequests, requests: Requests, place: int) -> float:
+        """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
         plan = outline.plan
         first, *after = aside.names
         passed = sum(self.ways.of_layer(plan, name).later.seconds(requests, place) for name in after)
         return passed + self.ways.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
 
-    def _of(self, plan: Plan, number: int) -> tuple[Aside, ...]:
+    def _of(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
+        """Return the overlapped requests of a stage."""
         names = part_names(plan, self.ways.model, number)
         cut = (plan.tp, plan.cp, plan.ep, plan.etp, plan.sp, plan.capacity, plan.dp, plan.sharding, plan.pp > 1)
         key = (*cut, names, number == 0)
@@ -89,12 +91,12 @@ class Charts:
         return self._asides[key]
 
     def _bucketed(self, plan: Plan, number: int) -> list[Buffer]:
-        """A stage's, in buckets."""
+        """Return the buffers of a stage, divided into buckets."""
         layers = layers_of(parts_of(self.ways.model, plan, self.ways.stack), number)
         return list(buffers_of(Tape(self.ways.dtype), layers, number).values())
 
     def _whole(self, plan: Plan, names: Sequence[str]) -> list[Buffer]:
-        """Each in one bucket."""
+        """Return the buffers of parts, each in one bucket."""
         found = dict[str, int]()
         for name in names:
             for axis, size in self.ways.elements(plan, name).items():
@@ -102,20 +104,21 @@ class Charts:
         sizes = plan.sizes
         return self.ways.buffers(Tape(self.ways.dtype), plan, [(axis, ranks_of(sizes, axis), n) for axis, n in found.items()])
 
-    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> Aside:
+    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
+        """Return the overlapped requests of a buffer."""
         first = next(i for i, name in enumerate(names) if self.ways.elements(plan, name).get(buffer.axis))
         asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
         last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
         gather = buffer.weights(buffer.buckets[-1])
         moved_s = self.ways.moved_s(2 * buffer.elements) if asks else 0.0
         cleared_s = self.ways.moved_s(buffer.elements)
-        return Aside(
+        return OverlappedRequests(
             buffer.axis, cleared_s, gather if asks and scattered else None, last if asks else None, moved_s, names[first:]
         )
 
 
-def _gathered(of_stages: Sequence[Sequence[Aside]], requests: Requests, place: int) -> list[float]:
-    """[V] since the step began, until each has the weights that it uses first: those of one axis come one after another."""
+def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], requests: Requests, place: int) -> list[float]:
+    """Return [V] the time from the step's beginning until each stage has its first weights; one axis gathers one at a time."""
     cleared, there, found = 0.0, dict[str, float](), list[float]()
     for asides in of_stages:
         for each in asides:

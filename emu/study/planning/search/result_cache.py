@@ -1,6 +1,6 @@
-"""What was timed, kept between commands in SQLite: a search that was interrupted goes on where it stopped.
+"""A cache of timed results between commands, in SQLite: an interrupted search goes on where it stopped.
 
-A row is named by a digest of all that its figures follow from, code of Emu and of users too, so that it never goes stale.
+A row is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale.
 """
 
 import json
@@ -16,7 +16,7 @@ from emu.model.model import Model
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
 from emu.store import make_private
-from emu.study.planning.search.timed import Job, Lone
+from emu.study.planning.search.timer import Job, RequestJob
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -28,11 +28,11 @@ _SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
 
 
-class Kept:
-    """Results by name in a folder; without one in memory."""
+class ResultCache:
+    """A cache of results by name, in a folder or in memory."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Open it.
+        """Open the cache.
 
         Raises:
             InputError: the folder cannot be written, or its file is no database.
@@ -49,24 +49,24 @@ class Kept:
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
     def read(self, name: str) -> Any:
-        """What was found; None: nothing is kept, or others have the file all the time."""
+        """Return the result of a name; None if there is none, or if other processes hold the file for too long."""
         row = None
         with suppress(sqlite3.OperationalError):
             row = self._database.execute("SELECT found FROM timed WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def write(self, name: str, found: Mapping[str, Any]) -> None:
-        """Keep it from now on, whatever happens next, unless others have the file all the time."""
+        """Keep a result from now on; do nothing if other processes hold the file for too long."""
         with suppress(sqlite3.OperationalError):
             self._database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (name, json.dumps(found)))
 
     def close(self) -> None:
-        """Nothing is read or written any more."""
+        """Close the cache; nothing is read or written afterwards."""
         self._database.close()
 
 
-class Names:
-    """Names of the results of one search."""
+class ResultNames:
+    """The names of the results of one search."""
 
     def __init__(
         self, model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
@@ -77,8 +77,8 @@ class Names:
         self._under = [topology_under(stack, each).digest() for each in topologies]
 
     def of(self, job: Job) -> str:
-        """The name of one; of a request in whichever search."""
-        if isinstance(job, Lone):
+        """Return the name of a job's result; the name of a request is equal in all searches."""
+        if isinstance(job, RequestJob):
             return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
         topology, plan, axes = job.candidate
         return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))

@@ -1,6 +1,6 @@
-"""The requests of a step that a chooser may serve in one way or another, by coordinate.
+"""The requests of a step whose algorithm may be chosen, grouped by coordinate.
 
-Q different requests of a step.
+Q is the number of different requests of a step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,25 +10,24 @@ from functools import cached_property
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims as Served
-from emu.collective.algorithm import Choice, Chooser
-from emu.study.choice.equal_groups import first_alike
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.study.choice.equal_groups import canonical_group
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.options import first_request, is_open, least_ticks, once_of
+from emu.study.training.served.options import first_request, is_open, isolated_request, least_ticks
 from emu.topology.topology import Topology
 from emu.units import seconds
 
 
 @dataclass(frozen=True, eq=False)
 class OpenRequests:
-    """The requests of one step for which no word names an algorithm.
+    """The requests of one step for which the user names no algorithm.
 
     Args:
         asked: All requests of the step.
-        choice: What serves each request alone.
-        topology: Where the step runs.
-        npus: [ranks] where the ranks are.
+        choice: The algorithm of each request where each is chosen alone.
+        topology: The topology on which the step runs.
+        npus: [ranks] the NPU of each rank.
         launch_fs: Ticks that each rank takes to enter a request.
     """
 
@@ -40,7 +39,7 @@ class OpenRequests:
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """Return the requests of each coordinate."""
+        """Requests by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.asked.requests:
             if is_open(asked, self.choice):
@@ -48,31 +47,34 @@ class OpenRequests:
         return found
 
     def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
-        """Return the request of a coordinate that moves most in all."""
+        """Return the request of a coordinate that moves most bytes in the whole step."""
         return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
 
     def weight_s(self, coordinate: Coordinate) -> float:
-        """Return what the requests of the busiest place take together, as if each byte took as long as in the heaviest."""
+        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
+
+        The time of each byte is taken to be the time of a byte of the heaviest request.
+        """
         heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
         for q in self.by_coordinate[coordinate]:
             of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
         return seconds(self._ticks(heaviest, self.choice)) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
-    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[Served, ...]:
-        """Return what a choice serves the requests of a coordinate with, each group that may be served differently."""
-        return tuple(served for q in self.by_coordinate[coordinate] for served in self.of_groups(q, choice))
+    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
+        """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
+        return tuple(served for q in self.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
 
-    def of_groups(self, asked: DistinctRequest, choice: Choice) -> list[Served]:
-        """Return what serves a request in each group that chooses; groups that a symmetry makes equal count once."""
+    def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
+        """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
         request = first_request(asked)
         return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     def shares(self, coordinates: Iterable[Coordinate], others: Iterable[Chooser]) -> dict[int, float]:
-        """Return the share of its time alone that a request takes at least, by the number of the request.
+        """Return the least share of its time alone that a request takes, by the request's number.
 
         Args:
-            coordinates: Those whose requests may be served otherwise.
-            others: What may serve them besides each algorithm.
+            coordinates: The coordinates whose requests may get another algorithm.
+            others: Choosers that may serve these requests, besides each algorithm.
         """
         number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
         choices = [self.choice, *(replace(self.choice, chooser=each) for each in others)]
@@ -84,28 +86,31 @@ class OpenRequests:
         return found
 
     def _share(self, asked: DistinctRequest, choices: Sequence[Choice]) -> float:
+        """Return the least time of a request by any chooser, as a share of its time by the present choice."""
         least = least_ticks(asked, choices, self.topology, self.npus, self.launch_fs)
         return least / max(1, self._ticks(asked, self.choice))
 
     def _ticks(self, asked: DistinctRequest, choice: Choice) -> int:
-        return once_of(asked, choice, self.topology, self.npus, self.launch_fs).ticks
+        """Return the time of a request by itself, in ticks."""
+        return isolated_request(asked, choice, self.topology, self.npus, self.launch_fs).ticks
 
     @cached_property
     def _times(self) -> Mapping[int, int]:
-        """How often each of the Q requests is asked, by its identity."""
+        """The number of times that each of the Q requests is asked, by its identity."""
         counts = np.bincount(self.asked.different, minlength=len(self.asked.requests)).tolist()
         return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
 
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """The ranks of the groups that choose, of equal ones the first; requests of one kind have the same groups."""
+        """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
         if asked.kind not in self._known_groups:
             ranks = [tuple(group) for group in asked.choosing.tolist()]
             first: dict[tuple[int, ...], tuple[int, ...]] = {}
             for group in ranks:
-                first.setdefault(first_alike(self.topology, tuple(self.npus[list(group)].tolist())), group)
+                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
             self._known_groups[asked.kind] = list(first.values())
         return self._known_groups[asked.kind]
 
     @cached_property
     def _known_groups(self) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+        """A cache of `_groups` by the kind of request."""
         return {}

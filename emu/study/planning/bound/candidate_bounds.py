@@ -1,4 +1,4 @@
-"""Bounds of candidates by the times of their own requests, timed as far as is needed to show that a candidate loses."""
+"""The bounds of candidates by the times of their own requests, which are timed only as far as is needed."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,21 +8,22 @@ from typing import NamedTuple
 from cachetools import LRUCache
 
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.aside import Charts
 from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
-from emu.study.planning.bound.rates import Anywhere, Rates, Taken
-from emu.study.planning.bound.work import Works
-from emu.study.planning.search.groups import Where
-from emu.study.planning.search.requests import Known, Missing, Request, There
+from emu.study.planning.bound.charts import Charts
+from emu.study.planning.bound.quick_bounds import QuickBounds
+from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.search.groups import PlacedGroups
+from emu.study.planning.search.requests import KnownTimes, MissingTime, PlacedRequest, PlacedRequests
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
 
-_PLACEMENTS = 256  # that are kept: of 16,384 NPUs one takes a megabyte
-Times = Callable[[int, Mapping[Hashable, Request]], Mapping[Hashable, Taken]]  # of requests on one of the topologies
+_PLACEMENTS = 256  # placements in the cache; one of 16,384 NPUs takes a megabyte
+# A function that times requests on the topology of a number.
+TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashable, RequestTime]]
 
 
-class Near(NamedTuple):
+class CandidateBound(NamedTuple):
     """A bound by the times of a candidate's own requests."""
 
     least_s: float
@@ -30,52 +31,52 @@ class Near(NamedTuple):
 
 
 @dataclass(eq=False)
-class Placed:
-    """Of the candidates of one search."""
+class CandidateBounds:
+    """The bounds of the candidates of one search."""
 
     outlines: Outlines
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
     charts: Charts = field(init=False)
-    _works: Works = field(init=False)
+    _works: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
-    _known: list[Known] = field(init=False)
-    _where: LRUCache[Hashable, Where] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
+    _known: list[KnownTimes] = field(init=False)
+    _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.charts = Charts(self.outlines.ways)
         self._rates = [Rates.of(topology) for topology in self.topologies]
-        self._works = Works(self.outlines, self._rates)
-        self._known = [Known() for _ in self.topologies]
+        self._works = QuickBounds(self.outlines, self._rates)
+        self._known = [KnownTimes() for _ in self.topologies]
 
     def quickly_s(self, plan: Plan) -> float:
-        """No step of a plan takes less on any of the topologies; for very many plans."""
+        """Return the quickest bound of a plan's step on all topologies, in seconds; for a very large number of plans."""
         return self._works.quickly_s(plan)
 
     def works_s(self, plan: Plan) -> float:
-        """The same, for many."""
+        """Return a quick bound of a plan's step on all topologies, in seconds; for a large number of plans."""
         return self._works.seconds(plan)
 
     def anywhere_s(self, plan: Plan) -> list[float]:
-        """No step of a plan takes less on each of the topologies, in any placement.
+        """Return the bound of a plan's step on each topology, in any placement, in seconds.
 
         Raises:
-            InputError: it cannot be generated.
+            InputError: the plan cannot be generated.
         """
-        return [self._outlined(plan).seconds(Anywhere(rates, plan)) for rates in self._rates]
+        return [self._outlined(plan).seconds(UnplacedRequests(rates, plan)) for rates in self._rates]
 
     @property
     def reduces(self) -> bool:
-        """Whether ranks reduce gradients beside their passes, so that `reduced` says more than their passes."""
+        """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
         return not self.outlines.ways.is_megatron
 
-    def reduced(self, plans: Sequence[Plan], times: Times) -> list[float]:
-        """[plans] no step takes less, by what its gradients take, on any of the topologies, wherever it is placed."""
+    def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
+        """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
         numbers = range(len(self.topologies))
         every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
-        missing: list[dict[Hashable, Missing]] = [{} for _ in numbers]
+        missing: list[dict[Hashable, MissingTime]] = [{} for _ in numbers]
         for candidate in chain(*every):
             self._reduced_s(candidate)
             known = self._known[candidate.topology]
@@ -85,30 +86,33 @@ class Placed:
         return [min(map(self._reduced_s, candidates)) for candidates in every]
 
     def _reduced_s(self, candidate: Candidate) -> float:
-        """As far as times are known; what is not is noted down."""
+        """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
         plan, there = candidate.plan, self._there(candidate)
         ways = [self.outlines.ways.of_reductions(plan, place, last=False) for place in range(plan.pp)] if self.reduces else []
         return max((way.seconds(there, place) for place, way in enumerate(ways)), default=0.0) * (1 - ROUNDED)
 
-    def _there(self, candidate: Candidate) -> There:
+    def _there(self, candidate: Candidate) -> PlacedRequests:
+        """Return the requests of a candidate in its placement."""
         number, plan, axes = candidate
-        key = (number, Where.key(plan, axes))
+        key = (number, PlacedGroups.key(plan, axes))
         if key not in self._where:
-            self._where[key] = Where.of(self.topologies[number], plan, axes)
-        return There(Anywhere(self._rates[number], plan), self._where[key], self._known[number], self.axes)
+            self._where[key] = PlacedGroups.of(self.topologies[number], plan, axes)
+        return PlacedRequests(UnplacedRequests(self._rates[number], plan), self._where[key], self._known[number], self.axes)
 
-    def nearer(self, candidates: Sequence[Candidate], times: Times) -> list[Near]:
-        """Know more of each: some requests are timed whose times were not known, until all are."""
-        missing: list[dict[Hashable, Missing]] = [{} for _ in self.topologies]
+    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[CandidateBound]:
+        """Return better bounds of candidates, after some of the requests without known times are timed."""
+        missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
         self._time(missing, times)
         later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
-        return [Near(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))]
+        return [
+            CandidateBound(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))
+        ]
 
-    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, Missing], bool]:
-        """As far as times are known, what is not, and whether that is all: the chart, which takes longer, is asked for last."""
+    def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
+        """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
         known, there = self._known[candidate.topology], self._there(candidate)
         outline = self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(candidate))
@@ -119,14 +123,15 @@ class Placed:
         self._timed.update([candidate] * (not missing))
         return least_s, missing, charted and not missing
 
-    def _time(self, missing: Sequence[Mapping[Hashable, Missing]], times: Times) -> None:
-        """Those that are to be timed first."""
+    def _time(self, missing: Sequence[Mapping[Hashable, MissingTime]], times: TimeRequests) -> None:
+        """Time the missing requests that come first in order."""
         first = min((each.after for of in missing for each in of.values()), default=0)
         for number, of in enumerate(missing):
             wanted = {name: each.request for name, each in of.items() if each.after == first}
             self._known[number].times.update(times(number, wanted))
 
     def _outlined(self, plan: Plan) -> Outline:
+        """Return the outline of a plan."""
         if plan not in self._outline:
             self._outline[plan] = self.outlines.of(plan)
         return self._outline[plan]

@@ -1,7 +1,7 @@
-"""Bytes that a rank of a plan holds at least, without counting through its turns.
+"""A lower bound of the memory of a plan's ranks, computed without its turns.
 
-On place 0: weights, the optimizer's states, and what is kept of the forwards before the first backward, or all gradients as the
-optimizer begins. `emu.model.generate.peak` has these at two of its moments, with more beside.
+The bound counts place 0: weights, states of the optimizer, and the larger of two: what the forwards before the first backward
+keep, or all gradients at the optimizer. `emu.model.generate.peak` counts more at these two moments.
 """
 
 from collections import Counter
@@ -20,15 +20,15 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 
 
-class _Held(NamedTuple):
-    """Of one part of the model on a rank."""
+class _PartMemory(NamedTuple):
+    """The memory of one part of the model on a rank."""
 
     kept: int  # bytes of a forward
     parameters: int
     largest: int  # elements of its largest tensor
 
 
-class _Part(NamedTuple):
+class _FirstPlacePart(NamedTuple):
     """A part of the model on place 0."""
 
     name: str
@@ -37,16 +37,16 @@ class _Part(NamedTuple):
 
 
 @dataclass(eq=False)
-class Floors:
-    """Of the plans of one model by one software."""
+class MemoryFloors:
+    """The lower bounds of memory of the plans of one model by one software."""
 
     model: Model
     stack: Stack
-    _pieces: dict[object, _Held] = field(default_factory=dict)
-    _parts: dict[object, Sequence[_Part]] = field(default_factory=dict)
+    _pieces: dict[object, _PartMemory] = field(default_factory=dict)
+    _parts: dict[object, Sequence[_FirstPlacePart]] = field(default_factory=dict)
 
     def bytes(self, plan: Plan) -> int:
-        """No rank that holds most holds less."""
+        """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
         own = [(part, self._piece(plan, part.name)) for part in self._of_place(plan)]
         elements, precision = sum(part.times * piece.parameters for part, piece in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
@@ -58,27 +58,28 @@ class Floors:
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
 
-    def _of_place(self, plan: Plan) -> Sequence[_Part]:
-        """What place 0 has."""
+    def _of_place(self, plan: Plan) -> Sequence[_FirstPlacePart]:
+        """Return the parts of place 0."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes)
         if key not in self._parts:
             stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
             ahead, every = _ahead(plan), sum(stages, Counter())
             forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
-            self._parts[key] = [_Part(name, times, forwards[name]) for name, times in every.items()]
+            self._parts[key] = [_FirstPlacePart(name, times, forwards[name]) for name, times in every.items()]
         return self._parts[key]
 
-    def _piece(self, plan: Plan, name: str) -> _Held:
+    def _piece(self, plan: Plan, name: str) -> _PartMemory:
+        """Return the memory of a part."""
         key = (name, plan.pass_batch, plan.cut, plan.cp, plan.recompute, plan.cp_comm, plan.capacity, plan.pp == 1)
         if key not in self._pieces:
             piece = LayerMemory(self.model, plan, self.stack, name)
             largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
-            self._pieces[key] = _Held(piece.kept, piece.parameters, largest)
+            self._pieces[key] = _PartMemory(piece.kept, piece.parameters, largest)
         return self._pieces[key]
 
 
 def _ahead(plan: Plan) -> Sequence[int]:
-    """Forwards of each stage of place 0 before the first backward."""
+    """Return the number of forwards of each stage of place 0 before the first backward."""
     if plan.pp == 1:
         return (1,)
     every = (turn for together in turns(plan.pipeline, 0, plan.pp, plan.vp, plan.passes) for turn in together)

@@ -1,0 +1,161 @@
+"""The choice of algorithms for a whole step: the choice that makes the step the shortest, not each request alone.
+
+Steps are composed to compare them (`emu.study.training.composed`). The descent has several starts: the fastest algorithm of
+each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
+once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from emu.arrays import I64
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.study.training.composed.place_requests import Representatives, place_requests
+from emu.study.training.served.coordinates import Coordinate, Option, StepChooser
+from emu.study.training.served.descent import WORTH, Descent, OptionByCoordinate, StepTime
+from emu.study.training.served.judge import StepJudge
+from emu.study.training.served.open_requests import OpenRequests
+from emu.study.training.served.options import FEW, MANY, algorithm_option, options_of
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+
+MOST, LEAST = 160, 4  # steps that are composed to choose for one
+_EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
+ALONE = "each alone"  # name of the option that chooses the fastest for each request
+_ENOUGH = 0.005  # share by which a step may be longer than one without shared links, and is good enough
+_HEAVY = 0.05  # share of the step from which on more algorithms are tried for a coordinate
+_NOTHING = 1e-3  # share of the step below which a coordinate is negligible
+
+
+class DescentResult(NamedTuple):
+    """The result of a descent: the name of each coordinate's option, and times of composed steps."""
+
+    names: Mapping[Coordinate, str]  # coordinates that get another option than ALONE
+    time_s: float
+    times_s: Mapping[str, float]  # times of the step where one chooser serves all requests
+
+
+@dataclass(frozen=True, eq=False)
+class StepToServe:
+    """A step whose algorithms are to be chosen.
+
+    Args:
+        standing: The ranks that represent their places of the pipeline.
+        choice: The choice where nothing is changed.
+        alone: The chooser of that choice; it takes the fastest algorithm for each request alone.
+        others: Other choosers by name, such as libraries of collectives, at which descents start, too.
+        topology: The topology on which the step runs.
+        npus: [ranks] the NPU of each rank.
+        device: The device that computes.
+    """
+
+    standing: Representatives
+    choice: Choice
+    alone: Chooser
+    others: Mapping[str, Chooser]
+    topology: Topology
+    npus: I64
+    device: Device
+
+    def find(self) -> DescentResult:
+        """Search for the best options of the step and return them with the times of the step.
+
+        Raises:
+            InputError: the step cannot be composed.
+        """
+        alone_s, floor_s = self._alone_step.time_s, self._floor_s()
+        if alone_s <= floor_s * (1 + WORTH):
+            return DescentResult({}, alone_s, {ALONE: alone_s})
+        names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
+        times_s = {name: self.composed_s(dict.fromkeys(self.requests.by_coordinate, name)) for name in self._choosers}
+        first = min(times_s, key=lambda name: times_s[name])
+        if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
+            return DescentResult({c: first for c in self.requests.by_coordinate if first != ALONE}, times_s[first], times_s)
+        return DescentResult(names, time_s, times_s)
+
+    def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
+        """Return the options by coordinate that a descent changes, and the time of the step with them."""
+        known = self._algorithms()
+        every = {c: self._distinct_options(c, [*self._chooser_options, *of]) for c, of in known.items()}
+        starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
+        together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
+        best, time_s = self._descent(every, floor_s).best([*starts, together])
+        return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
+
+    def composed_s(self, names: Mapping[Coordinate, str]) -> float:
+        """Return the time of the composed step with options of these names; `NEVER` if it cannot be timed."""
+        return self._time_of(names).time_s
+
+    def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
+        """Return the choice that gives coordinates the options of these names."""
+        own = {c: name for c, name in names.items() if name != ALONE}
+        options = {c: self._choosers.get(name) or algorithm_option(name, self.topology, self.npus) for c, name in own.items()}
+        return replace(self.choice, chooser=StepChooser(self.alone, options)) if options else self.choice
+
+    @cached_property
+    def requests(self) -> OpenRequests:
+        """The requests whose algorithm may be chosen."""
+        where = self.topology, self.npus, self.device.request_overhead_fs
+        return OpenRequests(place_requests(self.standing), self.choice, *where)
+
+    @cached_property
+    def coordinates(self) -> list[Coordinate]:
+        """Coordinates whose requests take more than a negligible share of the step."""
+        least_s = _NOTHING * self._alone_step.time_s
+        return [c for c in self.requests.by_coordinate if self.requests.weight_s(c) >= least_s]
+
+    def _algorithms(self) -> dict[Coordinate, list[Option]]:
+        """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
+        where = self.topology, self.npus, self.device.request_overhead_fs
+        heavy_s = _HEAVY * self._alone_step.time_s
+        fastest = {c: MANY if self.requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        return {c: options_of(self.requests.heaviest(c), self.choice, *where, n) for c, n in fastest.items()}
+
+    def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
+        """Return by each option's name the first option that serves all requests of a coordinate in the same way."""
+        first = dict[tuple[AlgorithmOnDims, ...], Option]()
+        return {
+            each.name: first.setdefault(self.requests.served(coordinate, self.choice_of({coordinate: each.name})), each)
+            for each in options
+        }
+
+    def _floor_s(self) -> float:
+        """Return the time of the step if its requests shared no link, each with the fastest algorithm for it."""
+        return self._judge.unshared_s(self.choice, self.requests.shares(self.coordinates, self.others.values()))
+
+    def _descent(self, every: Mapping[Coordinate, Mapping[str, Option]], floor_s: float) -> Descent:
+        """Return a descent over the options of each coordinate, with its limit of steps."""
+        options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
+        weights = {c: self.requests.weight_s(c) for c in options}
+        most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
+        return Descent(options, weights, self._served_by, most, floor_s)
+
+    def _served_by(self, served: OptionByCoordinate) -> StepTime:
+        """Return the time of the step with the option of each coordinate."""
+        return self._time_of({c: option.name for c, option in served.items()})
+
+    def _time_of(self, names: Mapping[Coordinate, str]) -> StepTime:
+        """Return the time of the step with options of these names."""
+        return self._alone_step if set(names.values()) <= {ALONE} else self._judge.time_if_possible(self.choice_of(names))
+
+    @cached_property
+    def _alone_step(self) -> StepTime:
+        """The time of the step with the fastest algorithm for each request alone."""
+        return self._judge.step_time(self.choice)
+
+    @cached_property
+    def _judge(self) -> StepJudge:
+        """The object that composes and times this step."""
+        return StepJudge(self.standing, self.topology, self.npus, self.device)
+
+    @cached_property
+    def _chooser_options(self) -> list[Option]:
+        """Options that are choosers, which can serve the requests of any coordinate."""
+        return [Option(ALONE, self.alone), *(Option(name, chooser) for name, chooser in self.others.items())]
+
+    @cached_property
+    def _choosers(self) -> Mapping[str, Option]:
+        """Options that are choosers, by name."""
+        return {option.name: option for option in self._chooser_options}
