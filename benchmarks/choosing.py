@@ -101,7 +101,7 @@ def main() -> int:
     above = [each.above for each in found]
     near, saved = sum(a <= NEAR for a in above) / len(above), [1 - each.auto_s / each.alone_s for each in found]
     met = near >= SHARE and max(above) <= WORST
-    told = f"{near:.0%} within {NEAR:.0%} of the best, worst {max(above):.2%}: {'met' if met else 'missed'}"
+    told = f"{near:.1%} within {NEAR:.0%} of the best, worst {max(above):.2%}: {'met' if met else 'missed'}"
     slower = sum(each.auto_s > min(each.alone_s, each.others_s) for each in found)
     sys.stdout.write(f"\n{len(found)} steps: {told}; slower than each alone or a library: {slower}; ")
     sys.stdout.write(f"saved {quantiles(saved, n=10)[8]:.1%} in a tenth of them, {max(saved):.1%} at most\n")
