@@ -1,5 +1,6 @@
 """`--pace` as a person meets it."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,8 @@ def by_step(text: str) -> list[float]:
 def test_a_link_that_slows_down_at_a_time_shows_in_the_program_s_own_clock(emu, steps: str) -> None:
     done = emu(*RUN, "--pace", "2000", "--pace-compute", "off", "--fault", "link 1-2 slow 0.25 at 1us", steps)
     assert done.code == 0, done.err
-    assert min(by_step(done.out)) >= 150  # 160, and what has passed before
+    ends = accumulate(by_step(done.out))  # a step may begin late on a busy host, and is shorter then; none ends early
+    assert all(end >= 150 * number for number, end in enumerate(ends, 1))  # 160, and what has passed before
     assert "faults          link 1-2 has 0.25 of its speed at 1 us" in done.out
 
 
@@ -100,7 +102,7 @@ def test_a_link_that_slows_down_for_a_step_shows_there_and_in_the_report(emu, st
     fault = ("--fault", "link 1-2 slow 0.25 from step 2 to 2")
     done = emu(*RUN, "--pace", "2000", "--pace-compute", "off", *fault, steps)
     assert done.code == 0, done.err
-    assert by_step(done.out)[1] >= 150  # 160, less what the answer before came late by
+    assert sum(by_step(done.out)[:2]) >= 40 + 150  # 40 and 160, less what has passed before; the first one may have ended late
     assert "link 1-2 has 0.25 of its speed" in done.out
     assert "paced           x 2000: " in done.out
     (report,) = emu(*RUN, *fault, "--json", steps).json  # the same without a clock
