@@ -16,7 +16,7 @@ CAST = "cast to FP8"
 
 
 class Around(NamedTuple):
-    """Where a product stands."""
+    """The surroundings of a product, which decide what its casts to FP8 have to move."""
 
     normed: bool = False  # a norm comes before
     apart: bool = False  # the kernel that casts what it reads does not write it turned as well

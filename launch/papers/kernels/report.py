@@ -38,7 +38,7 @@ _TOKENS, _HIDDEN = 2**14, 2048  # that the papers of FlashAttention measure with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class KernelComparison:
     """One published figure."""
 
     kind: str
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class KernelSummary:
     """The figures of one kind and use; errors are |ratio - 1|."""
 
     kind: str
@@ -64,17 +64,17 @@ class Summary:
     worst: str
 
 
-def rows() -> list[Row]:
+def rows() -> list[KernelComparison]:
     """Return every published figure beside ours."""
     return [*_attention(), *_products(), *_moves()]
 
 
-def summaries(found: Sequence[Row]) -> Iterator[Summary]:
+def summaries(found: Sequence[KernelComparison]) -> Iterator[KernelSummary]:
     """Yield the errors of each kind and use."""
     for kind, use in dict.fromkeys((row.kind, row.use) for row in found):
         own = [row for row in found if (row.kind, row.use) == (kind, use)]
         worst = max(own, key=lambda row: abs(row.ratio - 1))
-        yield Summary(
+        yield KernelSummary(
             kind=kind,
             use=use,
             rows=len(own),
@@ -84,7 +84,7 @@ def summaries(found: Sequence[Row]) -> Iterator[Summary]:
         )
 
 
-def _attention() -> Iterator[Row]:
+def _attention() -> Iterator[KernelComparison]:
     for of in published_attention():
         ours = _attention_rate(of)
         what = f"{of.dtype} head {of.head}, mask {of.mask}, {of.direction}, {of.length} tokens"
@@ -106,7 +106,7 @@ def _attention_rate(of: PublishedAttention) -> float:
     return reached if reached > 1e-4 * peaks[of.dtype] else 0.0
 
 
-def _products() -> Iterator[Row]:
+def _products() -> Iterator[KernelComparison]:
     every, used = published_products(), Kernels([of for of in published_products() if of.use == USED])
     shares = ("gemm_share", "fp8_share")
     constants = {name: value for name, value in product_constants("h100").items() if name not in shares}
@@ -118,12 +118,14 @@ def _products() -> Iterator[Row]:
         yield _row(kind, of.device, of.kernel, what, of.rate, of.rate / float(ratio), of.use, of.source)
 
 
-def _moves() -> Iterator[Row]:
+def _moves() -> Iterator[KernelComparison]:
     for of in published_moves():
         ours = HBM * DEVICES[of.device].hbm_Bps
         yield _row(MOVE, of.device, of.kernel, f"{of.what}, {of.direction}", of.rate, ours, of.use, of.source)
 
 
-def _row(kind: str, device: str, kernel: str, what: str, published: float, ours: float, use: str, source: str) -> Row:
+def _row(
+    kind: str, device: str, kernel: str, what: str, published: float, ours: float, use: str, source: str
+) -> KernelComparison:
     given = {"kind": kind, "device": device, "kernel": kernel, "what": what, "use": use, "source": source}
-    return Row(**given, published=published, ours=ours, ratio=ours / published)
+    return KernelComparison(**given, published=published, ours=ours, ratio=ours / published)

@@ -37,17 +37,17 @@ class Asked:
         """By which rows are left out."""
         return self.run.model or self.run.id
 
-    def ready(self) -> "Ready":
+    def ready(self) -> "PreparedRun":
         """All of its step but what computations take; memory is not asked for, as the run was.
 
         Raises:
             InputError: as `prepare`.
         """
-        return Ready(self, prepare(self.request, build_topology(self.topology), _unlimited(self.run.device), 0))
+        return PreparedRun(self, prepare(self.request, build_topology(self.topology), _unlimited(self.run.device), 0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ready:
+class PreparedRun:
     """A row of which all is known but what computations take."""
 
     asked: Asked
@@ -60,7 +60,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RunComparison:
     """One run."""
 
     id: str
@@ -81,7 +81,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RunSummary:
     """The rows of one device and kind; errors are |ratio - 1|."""
 
     device: str
@@ -115,14 +115,14 @@ def _unlimited(device: str) -> Device:
     return replace(DEVICES[device], memory_bytes=0)
 
 
-def row_of(of: Ready, fitted: Mapping[str, Fitted]) -> Row:
+def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
     """Return a row with constants whose fit has seen its model, and with constants whose fit has not."""
     asked, run = of.asked, of.asked.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
     blind, fitted_on = known.for_model(asked.model)
     in_sample = of.prepared.moments(with_constants(device, known.constants))[0]
     ours = in_sample if blind is known.constants else of.prepared.moments(with_constants(device, blind))[0]
-    return Row(
+    return RunComparison(
         id=run.id,
         model=asked.model,
         architecture=asked.architecture,
@@ -141,13 +141,13 @@ def row_of(of: Ready, fitted: Mapping[str, Fitted]) -> Row:
     )
 
 
-def summaries(rows: Sequence[Row]) -> Iterator[Summary]:
+def summaries(rows: Sequence[RunComparison]) -> Iterator[RunSummary]:
     """Return a summary for each device and kind."""
     for device, kind in dict.fromkeys((row.device, row.kind) for row in rows):
         own = [row for row in rows if (row.device, row.kind) == (device, kind)]
         out = max(own, key=lambda row: abs(row.ratio - 1))
         inside = max(own, key=lambda row: abs(row.in_sample_ratio - 1))
-        yield Summary(
+        yield RunSummary(
             device=device,
             kind=kind,
             rows=len(own),
@@ -160,7 +160,7 @@ def summaries(rows: Sequence[Row]) -> Iterator[Summary]:
         )
 
 
-def fit(rows: Sequence[Ready]) -> dict[str, Fitted]:
+def fit(rows: Sequence[PreparedRun]) -> dict[str, Fitted]:
     """Return the constants of each device of some rows."""
     found = {}
     for device in dict.fromkeys(of.asked.run.device for of in rows):

@@ -14,7 +14,7 @@ from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
-from launch.papers.torchtitan.rows import DEVICE, Run
+from launch.papers.torchtitan.rows import DEVICE, TorchtitanRun
 
 COMMAND = "emu repro torchtitan --fit FILE.json"
 SET_BY = "tt-8b-8-compiled"  # the run whose time sets the clock
@@ -30,7 +30,7 @@ _LOW, _HIGH = 0.2, 2.0  # of the clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TorchtitanComparison:
     """One run."""
 
     id: str
@@ -61,10 +61,10 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ready:
+class PreparedTorchtitanRun:
     """A run of which all is known but what computations take."""
 
-    run: Run
+    run: TorchtitanRun
     prepared: PreparedEstimate
 
     def step(self, device: Device) -> StepEstimate:
@@ -72,9 +72,9 @@ class Ready:
         return self.prepared.moments(device)[0]
 
 
-def ready(run: Run) -> Ready:
+def ready(run: TorchtitanRun) -> PreparedTorchtitanRun:
     """Return a run that can be timed by any clock."""
-    return Ready(run, prepare(run.request, build_topology(run.topology), _with(1.0), 0))
+    return PreparedTorchtitanRun(run, prepare(run.request, build_topology(run.topology), _with(1.0), 0))
 
 
 def _with(clock: float) -> Device:
@@ -82,7 +82,7 @@ def _with(clock: float) -> Device:
     return replace(DEVICES[DEVICE], memory_bytes=0, clock=clock * DEVICES["h100"].clock)
 
 
-def clock_of(runs: Sequence[Ready]) -> float:
+def clock_of(runs: Sequence[PreparedTorchtitanRun]) -> float:
     """Return the clock with which the run that sets it takes as long as was measured."""
     of = next(each for each in runs if each.run.id == SET_BY)
 
@@ -92,13 +92,13 @@ def clock_of(runs: Sequence[Ready]) -> float:
     return float(brentq(off, _LOW, _HIGH, xtol=1e-5))
 
 
-def row_of(of: Ready, clock: float) -> Row:
+def row_of(of: PreparedTorchtitanRun, clock: float) -> TorchtitanComparison:
     """Return a run beside its estimate by that clock."""
     run, step = of.run, of.step(_with(clock))
     model = find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
-    return Row(
+    return TorchtitanComparison(
         id=run.id,
         gpus=run.gpus,
         compiled=run.compiled,
@@ -117,7 +117,7 @@ def row_of(of: Ready, clock: float) -> Row:
     )
 
 
-def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
+def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
     """Yield each run in relation to another of which one thing differs: compiled, with FP8, or on more GPUs."""
     for row in rows:
         for other in rows:
@@ -130,12 +130,12 @@ def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
                 yield _pair(f"{row.gpus} to {other.gpus} GPUs, {_how(row)}", row, other)
 
 
-def _how(row: Row) -> str:
+def _how(row: TorchtitanComparison) -> str:
     """Return the word for the settings of a run."""
     return "FP8" if row.fp8 else "compiled" if row.compiled else "eager"
 
 
-def _pair(what: str, row: Row, other: Row) -> Pair:
+def _pair(what: str, row: TorchtitanComparison, other: TorchtitanComparison) -> Pair:
     measured = row.measured_tokens_per_s / other.measured_tokens_per_s
     ours = row.ours_tokens_per_s / other.ours_tokens_per_s
     return Pair(what=what, measured=measured, ours=ours, ratio=ours / measured)

@@ -32,7 +32,7 @@ _STACK = "software=pytorch,nccl-ahead,weight=float32,optimizer=foreach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TorchtitanRun:
     """One run."""
 
     id: str
@@ -61,16 +61,16 @@ class Run:
         return EstimateRequest(self.model, self.plan, self.stack, (self.stack.library,))
 
 
-def read_rows(path: Path = ROWS) -> list[Run]:
+def read_rows(path: Path = ROWS) -> list[TorchtitanRun]:
     """Return the runs in the order of the file."""
     with path.open(encoding="utf-8", newline="") as file:
         return [_run(row) for row in csv.DictReader(file)]
 
 
-def _run(row: Mapping[str, str]) -> Run:
+def _run(row: Mapping[str, str]) -> TorchtitanRun:
     gpus, batch = int(row["gpus"]), int(row["local_batch"])
     words = f"dp={gpus},sharding={row['sharding']},recompute={row['recompute']},microbatch={batch}"
-    return Run(
+    return TorchtitanRun(
         id=row["id"],
         model=row["model"],
         gpus=gpus,

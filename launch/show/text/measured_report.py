@@ -4,31 +4,32 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
-from launch.papers.measured.report import Row, Summary
+from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.torchtitan.report import COMMAND as FITTED_BY
-from launch.papers.torchtitan.report import NOTES, Pair
-from launch.papers.torchtitan.report import Row as TorchtitanRow
+from launch.papers.torchtitan.report import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
 _ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")
 _SUMS = ("device", "kind", "rows", "mean", "worst", "of", "in-sample mean", "worst", "of")
 
 
-def measured_report(rows: Sequence[Row], sums: Iterable[Summary], fitted: Mapping[str, Fitted], notes: Sequence[str]) -> str:
+def measured_report(
+    rows: Sequence[RunComparison], sums: Iterable[RunSummary], fitted: Mapping[str, Fitted], notes: Sequence[str]
+) -> str:
     """Return the table of runs, the table of errors, the fitted constants and the notes."""
     parts = [table(_ROWS, [_row(row) for row in rows]), table(_SUMS, [_sum(each) for each in sums])]
     return "\n\n".join([*parts, "\n".join(_constants(fitted)), "\n".join(f"- {note}" for note in notes)])
 
 
-def _row(row: Row) -> tuple[str, ...]:
+def _row(row: RunComparison) -> tuple[str, ...]:
     """Return the cells of one run."""
     ours, inside = (f"{row.ours_s:.3f}", f"{row.ratio:.3f}"), (f"{row.in_sample_s:.3f}", f"{row.in_sample_ratio:.3f}")
     fitted_on = f"{len(row.fitted_on)} other models" if row.fitted_on else "unfitted"
     return row.id, row.device, row.kind, row.software, f"{row.measured_s:.3f}", *ours, *inside, fitted_on
 
 
-def _sum(each: Summary) -> tuple[str, ...]:
+def _sum(each: RunSummary) -> tuple[str, ...]:
     """Return the cells of the errors of one device and kind of run."""
     own = (_percent(each.mean_error), _percent(each.worst_error), each.worst)
     inside = (_percent(each.in_sample_mean_error), _percent(each.in_sample_worst_error), each.in_sample_worst)
@@ -47,7 +48,7 @@ def _constants(fitted: Mapping[str, Fitted]) -> Iterable[str]:
         yield f"{device}: {values}; fitted on {', '.join(of.models)}"
 
 
-def torchtitan_report(rows: Sequence[TorchtitanRow], pairs: Iterable[Pair], clock: float) -> str:
+def torchtitan_report(rows: Sequence[TorchtitanComparison], pairs: Iterable[Pair], clock: float) -> str:
     """Return the table of runs, that of one run in relation to another, and what they rest on."""
     cells = [
         (

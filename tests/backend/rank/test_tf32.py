@@ -9,7 +9,7 @@ from tests.backend.rank.counted import counted
 
 
 def dtypes_of(program):
-    """What its operators with FLOPs compute in, as one rank has it; the settings of this process stay."""
+    """Return the dtypes in which one rank's operators with FLOPs compute; the settings of this process stay as they are."""
 
     def on_a_rank(_):
         return [o.dtype for o in counted(program) if o.flops]

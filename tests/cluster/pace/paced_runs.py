@@ -51,7 +51,7 @@ def steps(rank: int) -> list[float]:
 
 
 def computes(rank: int) -> float:
-    """What 40 products of 5e5 FLOPs each take, at 1e9 FLOP/s, and two barriers."""
+    """Return the time of 40 products of 5e5 FLOPs each, at 1e9 FLOP/s, and of two barriers."""
     a = torch.ones(50, 100)
 
     def work() -> None:

@@ -13,7 +13,7 @@ from tests.cluster.pace.paced_runs import DEVICE, MS, now, run
 
 
 class TestEnds:
-    """What ends otherwise than well."""
+    """Paced runs that end with an error."""
 
     def test_a_deadlock_is_named_though_messages_are_under_way(self) -> None:
         def program(rank: int) -> None:

@@ -41,7 +41,7 @@ def fails():
 
 
 def drawn():
-    """What the process has once and each rank has for itself."""
+    """Return a number of each random generator and the variable RANK; each rank has these for itself."""
     return torch.rand(1).item(), np.random.rand(), random.random(), os.environ["RANK"]  # noqa: NPY002
 
 
@@ -58,7 +58,7 @@ def seeded(rank):
 
 
 def expected(rank):
-    """What a rank draws first and second."""
+    """Return the first two results of `drawn` on a rank."""
     seeded(rank)
     return [(*drawn()[:3], str(rank)) for _ in range(2)]
 

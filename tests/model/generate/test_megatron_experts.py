@@ -54,7 +54,7 @@ def test_flops_of_experts_are_those_of_the_model_wherever_they_are(name, words):
 
 
 def test_gradients_of_experts_are_reduced_over_those_that_have_copies():
-    """Of dense weights over tp x dp / tp ranks, of experts over tp x dp / (ep x etp)."""
+    """Gradients of dense weights are reduced over dp ranks, and those of experts over tp x dp / (ep x etp)."""
     here, own = MOE.parameters(2, 2, 1), 3 * 64 * 96 * 2 * L
     found = asked(traced("tp=2,sp,dp=4,ep=2,etp=1,sharding=zero1", model=MOE))
     (dense,), (experts,) = ([n for axis, what, n, _ in found if (axis, what) == (of, "reduce_scatter")] for of in ("dp", "edp"))
@@ -107,7 +107,7 @@ def test_tensor_parallelism_alone_knows_no_fullest_expert():
 
 
 def test_a_stage_without_experts_takes_part_in_the_norm_of_those_of_the_others():
-    """Of 8 stages each second layer has experts: on two places of four all that have them are on one."""
+    """Each of 8 virtual stages has a layer, and every second layer has experts: all are on one rank of the pipeline."""
     trace = traced("ep=2,dp=2,pp=2,vp=4", model=MODELS.find("gpt-moe-tiny"))
     norms = [asked(trace, rank)["pp", "all_reduce", 1, "float32"] for rank in range(trace.n_ranks)]
     assert norms == [2] * trace.n_ranks  # of dense gradients and of those of experts

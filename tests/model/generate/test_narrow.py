@@ -131,7 +131,7 @@ def _sums(found):
 
 @pytest.mark.parametrize("overlap", ["backward", "overlapped", "chunked"])
 def test_rows_of_sequence_parallelism_are_gathered_in_fp8_and_scattered_in_bfloat16(overlap):
-    """Of a layer all three gathers; the embedding's gradient and the head's two stay as they are."""
+    """All gathers of layers are in FP8; the embedding's gradient and the head's two are gathered in bfloat16."""
     wide, narrow = (
         traced("tp=4,sp,microbatch=2", f"{MEGATRON},tp={overlap}{words}") for words in ("", ",fp8=delayed,fp8_gather=yes")
     )
