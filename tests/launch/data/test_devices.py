@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
+from emu.model.stack.stack_text import parse_stack
 from emu.trace.device.device import BARE
 from launch.data.devices import DEVICES, LIKE, find_device
 from launch.data.fitted import read_fitted
@@ -149,3 +150,11 @@ def test_a_dtype_of_which_no_product_was_measured_is_refused_before_anything_run
 def test_the_words_of_stacks_are_read():
     assert set(STACKS) == {"nccl", "nccl-ahead"}
     assert STACKS["nccl"] == f"launch=10.36us,{STACKS['nccl-ahead']}"
+
+
+def test_the_share_of_nics_is_the_twentieth_below_what_headers_leave():
+    """InfiniBand Architecture Specification, volume 1: LRH, GRH, BTH, RETH, and both checks of a packet of 4 KiB."""
+    headers = 8 + 40 + 12 + 16 + 4 + 2
+    of_nvlink, of_nics = parse_stack("nccl", STACKS).bandwidth
+    assert of_nics == int(20 * 4096 / (4096 + headers)) / 20
+    assert of_nvlink < of_nics  # NVLink's packets are smaller
