@@ -1,6 +1,7 @@
 """What is kept of published measurements agrees with itself: steps with MFU, times with busbw, constants with a fit."""
 
 import csv
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -9,6 +10,8 @@ import pytest
 
 from emu.model.model import ARCHITECTURES
 from emu.model.stack.stack_text import parse_stack
+from emu.study.training.device_fit import DeviceFit, with_constants
+from launch.data.devices import DEVICES
 from launch.data.fitted import DATA, read_fitted
 from launch.papers.measured.constants import CONSTANTS, TRAINING
 from launch.papers.measured.report import ask, fit
@@ -158,6 +161,18 @@ def test_no_constant_of_nccl_alone_would_be_moved_by_a_fit():
     for own in np.eye(4):
         slope = (errors(values * (1 + 1e-3 * own)) - now) / 1e-3
         assert abs(slope @ now / (slope @ slope)) < 5e-3  # of the constant
+
+
+def test_a_fit_of_the_runs_on_a100_without_the_largest_model_finds_what_is_kept():
+    """In seconds, as the step of the largest takes most of the time; every other run of the device has its part in it."""
+    largest, kept = "megatron-gpt-530b", read_fitted()["a100-80g"]
+    own = [ask(run, "x").ready() for run in read_runs(TRAINING, "x") if run.device == "a100-80g" and run.model != largest]
+    device = with_constants(replace(DEVICES["a100-80g"], memory_bytes=0), kept.constants)
+    took_s, models = np.array([of.asked.run.step_s for of in own]), [of.asked.model for of in own]
+    near = [of.near(device) for of in own]
+    best = DeviceFit(device, CONSTANTS, [of.near for of in own], took_s, models).best(near, range(len(near)))
+    assert best == kept.without[largest]
+    assert set(models) | {largest} == set(kept.models)
 
 
 @pytest.mark.slow
