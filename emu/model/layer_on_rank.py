@@ -35,8 +35,7 @@ class LayerOnRank:
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(operator.untied() for operator in every if operator.kind != SUM)
         if self.routed is None:
-            # PyTorch's router sees whole sequences where no token travels; Megatron-LM's sees the rank's own tokens.
-            whole = (1, 1) if self.stack.software == "pytorch" else None
+            whole = (1, 1) if self.stack.software.routes_whole_sequences else None
             return tuple(operator.on(cut, whole if operator.routed else None) for operator in every)
         own, rows = self.model.part(self.name, self.own_tokens), self.routed.share
         return tuple(

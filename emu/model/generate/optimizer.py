@@ -13,7 +13,7 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import ENDS
-from emu.model.stack.stack import FOREACH
+from emu.model.stack.software import FOREACH
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 

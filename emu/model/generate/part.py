@@ -48,7 +48,7 @@ from emu.model.operator import (
 )
 from emu.model.recompute import OPS, outputs_kept
 from emu.model.shards import EXPERTS, own_tokens
-from emu.model.stack.stack import LAYERS
+from emu.model.stack.software import LAYERS
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that

@@ -19,7 +19,7 @@ _PARTS = 2**10  # the most cached parts of a model with a padded vocabulary
 
 def padded_model(plan: Plan, model: Model, stack: Stack) -> Model:
     """Return the model with the vocabulary that its ranks share; the model itself if tp divides its vocabulary."""
-    if stack.software != "megatron" or model.vocab % plan.tp == 0 or model.describe is None:
+    if not stack.software.pads_vocabulary or model.vocab % plan.tp == 0 or model.describe is None:
         return model
     multiple = _EACH * plan.tp
     return _with_vocabulary(model, -(-model.vocab // multiple) * multiple)

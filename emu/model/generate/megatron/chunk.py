@@ -16,7 +16,8 @@ from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
 from emu.model.routed_rows import fullest
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.software import OVERLAPPED
+from emu.model.stack.stack import Stack
 
 Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, and the dtype in which its weights are gathered
 

@@ -14,7 +14,7 @@ from emu.model.generate.megatron.rank_kernel import RankKernel
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
-from emu.model.stack.stack import OVERLAPPED, UNFUSED
+from emu.model.stack.software import OVERLAPPED, UNFUSED
 from emu.model.stack.stack_kernels import passes_of
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind

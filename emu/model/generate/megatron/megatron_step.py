@@ -1,14 +1,18 @@
-"""The step of one rank of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
+"""The step of the ranks of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
 
 The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
 counts of zeros), checks for NaN, and requests at the beginning of a run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
 
 from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of
 from emu.model.generate.megatron.finish import finish
 from emu.model.generate.pipeline import StageMessages, messages_of_stage
+from emu.model.generate.role import Role, ring_ranks
+from emu.model.generate.states import StateShare
 from emu.model.generate.tape import KnownStretches, SilentTape, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
@@ -17,37 +21,31 @@ from emu.model.model import Model
 from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_megatron, part_names
-from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
+from emu.model.plan.plan_checks import part_names
+from emu.model.routed_rows import Splits
+from emu.model.stack.software import INTERLEAVED, OVERLAPPED
+from emu.model.stack.stack import Stack
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[tuple[Tape, PeakBytes]]:
-    """Return the steps of ranks at one place of their pipelines, and their bytes at the peak.
+def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
+    """Yield the roles of ranks at one place of their pipelines; all wait for the fullest expert, whatever the routing.
 
-    All ranks do the same, except at other places of a ring of context parallelism: there is one step for each of these.
-
-    Raises:
-        InputError: Megatron-LM has no such plan or stack, or it cannot be generated yet.
+    All ranks do the same, except at other places of a ring of context parallelism: there is one role for each of these.
     """
-    check_megatron(plan, model, stack)
-    memory = _memory(model, plan, stack, place)
-    return [(tape, memory.peak(tape.memory)) for tape in (_tape(model, memory, place, at) for at in range(plan.ring))]
+    memory, ranks = _memory(model, plan, stack, place), np.arange(plan.stage_ranks)
+    for at in range(plan.ring):
+        tape, own = _tape(model, memory, place, at), place * plan.stage_ranks + ring_ranks(plan, ranks, at)
+        yield Role(tape, own, StateShare(0, 0), memory.peak(tape.memory), at=at)
 
 
-def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: KnownStretches) -> PeakBytes:
-    """Return the bytes of a rank at the peak of a step.
-
-    Args:
-        model: The model that is trained.
-        plan: The plan.
-        stack: The software, with its precision.
-        place: The place in the pipeline.
-        known: Stretches that its silent tape shares with those of other places.
-    """
-    memory = _memory(model, plan, stack, place)
-    tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
-    _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
-    return memory.peak(tape.memory)
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
+    """Yield the bytes of a rank at each place at the peak of its step."""
+    known: KnownStretches = {}
+    for place in places:
+        memory = _memory(model, plan, stack, place)
+        tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
+        _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
+        yield memory.peak(tape.memory)
 
 
 def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
@@ -62,7 +60,7 @@ def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
 
 def _of_stage(memory: RankMemory, number: int) -> StageMemory:
     """Return the memory of a pass through a stage."""
-    return StageMemory(memory.stages[number], memory.ends(number), adds=True)
+    return StageMemory(memory.stages[number], memory.ends(number), adds=memory.software.adds_gradients)
 
 
 def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:

@@ -1,7 +1,7 @@
 """A lower bound of the memory of a plan's ranks, computed without its turns.
 
 The bound counts place 0: weights, states of the optimizer, and the larger of two: what the forwards before the first backward
-keep, or all gradients at the optimizer. `emu.model.generate.peak` counts more at these two moments.
+keep, or all gradients at the optimizer. A silent tape counts more at these two moments.
 """
 
 from collections import Counter
@@ -51,8 +51,7 @@ class MemoryFloors:
         elements, precision = sum(part.times * piece.parameters for part, piece in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.sharding == "fsdp" else elements
-        # PyTorch shares out whole parameters, Megatron-LM elements.
-        shared = max(piece.largest for _, piece in own) if self.stack.software == "pytorch" else elements // shards
+        shared = max(piece.largest for _, piece in own) if self.stack.software.updates_tensors else elements // shards
         states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
         kept = sum(part.forwards * piece.kept for part, piece in own)
         beside = max(kept, item_bytes(precision.gradient) * whole)

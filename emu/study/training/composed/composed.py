@@ -18,7 +18,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
-from emu.model.generate.generate import Role
+from emu.model.generate.role import Role
 from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import ComposedGraph, compose
