@@ -3,16 +3,18 @@
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.model.generate import rank_step
 from emu.model.generate.megatron import megatron_step
-from emu.model.generate.role import Role, StepWriter
+from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
@@ -39,6 +41,13 @@ def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = No
         InputError: The plan does not fit the model, or has something that cannot be generated yet.
     """
     return trace_of(roles_by_place(model, plan, stack, routing), model, plan, stack)
+
+
+class StepWriter(NamedTuple):
+    """The functions that write the steps of one software, at places of a pipeline."""
+
+    roles: Callable[[Model, Plan, Stack, int, Splits | None], Iterator[Role]]  # at a place, with the token rows of experts
+    peaks: Callable[[Model, Plan, Stack, Iterable[int]], Iterator[PeakBytes]]  # at each place, of a rank
 
 
 # A software that is added has its functions here.

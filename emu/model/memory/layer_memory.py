@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from emu.dtypes import item_bytes
-from emu.model.layer_on_rank import LayerOnRank
+from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.memory.ledger import Ledger
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
-from emu.model.plan.vocabulary import padded_model
 from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.software import FUSED, LAYERS
 from emu.model.stack.stack_kernels import passes_of, saved_amount

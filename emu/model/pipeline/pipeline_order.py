@@ -1,10 +1,26 @@
-"""The orders in which a rank of a pipeline runs its microbatches, and what each order requires of a plan.
+"""The turns of a rank of a pipeline, the orders in which it runs its microbatches, and what each order requires of a plan.
 
 P stages of ranks, V virtual stages of a rank, M microbatches. Sources: GPipe (Huang et al., 2019); 1F1B and interleaved 1F1B
 (Narayanan et al., SC21, section 2.2); ZB-V (Qi et al., 2024); DualPipeV (DeepSeek-V3, cut in half); as PyTorch has them.
 """
 
 from typing import NamedTuple
+
+FORWARD, BACKWARD = "F", "B"
+INPUT, WEIGHT = "I", "W"  # a split backward pass: gradients of the inputs, then those of the weights
+SEND, RECEIVE = "send ", "receive "  # prefixes of FORWARD or BACKWARD: the message has the result of that pass
+GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sharded weights; reduce its gradients
+
+
+class Turn(NamedTuple):
+    """One turn of a place of a pipeline: a pass of a microbatch, a message, or an action on a stage's weights."""
+
+    stage: int  # of all P * V stages; for a message, the stage that sends or receives it
+    what: str
+    microbatch: int = 0
+
+
+TurnGroup = tuple[Turn, ...]  # turns without a message between them
 
 
 class Order(NamedTuple):

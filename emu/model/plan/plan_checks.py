@@ -51,7 +51,7 @@ def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _S
 def tp_sizes(model: Model, stack: Stack) -> Mapping[str, int]:
     """Return the sizes that tp must divide, by name; without the vocabulary if the software pads it.
 
-    The padding is in `emu.model.plan.vocabulary`.
+    The padding is in `emu.model.layer_on_rank`.
     """
     fills_up = stack.software.pads_vocabulary and model.describe is not None
     return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}

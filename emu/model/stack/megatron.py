@@ -1,7 +1,8 @@
 """Megatron-LM: fused kernels, a buffer of gradients that always lives, requests that overlap as its settings say.
 
 Sources: Megatron-LM, megatron/training/arguments.py and megatron/core, for its defaults: what overlaps with computation there,
-fused accumulation of gradients, attention by cuDNN (Transformer Engine). Transformer Engine v1.13,
+fused accumulation of gradients, attention by cuDNN (Transformer Engine). Logits stay cut (tensor_parallel/cross_entropy.py),
+outputs are freed once they are sent (pipeline_parallel/schedules.py). Transformer Engine v1.13,
 transformer_engine/pytorch/module/{linear,layernorm_linear,base}.py (delayed; weights are cast once a step, and a norm writes
 FP8 itself); v2.8, pytorch/tensor/float8_blockwise_tensor.py (block), for casts to FP8.
 """
@@ -55,19 +56,8 @@ MEGATRON = Software(
     orders=("1f1b", "interleaved"),
     shardings=("ddp", "zero1"),
     recompute=("none", "selective", "full"),
-    shards_over_part=False,
-    pads_vocabulary=True,  # megatron/training/vocab_utils.py
-    is_executed=False,
-    is_eager=False,
-    groups_experts=False,
-    casts_dispatch=True,
-    routes_whole_sequences=False,
-    gathers_cast=False,
-    adds_gradients=True,  # megatron/core/distributed/param_and_grad_buffer.py, in the dtype of gradients
-    keeps_whole_logits=False,  # megatron/core/tensor_parallel/cross_entropy.py
-    keeps_dtensors=False,
-    keeps_messages=False,  # megatron/core/pipeline_parallel/schedules.py, `deallocate_output_tensor`
-    packs_ring=False,
-    updates_tensors=False,  # megatron/core/optimizer/distrib_optimizer.py shares out elements
     keeper="fused kernels keep",
+    pads_vocabulary=True,  # megatron/training/vocab_utils.py
+    casts_dispatch=True,
+    adds_gradients=True,  # megatron/core/distributed/param_and_grad_buffer.py, in the dtype of gradients
 )

@@ -40,7 +40,7 @@ class Casts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Software:
-    """The rules of one software; software of one name is equal, in every process."""
+    """The rules of one software; software of one name is equal, in every process. A rule that is left out does not hold."""
 
     name: str  # in the words of a stack
     title: str  # in sentences
@@ -51,23 +51,23 @@ class Software:
     orders: tuple[str, ...]  # of pipelines, that it has
     shardings: tuple[str, ...]  # of states, that it has
     recompute: tuple[str, ...]  # ways of recomputation, of which Emu knows what each keeps
-    shards_over_part: bool  # states may be sharded over a part of dp (HSDP)
-    pads_vocabulary: bool  # a vocabulary that tp does not divide is filled up
-    is_executed: bool  # real ranks of Emu run it, so that they hold its steps, and a plan must be one that they can run
-
-    is_eager: bool  # each operator runs as a kernel of its own, whose constants and masks are tensors that live
-    groups_experts: bool  # one grouped kernel multiplies the rows of all experts; in FP8 it has none
-    casts_dispatch: bool  # rows may travel to experts in a dtype of their own
-    routes_whole_sequences: bool  # a router sees whole sequences where no token travels, and not the rank's own tokens alone
-    gathers_cast: bool  # weights that are sharded are cast to the dtype of activations before they are gathered
-
-    adds_gradients: bool  # gradients are added to a buffer that always lives, and are reduced from there
-    keeps_whole_logits: bool  # each rank of tp has all logits, as the loss is not computed on parts of them
-    keeps_dtensors: bool  # tp keeps DTensors: a head's input twice, the gradient of a whole table, and sums for later
-    keeps_messages: bool  # stages keep what they send, and have a buffer for each message that they will receive
-    packs_ring: bool  # a ring of cp packs keys, values and their gradients, which live in each form
-    updates_tensors: bool  # the optimizer shares out whole parameters, and counts its steps for each of them
     keeper: str  # what keeps activations for the backward, as a subject with its verb
+    shards_over_part: bool = False  # states may be sharded over a part of dp (HSDP)
+    pads_vocabulary: bool = False  # a vocabulary that tp does not divide is filled up
+    is_executed: bool = False  # real ranks of Emu run it, so that they hold its steps, and a plan must be one that they can run
+
+    is_eager: bool = False  # each operator runs as a kernel of its own, whose constants and masks are tensors that live
+    groups_experts: bool = False  # one grouped kernel multiplies the rows of all experts; in FP8 it has none
+    casts_dispatch: bool = False  # rows may travel to experts in a dtype of their own
+    routes_whole_sequences: bool = False  # where no token travels a router sees whole sequences, not the rank's tokens alone
+    gathers_cast: bool = False  # weights that are sharded are cast to the dtype of activations before they are gathered
+
+    adds_gradients: bool = False  # gradients are added to a buffer that always lives, and are reduced from there
+    keeps_whole_logits: bool = False  # each rank of tp has all logits, as the loss is not computed on parts of them
+    keeps_dtensors: bool = False  # tp keeps DTensors: a head's input twice, the gradient of a whole table, and sums for later
+    keeps_messages: bool = False  # stages keep what they send, and have a buffer for each message that they will receive
+    packs_ring: bool = False  # a ring of cp packs keys, values and their gradients, which live in each form
+    updates_tensors: bool = False  # the optimizer shares out whole parameters, and counts its steps for each of them
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Software) and self.name == other.name)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
+from emu.model.layer_on_rank import padding_note
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
-from emu.model.plan.vocabulary import padding_note
 from emu.model.stack.software import NOTHING
 from emu.registry import unknown
 from emu.study.choice.site import Site
@@ -24,9 +24,8 @@ from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.tape_paths import PATHS
-from emu.study.planning.reasons import reason_of
 from emu.study.planning.search.result_cache import ResultCache, ResultNames
-from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timer import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements

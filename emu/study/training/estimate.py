@@ -9,12 +9,12 @@ from typing import Any
 from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.generate.generate import certain, members
+from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
-from emu.model.plan.vocabulary import padding_note
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import spell_stack
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis

@@ -14,9 +14,8 @@ from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.generate.item import Ask, Work
-from emu.model.generate.megatron.context_kernels import ContextKernels
 from emu.model.generate.megatron.experts import Exchange
-from emu.model.generate.megatron.rank_kernel import RankKernel, kernels
+from emu.model.generate.megatron.rank_kernel import ContextKernels, RankKernel, kernels
 from emu.model.generate.narrow import CAST, Around, with_casts
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape

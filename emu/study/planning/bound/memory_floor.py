@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
-from emu.model.pipeline.turn import FORWARD
+from emu.model.pipeline.pipeline_order import FORWARD
 from emu.model.pipeline.turns import turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names

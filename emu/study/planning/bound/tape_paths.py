@@ -15,8 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from emu.collective.operation import ROOTED
-from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import WholeGradients, gradient_work, run
+from emu.model.generate.gradients import ExpertGradients, WholeGradients, gradient_work, run
 from emu.model.generate.item import Ask, Gradient, RepeatedWork, WeightGradientWork
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import leave_gradient
