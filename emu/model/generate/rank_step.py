@@ -168,10 +168,10 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
     """Return the handling of a stage's gradients that the plan asks for."""
     axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
-        return AveragedGradients(tape, axis, plan.dp * plan.cp, parts)
+        return AveragedGradients(tape, axis, plan.copies, parts)
     if plan.sharding == "fsdp":
         return ShardedStates(tape, plan, parts, stage)
-    if plan.dp * plan.cp == 1:
+    if plan.copies == 1:
         return WholeGradients()
     return GradientBuckets(axis, parts)
 

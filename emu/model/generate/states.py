@@ -61,8 +61,9 @@ def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     """Return ranks, as numbers in their stage, by their share."""
-    dense = ranks // plan.tp % (plan.cp * plan.dp) % plan.holders
-    experts = ranks // (plan.ep * plan.expert_tp) if plan.exchanges and plan.sharding != "ddp" else 0 * ranks
+    at = plan.places(ranks)
+    dense = (at["cp"] + plan.cp * at["dp"]) % plan.holders
+    experts = at["edp"] if plan.exchanges and plan.sharding != "ddp" else 0 * ranks
     parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
     return [(StateShare(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
@@ -121,5 +122,5 @@ class Role(NamedTuple):
 
 def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
     """Return the ranks, of some, at a place in their ring of cp."""
-    there: I64 = ranks[ranks // plan.tp % plan.ring == at]
+    there: I64 = ranks[plan.places(ranks)["cp"] % plan.ring == at]
     return there

@@ -115,7 +115,7 @@ class RankMemory:
         if self.software.keeps_messages:
             sides = sum((n > 0) + (n < plan.stages - 1) for n in self.stages)
             found += sides * plan.passes * layer.between
-        if not self.software.adds_gradients and plan.dp * plan.cp > 1 and plan.sharding != "fsdp" and not plan.splits:
+        if not self.software.adds_gradients and plan.copies > 1 and plan.sharding != "fsdp" and not plan.splits:
             found += sum(each.averaged for each in self._layers())
         return found
 

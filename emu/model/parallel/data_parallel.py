@@ -73,7 +73,7 @@ def shard_states(module: nn.Module, meshes: Meshes, plan: Plan) -> None:
     beside = sub_mesh(meshes.experts, "edp")
     for experts in blocks_of(module).values() if beside is not None else ():
         block: FSDPModule = fully_shard(experts, mesh=beside)
-        block.set_gradient_divide_factor(plan.dp * plan.cp)
+        block.set_gradient_divide_factor(plan.copies)
         # A sum, then the division: only NCCL has them in one. Of one rank PyTorch would divide twice.
         block.set_force_sum_reduction_for_comms(beside is not None and beside.size() > 1)
     for layer in module.get_submodule("layers").children():

@@ -7,11 +7,13 @@ set have Megatron-LM's default.
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.model.operator import Cut
 from emu.model.pipeline.pipeline_order import ORDERS, default_order, orders_with, stages_of
-from emu.model.plan.rank_axes import AXES, cp_positions, groups, rank_coordinates
+from emu.model.plan.rank_axes import AXES, cp_positions, groups, places_of
 from emu.model.recompute import OPS
 from emu.registry import unknown
 
@@ -172,9 +174,19 @@ class Plan:
         return {axis: getattr(self, axis) for axis in AXES} | {"etp": self.expert_tp, "ep": self.ep, "edp": edp}
 
     @property
+    def copies(self) -> int:
+        """The number of ranks that have copies of the same parameters, of those that all tokens see."""
+        return self.dp * self.cp
+
+    @property
+    def layer_settings(self) -> tuple[object, ...]:
+        """The settings on which a rank's share of a layer depends, for each of its sequences."""
+        return (self.tp, self.cp, self.cp_comm, self.sp, self.ep, self.etp, self.capacity)
+
+    @property
     def stage_ranks(self) -> int:
         """The number of ranks of one place of the pipeline."""
-        return self.tp * self.cp * self.dp
+        return self.tp * self.copies
 
     @property
     def world(self) -> int:
@@ -228,7 +240,11 @@ class Plan:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the place of a rank on each axis."""
-        return rank_coordinates(rank, self.sizes)
+        return {axis: int(place) for axis, place in self.places(np.array(rank)).items()}
+
+    def places(self, ranks: I64) -> dict[str, I64]:
+        """Return the places of ranks on each axis."""
+        return places_of(ranks, self.sizes)
 
     def positions(self, rank: int) -> I64:
         """Return the positions in a sequence of a rank's tokens, in its order; a causal mask gives all ranks equal work."""

@@ -82,8 +82,7 @@ class Charts:
     def _of(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage."""
         names = part_names(plan, self.ways.model, number)
-        cut = (plan.tp, plan.cp, plan.ep, plan.etp, plan.sp, plan.capacity, plan.dp, plan.sharding, plan.pp > 1)
-        key = (*cut, names, number == 0)
+        key = (*plan.layer_settings, plan.dp, plan.sharding, plan.pp > 1, names, number == 0)
         if key not in self._asides:
             shares = HEAD in names and self.ways.model.tied and plan.pp > 1  # a bucket of their own
             buffers = self._bucketed(plan, number) if number == 0 or shares else self._whole(plan, names)

@@ -69,7 +69,7 @@ class MemoryFloors:
 
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
         """Return the memory of a part."""
-        key = (name, plan.pass_batch, plan.cut, plan.cp, plan.recompute, plan.cp_comm, plan.capacity, plan.pp == 1)
+        key = (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1)
         if key not in self._pieces:
             piece = LayerMemory(self.model, plan, self.stack, name)
             largest = max((size for operator in piece.operators for size in operator.sizes), default=0)

@@ -47,7 +47,7 @@ class QuickBounds:
         """
         if self._ways.pass_settings(plan):
             return 0.0
-        key = (plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
+        key = plan.layer_settings
         if key not in self._sequences:
             batch = plan.global_batch  # no pass has more
             largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)

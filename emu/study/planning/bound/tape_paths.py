@@ -149,11 +149,11 @@ class TapePaths(ABC):
         """Return a key that is equal for plans whose parts of that name have equal passes."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
-        return (name, *_cut_settings(plan), again, *ends, *self.pass_settings(plan))
+        return (name, plan.pass_batch, *plan.layer_settings, again, *ends, *self.pass_settings(plan))
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
-        key = (name, *_cut_settings(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
+        key = (name, *plan.layer_settings, plan.dp > 1, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
             self._held[key] = self._elements(plan, name)
         return self._held[key]
@@ -335,8 +335,8 @@ class PytorchPaths(TapePaths):
         """Return the path of the requests of one place of the pipelines."""
         numbers = plan.stages_of(place * plan.stage_ranks)
         parts = tuple(part_names(plan, self.model, number) for number in numbers)
-        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.dp * plan.cp > 1, plan.sizes["edp"])
-        key = (last, parts, _cut_settings(plan)[1:], copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
+        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
+        key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
         if key not in self._reductions:
             [(_, routed), *_] = classes(plan, self.model, place, None)
             tape = Tape(self.dtype)
@@ -371,11 +371,6 @@ def _waits(events: Events) -> list[list[int]]:
     for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
         found[event] += [before] * (events.name[before] not in ROOTED)
     return found
-
-
-def _cut_settings(plan: Plan) -> Sequence[object]:
-    """Return the settings that decide a rank's share of a layer in one pass, its sequences first."""
-    return (plan.pass_batch, plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
 
 
 # A software that is added has its paths here.
