@@ -16,7 +16,7 @@ from typing import NamedTuple
 from benchmarks.command import EMU, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
-from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
+from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 from launch.papers.measured.constants import TRAINING

@@ -1,5 +1,7 @@
 """Errors that are meant for a user: one line each, with an exit code."""
 
+from collections.abc import Iterable
+
 LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while one of its threads is in native code
 
 
@@ -41,6 +43,12 @@ def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> In
     value = repr(got) if isinstance(got, str) else " ".join(str(got).split())
     line = f"{name} must be {what}, got {value}" + (f"; {mend}" if mend else "")
     return InputError(f"{where}: {line}") if where else BareError(line)
+
+
+def either(words: Iterable[str]) -> str:
+    """Return words in the form `a, b or c`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def without_place(error: InputError) -> str:

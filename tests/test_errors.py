@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from emu.errors import EmuError, InputError, RunError, must_be
+from emu.errors import EmuError, InputError, RunError, either, must_be
 
 
 def test_bad_input_and_a_failed_run_exit_differently():
@@ -24,3 +24,7 @@ def test_an_input_error_says_where_what_and_how_to_mend_it():
 @pytest.mark.parametrize("got", ["two\nlines", np.eye(2), [1, 2]])
 def test_an_input_error_is_one_line_whatever_was_given(got):
     assert "\n" not in str(must_be("here", "this", "that", got))
+
+
+def test_words_of_which_one_fits_are_read_as_one_says_them():
+    assert [either("abc"[:n]) for n in (1, 2, 3)] == ["a", "a or b", "a, b or c"]

@@ -13,7 +13,7 @@ from emu.collective.algorithm import AUTO
 from emu.model.generate.generate import meta_of, roles_by_place, trace_of
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import Stack, find_software
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes
 from emu.study.training.composed.place_requests import representatives_of_plan
@@ -102,7 +102,7 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     found, plan, stack = (
         MODELS.find(model),
         parse_plan(case.plan, global_batch=case.global_batch, seq=seq),
-        Stack(case.software),
+        Stack(find_software(case.software)),
     )
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
     roles, choice = roles_by_place(found, plan, stack), choice_on(topology, (AUTO,), "float32")

@@ -1,16 +1,25 @@
-"""One rank's share of an embedding, a layer or a head: its operators, cut by the plan, for the tokens of one pass."""
+"""One rank's share of an embedding, a layer or a head: its operators, cut by the plan, for the tokens of one pass.
+
+Software may pad a vocabulary that tensor parallelism does not divide. Source: Megatron-LM (commit d98e8a64),
+megatron/training/vocab_utils.py, `calculate_padded_vocab_size`: to a multiple of 128 * tp, 128 being the default of
+`make_vocab_size_divisible_by`. It pads every vocabulary; here a vocabulary that tp divides stays as the model's source prints
+it, which is usually a padded size already.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any, cast
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, ModelOperator, Passes, Tokens
 from emu.model.plan.plan import Plan
-from emu.model.plan.vocabulary import padded_model
 from emu.model.routed_rows import RoutedRows
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_kernels import passes_of
+
+_EACH = 128  # the rows of a rank are a multiple of this
+_PARTS = 2**10  # the most cached parts of a model with a padded vocabulary
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,7 @@ class LayerOnRank:
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(operator.untied() for operator in every if operator.kind != SUM)
         if self.routed is None:
-            # PyTorch's router sees whole sequences where no token travels; Megatron-LM's sees the rank's own tokens.
-            whole = (1, 1) if self.stack.software == "pytorch" else None
+            whole = (1, 1) if self.stack.software.routes_whole_sequences else None
             return tuple(operator.on(cut, whole if operator.routed else None) for operator in every)
         own, rows = self.model.part(self.name, self.own_tokens), self.routed.share
         return tuple(
@@ -90,3 +98,28 @@ class LayerOnRank:
     def within(self, path: str) -> Iterable[int]:
         """Yield the positions of the operators of a module and of the modules inside it."""
         return (i for i, o in enumerate(self.operators) if o.name == path or o.name.startswith(f"{path}."))
+
+
+def padded_model(plan: Plan, model: Model, stack: Stack) -> Model:
+    """Return the model with the vocabulary that its ranks share; the model itself if tp divides its vocabulary."""
+    if not stack.software.pads_vocabulary or model.vocab % plan.tp == 0 or model.describe is None:
+        return model
+    multiple = _EACH * plan.tp
+    return _with_vocabulary(model, -(-model.vocab // multiple) * multiple)
+
+
+def padding_note(plan: Plan, model: Model, stack: Stack) -> tuple[str, ...]:
+    """Return a sentence with the padded size of the vocabulary; () if it is not padded."""
+    size = padded_model(plan, model, stack).vocab
+    if size == model.vocab:
+        return ()
+    filled = f"the vocabulary of {model.vocab:,} is filled up to {size:,}, a multiple of {_EACH} x tp={plan.tp}"
+    return (f"{filled}; MFU counts its own",)
+
+
+@lru_cache(maxsize=16)
+def _with_vocabulary(model: Model, size: int) -> Model:
+    if model.describe is None:
+        return model
+    found = model.describe(replace(cast("Any", model.config), vocab=size))
+    return replace(found, part=lru_cache(_PARTS)(found.part))

@@ -13,7 +13,7 @@ from emu.collective.algorithm import ALGORITHMS
 from emu.collective.operation import OPERATIONS
 from emu.model.model import MODELS
 from emu.model.plan.plan import CHOICES
-from emu.model.plan.plan_checks import check_executed
+from emu.model.plan.plan_checks import check_runs
 from emu.model.plan.plan_text import WORDS, parse_plan
 from emu.topology.catalogue import TOPOLOGIES
 from tests.two_layers import TWO_LAYERS
@@ -68,7 +68,7 @@ def test_the_help_of_training_names_every_axis_and_each_of_them_works(emu) -> No
     named = re.findall(r"(\w+) \([\w']+ ?\w* parallel\)", words.split("Axes: ")[1])
     assert set(named) == {"tp", "cp", "ep", "etp", "dp", "pp"}
     for axis in named:
-        check_executed(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"), MODELS.find("gpt-moe-tiny"))
+        check_runs(parse_plan(f"{axis}=2" if axis == "dp" else f"{axis}=2,dp=2"), MODELS.find("gpt-moe-tiny"))
 
 
 def test_the_help_of_training_names_every_setting_of_a_plan(emu) -> None:

@@ -7,8 +7,7 @@ of one rank. Source: PyTorch, torch/distributed/tensor/experimental/_context_par
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from emu.model.generate.item import Action, RequestWait
-from emu.model.generate.share import Share
+from emu.model.generate.item import Action, RequestWait, Share
 from emu.model.operator import FORWARD, ROTATION, Amount, ModelOperator
 from emu.trace.kernel import Shape
 

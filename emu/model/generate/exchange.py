@@ -4,8 +4,7 @@ The bytes that it moves besides were counted in the same way as those of `emu.mo
 ETP ranks of one.
 """
 
-from emu.model.generate.item import Action, Ask
-from emu.model.generate.share import Share
+from emu.model.generate.item import Action, Ask, Share
 from emu.model.generate.styles import NONE, Style
 from emu.model.operator import Amount
 from emu.model.routed_rows import RoutedRows

@@ -1,27 +1,29 @@
-"""A training step as a trace, from the model and the plan alone: the requests and computations of each rank, without a run.
+"""A training step as a trace, from the model and the plan alone: requests, computations and memory of ranks, without a run.
 
 N ranks. Ranks that do the same share a role: without a pipeline all do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.model.generate import rank_step
 from emu.model.generate.megatron import megatron_step
-from emu.model.generate.rank_step import tapes_of
-from emu.model.generate.stage_passes import ModelParts
-from emu.model.generate.states import StateShare
+from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_executed, check_fits
+from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import DATA, ENDS, REPLICATE, SHARD, group_rows
-from emu.model.routed_rows import RoutedOf, Splits, classes
+from emu.model.routed_rows import Splits
+from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.pytorch import PYTORCH
+from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace
 
@@ -41,45 +43,35 @@ def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = No
     return trace_of(roles_by_place(model, plan, stack, routing), model, plan, stack)
 
 
-class Role(NamedTuple):
-    """The step of some ranks at one place of their pipelines."""
+class StepWriter(NamedTuple):
+    """The functions that write the steps of one software, at places of a pipeline."""
 
-    tape: Tape
-    ranks: I64  # of the run
-    held: StateShare  # of the states, where each rank has a part of its own
-    peak: PeakBytes
-    routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: as Megatron-LM has them
-    at: int = 0  # their place in a ring of cp
-    even: bool = True  # whether all ranks for which the same rows travel have as much of the states
+    roles: Callable[[Model, Plan, Stack, int, Splits | None], Iterator[Role]]  # at a place, with the token rows of experts
+    peaks: Callable[[Model, Plan, Stack, Iterable[int]], Iterator[PeakBytes]]  # at each place, of a rank
+
+
+# A software that is added has its functions here.
+WRITERS: Mapping[Software, StepWriter] = {
+    PYTORCH: StepWriter(rank_step.roles, rank_step.peaks),
+    MEGATRON: StepWriter(megatron_step.roles, megatron_step.peaks),
+}
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
     """Return the roles at each place of a pipeline; arguments and errors as in `generate`."""
     check_fits(plan, model, stack)
-    if stack.software == "pytorch":
-        check_executed(plan, model)
-    return [[*_roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
+    check_runs(plan, model, stack)
+    return [[*WRITERS[stack.software].roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
 
 
-def _roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """Yield a role for each share of the states, and for each place in a ring of cp."""
-    first = place * plan.stage_ranks
-    if stack.software == "megatron":
-        for at, (tape, peak) in enumerate(megatron_step.tapes_of(model, plan, stack, place)):
-            yield Role(tape, first + _at(plan, np.arange(plan.stage_ranks), at), StateShare(0, 0), peak, at=at)
-        return
-    for ranks, routed in classes(plan, model, place, routing):
-        for at in range(plan.ring):
-            own = _at(plan, ranks, at)
-            found = [*tapes_of(ModelParts(model, plan, stack, routed, at), place, own)] if len(own) else []
-            for alike in found:
-                yield Role(alike.tape, first + alike.ranks, alike.held, alike.peak, routed, at, len(found) == 1)
+def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
+    """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
+    return max(WRITERS[stack.software].peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
 
 
-def _at(plan: Plan, ranks: I64, at: int) -> I64:
-    """Return the ranks at a place in their ring of cp."""
-    there: I64 = ranks[ranks // plan.tp % plan.ring == at]
-    return there
+def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
+    """Return whether a number of bytes is enough for a rank at each of these places of a pipeline."""
+    return all(sum(peak) <= memory for peak in WRITERS[stack.software].peaks(model, plan, stack, places))
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:
@@ -114,12 +106,12 @@ def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64
 def certain(plan: Plan, stack: Stack) -> bool:
     """Return whether a test holds the peak memory of such plans equal to what real ranks hold; else it is an estimate."""
     alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
-    return stack.software == "pytorch" and not alone
+    return stack.software.is_executed and not alone
 
 
 def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
     """Return the entries of a generated trace's meta data."""
-    return ((COMMAND, "estimate"), ("model", model.name), ("plan", spell(plan)), ("software", stack.software))
+    return ((COMMAND, "estimate"), ("model", model.name), ("plan", spell(plan)), ("software", stack.software.name))
 
 
 def members(plan: Plan, axis: str) -> I64:

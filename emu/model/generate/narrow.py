@@ -7,10 +7,10 @@ gradient of what it gave with the weight, and that gradient with what came in.
 from typing import NamedTuple
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import Work
-from emu.model.generate.share import Share
+from emu.model.generate.item import Share, Work
 from emu.model.operator import FORWARD, INPUT, ModelOperator
-from emu.model.stack.fp8 import Casts, casts_of, in_fp8
+from emu.model.stack.software import Casts
+from emu.model.stack.stack_kernels import casts_of, in_fp8
 
 CAST = "cast to FP8"
 

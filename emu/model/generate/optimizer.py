@@ -13,13 +13,13 @@ from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import ENDS
-from emu.model.stack.stack import FOREACH
+from emu.model.stack.software import FOREACH
 
 _ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
 
 def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> None:
-    """Add the request by which both ends of a pipeline sum a tied table's gradients (`emu.model.parallel.tied_parameters`)."""
+    """Add the request by which both ends of a pipeline sum a tied table's gradients (`emu.model.parallel.parallel_model`)."""
     first = parts[0]
     if not first.model.tied or plan.pp == 1:
         return

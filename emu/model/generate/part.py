@@ -21,15 +21,15 @@ from emu.model.generate.item import (
     Item,
     RepeatedWork,
     RequestWait,
+    Share,
     Step,
     WeightGradientWork,
     Work,
 )
 from emu.model.generate.narrow import Around, with_casts
-from emu.model.generate.share import Share
 from emu.model.generate.styles import NONE, STYLES, Style
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.model import EMBEDDING, HEAD
+from emu.model.model import EMBEDDING, EXPERTS, HEAD, own_tokens
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
     ATTENTION,
@@ -47,8 +47,7 @@ from emu.model.operator import (
     Passes,
 )
 from emu.model.recompute import OPS, outputs_kept
-from emu.model.shards import EXPERTS, own_tokens
-from emu.model.stack.stack import LAYERS
+from emu.model.stack.software import LAYERS
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that

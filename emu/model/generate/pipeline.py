@@ -12,7 +12,7 @@ from emu.model.generate.item import Ask
 from emu.model.generate.stage_passes import StagePasses
 from emu.model.generate.tape import Tape
 from emu.model.model import Model
-from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
+from emu.model.pipeline.pipeline_order import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
 from emu.model.pipeline.turns import message_for
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack

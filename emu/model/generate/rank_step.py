@@ -1,38 +1,31 @@
-"""The step of one rank of a plan, by PyTorch's pieces: its passes, its gradients, its optimizer."""
+"""The step of the ranks of a plan, by PyTorch's pieces: passes, gradients, optimizer; and the bytes at its peak."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64
-from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import AveragedGradients, GradientBuckets, WholeGradients
+from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
 from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
-from emu.model.generate.states import StateShare, group_equal_sizes, ranks_by_share
-from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.generate.states import Role, StateShare, group_equal_sizes, ranks_by_share, ring_ranks
+from emu.model.generate.tape import KnownStretches, SilentTape, Tape
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.model import Model
 from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import DATA
+from emu.model.routed_rows import Splits, about_even, classes
+from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE, Kind
-
-
-class EqualRanks(NamedTuple):
-    """Ranks with the same step."""
-
-    ranks: I64  # numbers in their stage
-    held: StateShare
-    tape: Tape
-    peak: PeakBytes
 
 
 @dataclass(frozen=True)
@@ -66,8 +59,36 @@ class RankWalk(NamedTuple):
     stages: Mapping[int, StagePasses]
 
 
-def tapes_of(parts: ModelParts, place: int, ranks: I64) -> Iterator[EqualRanks]:
-    """Yield the steps of ranks at one place of their pipelines; ranks with the same step come together.
+def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
+    """Yield a role at a place of a pipeline for each share of the states, and for each place in a ring of cp."""
+    for ranks, routed in classes(plan, model, place, routing):
+        for at in range(plan.ring):
+            own = ring_ranks(plan, ranks, at)
+            if len(own):
+                yield from _roles(ModelParts(model, plan, stack, routed, at), place, own)
+
+
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
+    """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
+    known: KnownStretches = {}
+    for rank in map(partial(RankParts.at, _even_parts(model, plan, stack)), places):
+        yield rank.memory.peak(walk(rank, SilentTape, known).tape.memory)
+
+
+def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
+    """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
+    rank = RankParts.at(_even_parts(model, plan, stack), 0)
+    return rank.memory.reserved(walk(rank, SilentTape).tape.memory)
+
+
+def _even_parts(model: Model, plan: Plan, stack: Stack) -> ModelParts:
+    """Return the parts of a model with token rows spread about evenly over experts."""
+    by_kind = {kind: about_even(plan, model, kind) for kind in set(model.kinds)}
+    return ModelParts(model, plan, stack, lambda layer, _: by_kind[model.kinds[layer]])
+
+
+def _roles(parts: ModelParts, place: int, ranks: I64) -> Iterator[Role]:
+    """Yield the roles of ranks at one place of their pipelines; ranks with the same step come together.
 
     Args:
         parts: The parts of the model on the ranks; the same token rows travel for all of them.
@@ -78,8 +99,9 @@ def tapes_of(parts: ModelParts, place: int, ranks: I64) -> Iterator[EqualRanks]:
     tape, stages = walk(rank, Tape)
     for each in stages.values():
         each.experts.settle()
-    for together in group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks)):
-        yield from _finished(tape.copy(), rank, together)
+    alike = group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks))
+    found = [role for together in alike for role in _finished(tape.copy(), rank, together)]
+    yield from (role._replace(even=len(found) == 1) for role in found)
 
 
 def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None) -> RankWalk:
@@ -118,18 +140,21 @@ def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
     return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
 
 
-def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[EqualRanks]:
-    """Yield the end of a step, on ranks whose shares of the gradients have one size."""
+def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
+    """Yield the roles of ranks whose shares of the gradients have one size, with the end of their step."""
     held, parts, plan = together[0][0], rank.first, rank.parts.plan
     add_tied(tape, parts, plan, held)
     clip(tape, parts, plan, held)
     tape.mark(UPDATE)
+    role = partial(Role, routed=rank.parts.routed, at=rank.parts.at)
+    first = rank.place * plan.stage_ranks
     if plan.sharding == "zero1":
         for each, own in together:
-            yield EqualRanks(own, each, optimize_share(tape.copy(), parts, plan, each), rank.memory.peak(tape.memory, each))
+            share = optimize_share(tape.copy(), parts, plan, each)
+            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
     else:
-        ranks = np.concatenate([own for _, own in together])
-        yield EqualRanks(ranks, held, optimize(tape, parts, held), rank.memory.peak(tape.memory, held))
+        ranks = first + np.concatenate([own for _, own in together])
+        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
@@ -143,10 +168,10 @@ def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> W
     """Return the handling of a stage's gradients that the plan asks for."""
     axis = "dp" if plan.cp == 1 else DATA
     if plan.splits:
-        return AveragedGradients(tape, axis, plan.dp * plan.cp, parts)
+        return AveragedGradients(tape, axis, plan.copies, parts)
     if plan.sharding == "fsdp":
         return ShardedStates(tape, plan, parts, stage)
-    if plan.dp * plan.cp == 1:
+    if plan.copies == 1:
         return WholeGradients()
     return GradientBuckets(axis, parts)
 

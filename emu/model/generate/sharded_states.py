@@ -367,7 +367,7 @@ class ShardedStates(WholeGradients):
     def _divide(self, group: WeightGroup, stream: int) -> None:
         """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
         own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
-        if group.experts and (alone or self.plan.dp * self.plan.cp > 1):
+        if group.experts and (alone or self.plan.copies > 1):
             self.tape.compute(self._moved(2 * own), stream)
         if alone:
             self.tape.compute(self._moved(2 * own), stream)

@@ -7,8 +7,7 @@ from itertools import takewhile
 from operator import ne
 from typing import NamedTuple, TypeGuard
 
-from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import WholeGradients, run
+from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
 from emu.model.generate.item import ENTERS, Ask, Gradient, Item, RepeatedWork, WeightGradientWork, Work
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
@@ -16,7 +15,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import Pass, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.moment import Moment
-from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, INPUT, WEIGHT
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
 from emu.model.routed_rows import RoutedOf, RoutedRows

@@ -1,5 +1,6 @@
-"""The share of each rank in the states that ranks divide: weights, gradients and the optimizer's state, or the last alone.
+"""The share of each rank in the states that ranks divide, and the roles of ranks that do the same.
 
+Divided are weights, gradients and the optimizer's state, or the last alone.
 States of experts that tokens travel to are divided among the ranks that have copies of them (`edp`); all others among those
 of dp, or of a part of it, and of cp. FSDP2 cuts each parameter along its first dimension, as `torch.chunk` does: of 5 rows on
 4 ranks the first two have 2, the third 1 and the last none.
@@ -12,9 +13,12 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.memory.step_memory import PeakBytes
 from emu.model.operator import LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import SHARD
+from emu.model.routed_rows import RoutedOf
 
 
 class WeightGroup(NamedTuple):
@@ -57,8 +61,9 @@ def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     """Return ranks, as numbers in their stage, by their share."""
-    dense = ranks // plan.tp % (plan.cp * plan.dp) % plan.holders
-    experts = ranks // (plan.ep * plan.expert_tp) if plan.exchanges and plan.sharding != "ddp" else 0 * ranks
+    at = plan.places(ranks)
+    dense = (at["cp"] + plan.cp * at["dp"]) % plan.holders
+    experts = at["edp"] if plan.exchanges and plan.sharding != "ddp" else 0 * ranks
     parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
     return [(StateShare(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
@@ -101,3 +106,21 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
     most = -(-rows // sharing_group(part.plan, travels=travels).ranks)
     before = most * (held.experts if travels else held.dense)
     return size // rows * max(0, min(most, rows - before))
+
+
+class Role(NamedTuple):
+    """The step of some ranks at one place of their pipelines."""
+
+    tape: Tape
+    ranks: I64  # of the run
+    held: StateShare  # of the states, where each rank has a part of its own
+    peak: PeakBytes
+    routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: the software spreads them evenly
+    at: int = 0  # their place in a ring of cp
+    even: bool = True  # whether all ranks for which the same rows travel have as much of the states
+
+
+def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
+    """Return the ranks, of some, at a place in their ring of cp."""
+    there: I64 = ranks[plan.places(ranks)["cp"] % plan.ring == at]
+    return there

@@ -6,8 +6,7 @@ The bytes that they move besides were counted in the same way as those of `emu.m
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from emu.model.generate.item import Action, Ask
-from emu.model.generate.share import Share
+from emu.model.generate.item import Action, Ask, Share
 from emu.model.operator import BIAS, Amount, ModelOperator
 
 _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index

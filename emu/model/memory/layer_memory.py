@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from emu.dtypes import item_bytes
-from emu.model.layer_on_rank import LayerOnRank
+from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.memory.ledger import Ledger
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
-from emu.model.plan.vocabulary import padded_model
 from emu.model.recompute import OPS, outputs_kept
-from emu.model.stack.stack import FUSED, LAYERS
+from emu.model.stack.software import FUSED, LAYERS
 from emu.model.stack.stack_kernels import passes_of, saved_amount
 
 _INDEX = 8  # bytes of the index of one row
@@ -53,7 +52,7 @@ class LayerMemory(LayerOnRank):
     def logits(self) -> int:
         """Bytes of the logits; each rank has all of them where the loss is not computed on parts of them."""
         vocabulary = padded_model(self.plan, self.model, self.stack).vocab
-        return self.item * self.tokens.n * vocabulary // (1 if self.stack.software == "pytorch" else self.plan.tp)
+        return self.item * self.tokens.n * vocabulary // (1 if self.stack.software.keeps_whole_logits else self.plan.tp)
 
     @property
     def scored(self) -> int:
@@ -86,7 +85,7 @@ class LayerMemory(LayerOnRank):
     def kept(self) -> int:
         """Bytes that the forward leaves for the backward; the logits of a head live as long."""
         own = self.between + sum(map(self._given, self._keepers)) if self.recomputed else sum(self.saved)
-        whole = self.between if self.name == HEAD and self.plan.tp > 1 and self.stack.software == "pytorch" else 0
+        whole = self.between if self.name == HEAD and self.has_dtensors else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
 
     @property
@@ -106,6 +105,11 @@ class LayerMemory(LayerOnRank):
         """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
         statistics = passes_of(operator, self.stack).saved.fixed_bytes
         return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
+
+    @property
+    def has_dtensors(self) -> bool:
+        """True if parameters that tensor parallelism cuts are DTensors."""
+        return self.plan.tp > 1 and self.stack.software.keeps_dtensors
 
     @property
     def parameters(self) -> int:
@@ -128,8 +132,8 @@ class LayerMemory(LayerOnRank):
 
     @cached_property
     def table_bytes(self) -> int:
-        """Bytes of constants beside the parameters, such as tables of rotary angles, of PyTorch's eager modules."""
-        if self.stack.software != "pytorch":
+        """Bytes of constants beside the parameters of eager modules, such as tables of rotary angles."""
+        if not self.stack.software.is_eager:
             return 0
         return sum(map(self._table, self.model.part(self.name, self.tokens)))
 
@@ -160,14 +164,13 @@ class LayerMemory(LayerOnRank):
     def made_bytes(self, operator: ModelOperator) -> int:
         """Return the bytes of the gradient that the operator's backward makes, also for the weight of a tied head.
 
-        Megatron-LM makes it in the dtype of the weights and then adds it to its buffer. A fused product adds at once, so that
-        its gradient takes no bytes of its own.
+        One that is added to a buffer is made in the dtype of the weights. A fused product adds at once, so that its gradient
+        takes no bytes of its own.
         """
-        precision = self.stack.precision
-        if self.stack.software == "pytorch":
+        if not self.stack.software.adds_gradients:
             return operator.own_parameters * item_bytes(self.made)
         fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
-        return 0 if fused else operator.own_parameters * item_bytes(precision.weight)
+        return 0 if fused else operator.own_parameters * item_bytes(self.stack.precision.weight)
 
     def waits(self, operator: ModelOperator) -> int:
         """Return the bytes of a gradient until it is reduced; DTensor keeps a whole table's till then, but not with DDP."""
@@ -176,7 +179,7 @@ class LayerMemory(LayerOnRank):
 
     def whole(self, operator: ModelOperator) -> int:
         """Return the bytes of the gradient of a whole table, which DTensor makes under tensor parallelism; 0 for others."""
-        cut = operator.kind == LOOKUP and operator.cut and self.plan.tp > 1 and self.stack.software == "pytorch"
+        cut = operator.kind == LOOKUP and operator.cut and self.has_dtensors
         return self.plan.tp * self.made_bytes(operator) if cut else 0
 
     def partial(self, operator: ModelOperator) -> bool:
@@ -195,13 +198,13 @@ class LayerMemory(LayerOnRank):
     def _attended(self, operator: ModelOperator, given: int) -> int:
         """Return the elements that live beside the gradient of attention's output: the gradients of queries, keys and values.
 
-        In a ring these are a sum of each, what the last two blocks add, and keys, values and their gradients three times: as
-        they are packed, as they arrive and as they are waited for.
+        In a ring that packs them these are a sum of each, what the last two blocks add, and keys, values and their gradients
+        three times: as they are packed, as they arrive and as they are waited for.
         Source: PyTorch, torch/distributed/tensor/experimental/_context_parallel/_attention.py.
         """
         saved = saved_amount(operator, self.stack, self.plan)
         own = max(given, saved.whole + saved.cut - given)  # of queries, keys and values
-        if self.plan.ring == 1 or self.stack.software != "pytorch":
+        if self.plan.ring == 1 or not self.stack.software.packs_ring:
             return own
         return 3 * own - given // 2 + 6 * (own - given)
 
@@ -220,7 +223,7 @@ class LayerMemory(LayerOnRank):
         if not self.passes(operator).backward.elements:  # one kernel with another
             return 0
         given = operator.outputs.whole + operator.outputs.cut
-        grouped = operator.experts and self.stack.software == "pytorch"
+        grouped = operator.experts and self.stack.software.groups_experts
         if self.routed is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
             return self.item * 3 * self.routed.here * self.model.hidden + self.between
         if operator.kind == PRODUCT and operator.shape and not grouped:

@@ -40,7 +40,7 @@ class StageMemory:
     layers: tuple[LayerMemory, ...]
     ends: StageEnds
     scatters: bool = False  # gradients of parameters live beside the sharded ones until they are scattered (FSDP2)
-    adds: bool = False  # gradients of parameters are added to a buffer that always lives (Megatron-LM)
+    adds: bool = False  # gradients of parameters are added to a buffer that always lives
 
     @property
     def key(self) -> Hashable:
@@ -199,5 +199,4 @@ class BackwardMemory:
         """
         if (operator.kind == LOOKUP and not operator.cut) or layer.travels(operator):
             return False
-        plan = layer.plan
-        return plan.tp > 1 and not self.stage.scatters and not plan.splits and layer.stack.software == "pytorch"
+        return layer.has_dtensors and not self.stage.scatters and not layer.plan.splits

@@ -11,6 +11,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import Ledger, LiveBytes, Pools
 from emu.model.memory.stage_memory import StageEnds
 from emu.model.plan.plan import Plan
+from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
 
 BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.parallel.DistributedDataParallel's
@@ -36,7 +37,7 @@ class RankMemory:
 
     def opened(self) -> Ledger:
         """Return a ledger with all bytes that live during the whole step, without the optimizer's state."""
-        always = LiveBytes(self._weights, 0 if self.pytorch else self._gradients, self._buffers)
+        always = LiveBytes(self._weights, self._gradients if self.software.adds_gradients else 0, self._buffers)
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
@@ -58,20 +59,20 @@ class RankMemory:
         """Return the bytes that a stage exchanges: its output lives with what it keeps, its input in a buffer of its own."""
         layers, last = self.stages[stage], stage == self.plan.stages - 1
         gives, takes = not last and stage + 1 not in self.stages, stage > 0
-        between = layers[0].between if self.pytorch else 0  # Megatron-LM frees it as soon as it is sent
+        between = layers[0].between if self.software.keeps_messages else 0  # else it is freed as soon as it is sent
         beside = stage - 1 in self.stages  # what one stage of a rank gives another takes the place of a buffer
         # What sequence parallelism gathers is not the buffer.
         return StageEnds(between * (gives - takes), between * (takes - beside), between * (not last and not self.plan.sp))
 
     @property
-    def pytorch(self) -> bool:
-        """True if PyTorch's own pieces run the step."""
-        return self.stack.software == "pytorch"
+    def software(self) -> Software:
+        """The software that runs the step."""
+        return self.stack.software
 
     @property
     def scatters(self) -> bool:
         """True if FSDP2 shards weights and gradients."""
-        return self.plan.sharding == "fsdp" and self.pytorch
+        return self.plan.sharding == "fsdp"
 
     @cached_property
     def _sizes(self) -> tuple[list[int], list[int]]:
@@ -97,7 +98,7 @@ class RankMemory:
     def _masks(self) -> int:
         """Bytes of a float32 mask for each stage, where each rank gathers all keys: which of them each query sees."""
         plan = self.plan
-        if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.pytorch:
+        if plan.cp == 1 or plan.cp_comm != "all_gather" or not self.software.is_eager:
             return 0
         return 4 * plan.rank_seq * plan.seq * len(self.stages)
 
@@ -108,24 +109,24 @@ class RankMemory:
 
     @property
     def _buffers(self) -> int:
-        """Bytes of tokens and targets, of DDP's buckets, and of what other stages send: PyTorch has it for all microbatches."""
+        """Bytes of tokens and targets, of DDP's buckets, and of the buffers for what other stages send, in all microbatches."""
         plan, layer = self.plan, next(iter(self._layers()))
         found = 2 * _INDEX * plan.rank_batch * plan.rank_seq
-        if self.pytorch:
+        if self.software.keeps_messages:
             sides = sum((n > 0) + (n < plan.stages - 1) for n in self.stages)
             found += sides * plan.passes * layer.between
-            if plan.dp * plan.cp > 1 and plan.sharding != "fsdp" and not plan.splits:
-                found += sum(each.averaged for each in self._layers())
+        if not self.software.adds_gradients and plan.copies > 1 and plan.sharding != "fsdp" and not plan.splits:
+            found += sum(each.averaged for each in self._layers())
         return found
 
     def _optimizer_state(self, places: tuple[int, int]) -> int:
-        """Return the bytes of the optimizer's state; PyTorch's optimizer counts its steps for each parameter."""
-        found = 0
+        """Return the bytes of the optimizer's state."""
+        found, by_tensor = 0, self.software.updates_tensors
         for sizes, sharers, place in zip(self._sizes, self._sharers, places, strict=True):
-            whole = self.plan.sharding == "zero1" and self.pytorch  # whole parameters are shared out
+            whole = self.plan.sharding == "zero1" and by_tensor
             own = owned_by(sizes, sharers)[place] if whole else sizes
             found += self.stack.precision.kept_bytes * -(-sum(own) // (1 if whole else sharers))
-            found += _COUNT * len(own) if self.pytorch else 0
+            found += _COUNT * len(own) if by_tensor else 0
         return found
 
     def _layers(self) -> Iterable[LayerMemory]:

@@ -1,8 +1,12 @@
-"""Data parallelism: gradients are averaged over the ranks that see other tokens; states are whole on each rank or sharded."""
+"""Data parallelism: gradients are averaged over the ranks that see other tokens; states are whole on each rank or sharded.
+
+The gradients of several passes of a step add up and are reduced once.
+"""
 
 import inspect
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -23,6 +27,7 @@ from emu.model.parallel.parameter_part import local_tensor
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE, SHARD
 
+Loss = Callable[[Tensor, Tensor], Tensor]
 _BUCKET = 25 << 20  # bytes of a bucket in DDP
 # A model returns a view, which nothing here changes.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
@@ -68,7 +73,7 @@ def shard_states(module: nn.Module, meshes: Meshes, plan: Plan) -> None:
     beside = sub_mesh(meshes.experts, "edp")
     for experts in blocks_of(module).values() if beside is not None else ():
         block: FSDPModule = fully_shard(experts, mesh=beside)
-        block.set_gradient_divide_factor(plan.dp * plan.cp)
+        block.set_gradient_divide_factor(plan.copies)
         # A sum, then the division: only NCCL has them in one. Of one rank PyTorch would divide twice.
         block.set_force_sum_reduction_for_comms(beside is not None and beside.size() > 1)
     for layer in module.get_submodule("layers").children():
@@ -175,3 +180,29 @@ def _adamw(parameters: Iterable[nn.Parameter], shared: DeviceMesh | None, learni
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
     return _AdamW([{"params": each} for each in groups.values()], lr=learning_rate, fused=True)
+
+
+def accumulate(module: nn.Module, passes: int, loss: Loss, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    """Run forward and backward of each pass; return the loss of each as its share of the rank's mean.
+
+    Args:
+        module: The whole model.
+        passes: The number of passes; only the last backward pass reduces gradients.
+        loss: A function of logits and targets.
+        tokens: [sequences of the rank, T]
+        targets: A tensor of the same shape.
+    """
+    losses = []
+    for index, (x, y) in enumerate(zip(tokens.chunk(passes), targets.chunk(passes), strict=True)):
+        with _gradient_reduction(module, last=index == passes - 1):
+            logits = module(x)  # they live until the next pass, as in any training loop
+            share = loss(logits, y) / passes
+            torch.autograd.backward(share)
+        losses.append(share.detach())
+    return losses
+
+
+def _gradient_reduction(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last)
+    return module.no_sync() if isinstance(module, DistributedDataParallel) and not last else nullcontext()

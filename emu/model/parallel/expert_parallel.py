@@ -173,7 +173,7 @@ class ExpertGradientSum:
     def __init__(self, parameters: Iterable[nn.Parameter], group: ProcessGroup, plan: Plan) -> None:
         self._parameters, self._group = list(parameters), group if group.size() > 1 else None
         self._left = self._all = plan.passes * len(self._parameters)
-        self._ranks = plan.dp * plan.cp
+        self._ranks = plan.copies
         self._asked: tuple[Tensor, dist.Work | None] | None = None
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]

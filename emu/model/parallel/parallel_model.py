@@ -1,26 +1,30 @@
-"""The model on one rank: PyTorch's own parallel modules wrapped round it as a plan says, from the inside out."""
+"""The model on one rank: PyTorch's own parallel modules wrapped round it as a plan says, from the inside out.
+
+A stage of a pipeline is a module of its own. If a pipeline separates two modules that share a parameter, each end has a copy,
+and the gradients are summed. Source: Megatron-LM, core/distributed/finalize_model_grads (the all-reduce of word embeddings).
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from emu.backend.rank.count import pause_counting
-from emu.model.model import Model
+from emu.model.model import Model, own_tokens
 from emu.model.parallel.data_parallel import replicate, shard_states
 from emu.model.parallel.expert_parallel import ExpertGradientSum, blocks_of, localize, shard_experts
 from emu.model.parallel.mesh import Meshes, sub_mesh
 from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
 from emu.model.parallel.recomputation import wrap_recomputation
-from emu.model.parallel.stage import stage_modules, stage_shards
-from emu.model.parallel.tensor_parallel import shard_tensors
-from emu.model.parallel.tied_parameters import add_gradient, aliases_of, embedding_group, with_aliases
+from emu.model.parallel.tensor_parallel import module_names, shard_tensors
 from emu.model.parallel.token_groups import set_routing, set_routing_of_batch
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import Plan
-from emu.model.shards import own_tokens
+from emu.model.plan.plan_checks import stage_layers
+from emu.model.plan.rank_axes import ENDS
 
 _DDP, _CHECKPOINT = "module.", "_checkpoint_wrapped_module."  # prefixes that PyTorch's wrappers add to the names of parameters
 
@@ -153,3 +157,73 @@ def _named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 def _plain(name: str) -> str:
     return name.removeprefix(_DDP).replace(_CHECKPOINT, "")
+
+
+def aliases_of(whole: nn.Module) -> dict[str, str]:
+    """Return the further names of shared parameters, each with the first name of its parameter."""
+    first: dict[nn.Parameter, str] = {}
+    for name, parameter in whole.named_parameters(remove_duplicate=False):
+        first.setdefault(parameter, name)
+    every = whole.named_parameters(remove_duplicate=False)
+    return {name: first[parameter] for name, parameter in every if first[parameter] != name}
+
+
+def with_aliases(shards: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return the styles by path, with those of modules that have a parameter under another name."""
+    modules = {name.rpartition(".")[0]: first.rpartition(".")[0] for name, first in aliases.items()}
+    return {**shards, **{name: shards[first] for name, first in modules.items() if first in shards}}
+
+
+def embedding_group(plan: Plan) -> dist.ProcessGroup | None:
+    """Return the group of the first and the last rank of the caller's pipeline, or None; every rank of the world calls this."""
+    ends = [[group[0], group[-1]] for group in plan.groups("pp")]
+    group, _ = dist.new_subgroups_by_enumeration(ends, group_desc=f"mesh_{ENDS}")  # type: ignore[no-untyped-call]
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
+@torch.no_grad()
+def add_gradient(parameter: nn.Parameter, group: dist.ProcessGroup) -> None:
+    """Sum a parameter's gradient over both ends of the pipeline, in place."""
+    assert parameter.grad is not None
+    dist.all_reduce(local_tensor(parameter.grad), group=group)
+
+
+_FIRST, _LAST = ("embedding",), ("norm", "output")  # modules outside `layers`, at the first and at the last stage
+
+
+class StageModule(nn.Module):
+    """Some layers of a model, with its embedding if they are the first and its head if they are the last.
+
+    Every module and parameter has the name that it has in the whole model.
+    """
+
+    def __init__(self, whole: nn.Module, layers: range, n_layers: int) -> None:
+        super().__init__()
+        for name in _FIRST if layers.start == 0 else ():
+            self.add_module(name, whole.get_submodule(name))
+        every = list(whole.get_submodule("layers").children())
+        self.layers = nn.ModuleDict({str(number): every[number] for number in layers})
+        for name in _LAST if layers.stop == n_layers else ():
+            self.add_module(name, whole.get_submodule(name))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens [B, T], or the stage before's result [B, T, hidden], to the next stage's input or logits [B, T, vocab]."""
+        for part in self.children():
+            for module in part.values() if isinstance(part, nn.ModuleDict) else (part,):
+                x = module(x)
+        return x
+
+
+def stage_modules(whole: nn.Module, model: Model, plan: Plan, rank: int) -> dict[int, StageModule]:
+    """Return the stages of a rank, by number, in the order of the model."""
+    sizes = stage_layers(plan, model)
+    first = [sum(sizes[:number]) for number in range(len(sizes))]
+    return {
+        number: StageModule(whole, range(first[number], first[number] + sizes[number]), model.layers)
+        for number in plan.stages_of(rank)
+    }
+
+
+def stage_shards(module: nn.Module, shards: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of a model's shards whose modules a stage has."""
+    return {path: style for path, style in shards.items() if module_names(module, path)}

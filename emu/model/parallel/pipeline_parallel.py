@@ -21,8 +21,7 @@ from torch.distributed.pipelining.schedules import (
 from torch.distributed.tensor import DTensor
 
 from emu.model.model import Model
-from emu.model.parallel.accumulation import Loss
-from emu.model.parallel.data_parallel import average
+from emu.model.parallel.data_parallel import Loss, average
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import flat_mesh
 from emu.model.pipeline.pipeline_order import ORDERS

@@ -7,7 +7,7 @@ Pipeline Parallelism (2023), section 6; DeepSeek-V3 (2024), DualPipe, cut in hal
 
 from collections import Counter, deque
 
-from emu.model.pipeline.turn import BACKWARD, FORWARD, INPUT, WEIGHT, Turn, TurnGroup
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, INPUT, WEIGHT, Turn, TurnGroup
 
 
 class _Place:

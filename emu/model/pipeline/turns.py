@@ -10,9 +10,22 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 
-from emu.model.pipeline.pipeline_order import ORDERS, stages_of
+from emu.model.pipeline.pipeline_order import (
+    BACKWARD,
+    DROP,
+    FORWARD,
+    GATHER,
+    INPUT,
+    ORDERS,
+    RECEIVE,
+    REDUCE,
+    SEND,
+    WEIGHT,
+    Turn,
+    TurnGroup,
+    stages_of,
+)
 from emu.model.pipeline.split_orders import dualpipev, zbv
-from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn, TurnGroup
 
 
 def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:

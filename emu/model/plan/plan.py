@@ -7,11 +7,13 @@ set have Megatron-LM's default.
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.model.operator import Cut
-from emu.model.pipeline.pipeline_order import ORDERS, check_order, default_order, stages_of
-from emu.model.plan.rank_axes import AXES, cp_positions, groups, rank_coordinates
+from emu.model.pipeline.pipeline_order import ORDERS, default_order, orders_with, stages_of
+from emu.model.plan.rank_axes import AXES, cp_positions, groups, places_of
 from emu.model.recompute import OPS
 from emu.registry import unknown
 
@@ -107,11 +109,33 @@ class Plan:
             if self.pp == 1 and getattr(self, name) != alone:
                 raise must_be("plan", name, f"{alone or 'left out'} where pp=1", getattr(self, name))
         if self.pp > 1:
-            check_order(self.pipeline, self.pp, self.vp, self.passes, self.dp * self.pass_batch)
+            self.check_order()
         if self.layers and len(self.layers) != self.stages:
             raise must_be("plan", "the number of layers= entries", f"{self.stages}, one for each stage", len(self.layers))
         if self.layers and not all(self.layers[1:-1]):  # the ends have the embedding and the head besides
             raise must_be("plan", "layers", "1 or more in each stage between the first and the last", 0)
+
+    def check_order(self, *, executed: bool = False) -> None:
+        """Check that the order of the pipeline fits stages and microbatches; with `executed`, on real ranks.
+
+        Raises:
+            InputError: it does not; the message names values that do.
+        """
+        if self.pipeline not in ORDERS:
+            raise unknown("order of a pipeline", self.pipeline, ORDERS)
+        order, near = ORDERS[self.pipeline], f"in the order {self.pipeline}"
+        if not order.takes(self.vp):
+            allowed = " or ".join(map(str, order.virtual)) or "2 or more"
+            raise must_be("plan", "vp", f"{allowed} {near}", self.vp, f"take order={' or '.join(orders_with(self.vp))}")
+        sequences, least = self.dp * self.pass_batch, order.least(self.pp, executed=executed)
+        if self.passes < least:
+            others = [f"order={word}" for word in orders_with(self.vp) if ORDERS[word].fits(self.passes, self.pp)]
+            mend = f"take {' or '.join([f'a global batch of {least * sequences}', *others])}"
+            raise must_be("plan", "microbatches", f"{least} or more {near} of {self.pp} stages", self.passes, mend)
+        if not order.has_whole_rounds(self.passes, self.pp):
+            low = self.passes // self.pp * self.pp
+            mend = f"take a global batch of {low * sequences} or {(low + self.pp) * sequences}"
+            raise must_be("plan", "microbatches", f"a multiple of the {self.pp} stages {near}", self.passes, mend)
 
     @property
     def pipeline(self) -> str:
@@ -150,9 +174,19 @@ class Plan:
         return {axis: getattr(self, axis) for axis in AXES} | {"etp": self.expert_tp, "ep": self.ep, "edp": edp}
 
     @property
+    def copies(self) -> int:
+        """The number of ranks that have copies of the same parameters, of those that all tokens see."""
+        return self.dp * self.cp
+
+    @property
+    def layer_settings(self) -> tuple[object, ...]:
+        """The settings on which a rank's share of a layer depends, for each of its sequences."""
+        return (self.tp, self.cp, self.cp_comm, self.sp, self.ep, self.etp, self.capacity)
+
+    @property
     def stage_ranks(self) -> int:
         """The number of ranks of one place of the pipeline."""
-        return self.tp * self.cp * self.dp
+        return self.tp * self.copies
 
     @property
     def world(self) -> int:
@@ -206,7 +240,11 @@ class Plan:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the place of a rank on each axis."""
-        return rank_coordinates(rank, self.sizes)
+        return {axis: int(place) for axis, place in self.places(np.array(rank)).items()}
+
+    def places(self, ranks: I64) -> dict[str, I64]:
+        """Return the places of ranks on each axis."""
+        return places_of(ranks, self.sizes)
 
     def positions(self, rank: int) -> I64:
         """Return the positions in a sequence of a rank's tokens, in its order; a causal mask gives all ranks equal work."""

@@ -6,16 +6,15 @@ from dataclasses import replace
 from math import gcd
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, either, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.pipeline.pipeline_order import ORDERS, check_of_pytorch
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.plan_text import spell_layers
 from emu.model.recompute import OPS
-from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
+from emu.model.stack.software import CHUNKED, OVERLAPPED
+from emu.model.stack.stack import Stack
 
 _PYTORCH = Stack()
-OF_MEGATRON = {"pipeline": ("1f1b", "interleaved"), "sharding": ("ddp", "zero1")}
 
 
 def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _PYTORCH) -> None:
@@ -52,9 +51,9 @@ def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _S
 def tp_sizes(model: Model, stack: Stack) -> Mapping[str, int]:
     """Return the sizes that tp must divide, by name; without the vocabulary if the software pads it.
 
-    The padding is in `emu.model.plan.vocabulary`.
+    The padding is in `emu.model.layer_on_rank`.
     """
-    fills_up = stack.software == "megatron" and model.describe is not None
+    fills_up = stack.software.pads_vocabulary and model.describe is not None
     return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}
 
 
@@ -80,8 +79,9 @@ def _check_ops(plan: Plan, stack: Stack) -> None:
     """Refuse to keep the outputs of single operators where Emu does not know which of them a software keeps."""
     if plan.recompute != OPS:
         return
-    if stack.software != "pytorch":
-        raise must_be("plan", "recompute", f"none, selective or full with software={stack.software}", plan.recompute)
+    known = stack.software.recompute
+    if plan.recompute not in known:
+        raise must_be("plan", "recompute", f"{either(known)} with software={stack.software.name}", plan.recompute)
     for name in ("tp", "cp", "ep"):
         if getattr(plan, name) > 1:
             mend = f"take recompute=selective or full, or {name}=1"
@@ -111,30 +111,6 @@ def _check_experts(plan: Plan, model: Model) -> None:
         raise must_be(
             "plan", "seq", what, plan.seq, f"take {multiples(plan.seq, plan.tp * plan.cp * (2 if plan.cp > 1 else 1))}"
         )
-
-
-def check_executed(plan: Plan, model: Model) -> None:
-    """Check that real ranks can train by a plan.
-
-    Raises:
-        InputError: they cannot; the message names what they can.
-    """
-    if plan.dropout:
-        raise must_be("plan", "dropout", "0 with software=pytorch", plan.dropout, "its models have no dropout")
-    if plan.imbalance:
-        raise must_be("plan", "imbalance", "0 with software=pytorch", plan.imbalance, "its routers choose the experts")
-    if not all(stage_layers(plan, model)):
-        mend = (
-            f"take layers={_even_layers_text(model.layers, plan.stages)}"
-            if plan.stages <= model.layers
-            else "take less pp or vp"
-        )
-        raise must_be("plan", "layers", "1 or more in each stage with software=pytorch", 0, mend)
-    if plan.pp > 1:
-        check_of_pytorch(plan.pipeline, plan.pp, plan.vp, plan.passes, plan.dp * plan.pass_batch)
-    if plan.pp > 1 and ORDERS[plan.pipeline].splits and plan.sharding == "fsdp":
-        mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
-        raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)
 
 
 def stage_layers(plan: Plan, model: Model) -> tuple[int, ...]:
@@ -177,30 +153,39 @@ def _even_layers_text(layers: int, stages: int) -> str:
     return spell_layers(even_layers(layers, stages))
 
 
-def check_runs(plan: Plan, model: Model, stack: Stack) -> None:
-    """Check that the software of a stack can train by a plan.
-
-    Raises:
-        InputError: see `check_executed` and `check_megatron`.
-    """
-    if stack.software == "megatron":
-        check_megatron(plan, model, stack)
-    else:
-        check_executed(plan, model)
-
-
-def check_megatron(plan: Plan, model: Model, stack: Stack) -> None:
-    """Check that Megatron-LM can train by a plan, and that its requests are known.
+def check_runs(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
+    """Check that the software of a stack can train by a plan, and that its requests are known.
 
     Raises:
         InputError: it cannot; the message names what it can.
     """
-    for name, known in OF_MEGATRON.items():
-        if getattr(plan, name) not in known:
-            what = " or ".join(map(str, known))
-            word = "order" if name == "pipeline" else name
-            raise must_be("plan", word, f"{what} with software=megatron", getattr(plan, name))
-    if plan.sharding == "zero1" and plan.sharded < plan.dp:
-        raise must_be("plan", "shard", f"0 or {plan.dp} with software=megatron", plan.shard)
+    software = stack.software
+    for word, value, known in (("order", plan.pipeline, software.orders), ("sharding", plan.sharding, software.shardings)):
+        if value not in known:
+            raise must_be("plan", word, f"{either(known)} with software={software.name}", value)
+    if 1 < plan.sharded < plan.dp and not software.shards_over_part:
+        raise must_be("plan", "shard", f"0 or {plan.dp} with software={software.name}", plan.shard)
     if stack.tp in (OVERLAPPED, CHUNKED) and plan.tp > 1 and not plan.sp:
-        raise must_be("plan", "sp", f"on where the stack says tp={stack.tp}", "off", "Megatron-LM overlaps no all_reduce")
+        raise must_be("plan", "sp", f"on where the stack says tp={stack.tp}", "off", f"{software.title} overlaps no all_reduce")
+    if software.is_executed:
+        _check_executed(plan, model, software.name)
+
+
+def _check_executed(plan: Plan, model: Model, software: str) -> None:
+    """Check that real ranks can train by a plan."""
+    if plan.dropout:
+        raise must_be("plan", "dropout", f"0 with software={software}", plan.dropout, "its models have no dropout")
+    if plan.imbalance:
+        raise must_be("plan", "imbalance", f"0 with software={software}", plan.imbalance, "its routers choose the experts")
+    if not all(stage_layers(plan, model)):
+        mend = (
+            f"take layers={_even_layers_text(model.layers, plan.stages)}"
+            if plan.stages <= model.layers
+            else "take less pp or vp"
+        )
+        raise must_be("plan", "layers", f"1 or more in each stage with software={software}", 0, mend)
+    if plan.pp > 1:
+        plan.check_order(executed=True)
+    if plan.splits and plan.sharding == "fsdp":
+        mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
+        raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)

@@ -19,12 +19,12 @@ ENDS = "embedding"  # the first and the last rank of each pipeline, which may ha
 EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the axes of the same ranks in expert layers
 
 
-def rank_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the place of a rank on each axis, with those of expert layers."""
-    found: dict[str, int] = {}
+def places_of(ranks: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
+    """Return the places of ranks on each axis, with those of expert layers."""
+    found: dict[str, I64] = {}
     for axes in (EXPERT_AXES, AXES):
-        at = np.unravel_index(rank, [sizes[axis] for axis in reversed(axes)])
-        found |= {axis: int(place) for axis, place in zip(reversed(axes), at, strict=True)}
+        at = np.unravel_index(ranks, [sizes[axis] for axis in reversed(axes)])
+        found |= dict(zip(reversed(axes), at, strict=True))
     return found
 
 

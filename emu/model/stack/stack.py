@@ -1,64 +1,18 @@
-"""The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan.
-
-Sources: PyTorch's own pieces, as Emu executes them; Megatron-LM, megatron/training/arguments.py and megatron/core, for its
-defaults: what overlaps with computation there, fused accumulation of gradients, attention by cuDNN (Transformer Engine).
-"""
+"""The software that a job runs on, as far as it changes time and traffic and not results: a value apart from the plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import FP8, item_bytes
-from emu.errors import must_be
+from emu.errors import either, must_be
+from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.pytorch import PYTORCH
+from emu.model.stack.software import EXPOSED, NOTHING, ROW, SCATTERED, YES, Software
 from emu.registry import unknown
-from emu.trace.device.attention import CUDNN, FA2, FA3
 
-EXPOSED, OVERLAPPED = "exposed", "overlapped"
-BACKWARD = "backward"  # beside a product in the backward only
-INTERLEAVED = "interleaved"  # in that order of a pipeline only
-CHUNKED = "chunked"  # of each chunk of a pipeline at once, beside what others compute
-FUSED, UNFUSED = "fused", "unfused"
-WHOLE, SCATTERED = "whole", "scattered"
-NOTHING, LAYERS = "nothing", "layers"
-DELAYED, TENSOR, ROW, BLOCK = "delayed", "tensor", "row", "block"  # what one scale of FP8 is of, or when it is known
-NO, YES = "no", "yes"
-FOREACH = "foreach"
-
-# What each setting may be by software; the first is its default. PyTorch's pieces are as they are.
-SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "pytorch": {
-        "tp": (EXPOSED,),
-        "cp": (OVERLAPPED,),
-        "ep": (EXPOSED,),
-        "dp": (OVERLAPPED,),
-        "pp": (OVERLAPPED,),
-        "messages": (WHOLE,),
-        "accumulation": (UNFUSED,),
-        "attention": (FA2, CUDNN, FA3),
-        "compile": (NOTHING, LAYERS),
-        "optimizer": (FUSED, FOREACH),
-        "fp8": (NOTHING, TENSOR, ROW),
-        "fp8_gather": (NO, YES),
-    },
-    "megatron": {
-        "tp": (BACKWARD, EXPOSED, OVERLAPPED, CHUNKED),
-        "cp": (OVERLAPPED, EXPOSED),
-        "ep": (EXPOSED, OVERLAPPED),
-        "dp": (EXPOSED, OVERLAPPED, CHUNKED),
-        "pp": (INTERLEAVED, EXPOSED, OVERLAPPED),
-        "messages": (WHOLE, SCATTERED),
-        "accumulation": (FUSED, UNFUSED),
-        "attention": (CUDNN, FA2, FA3, UNFUSED),
-        "compile": (NOTHING,),
-        "optimizer": (FUSED,),
-        "fp8": (NOTHING, DELAYED, TENSOR, BLOCK),
-        "fp8_gather": (NO, YES),
-    },
-}
-SOFTWARE = tuple(SETTINGS)
+SOFTWARE: Mapping[str, Software] = {each.name: each for each in (PYTORCH, MEGATRON)}
 COUNTS = ("sms", "deferred")  # settings that are whole numbers; 0: none
-# Kinds of operators that the software fuses unless it is told not to; attention has a word of its own.
-UNFUSED_KINDS: Mapping[str, tuple[str, ...]] = {"pytorch": (), "megatron": ("activation", "loss", "router", "permutation")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +52,7 @@ class Stack:
     that reads or makes its data.
     """
 
-    software: str = "pytorch"
+    software: Software = PYTORCH
     tp: str = ""
     cp: str = ""
     ep: str = ""
@@ -122,20 +76,16 @@ class Stack:
     precision: Precision = Precision()
 
     def __post_init__(self) -> None:
-        if self.software not in SETTINGS:
-            raise unknown("software of a stack", self.software, SOFTWARE)
-        for name, known in SETTINGS[self.software].items():
+        for name, known in self.software.settings.items():
             value = getattr(self, name) or known[0]
             if value not in known:
-                raise unknown(f"{name} of a stack with software={self.software}", value, known)
+                raise unknown(f"{name} of a stack with software={self.software.name}", value, known)
             object.__setattr__(self, name, value)
         if self.library:
             LIBRARIES.find(self.library)
         self._check_kinds()
         self._check_gather()
-        if self.software == "pytorch" and self.precision.dispatch:
-            mend = "its rows travel as they are; or take software=megatron"
-            raise must_be("stack", "dispatch", "left out with software=pytorch", self.precision.dispatch, mend)
+        self._check_dispatch()
         for share in self.bandwidth:
             if not 0 < share <= 1:
                 raise must_be("stack", "bandwidth", "shares above 0 and at most 1", share)
@@ -146,26 +96,29 @@ class Stack:
 
     def _check_gather(self) -> None:
         if self.fp8_gather == YES and self.fp8 in (NOTHING, ROW):
-            of = "tensor" if self.software == "pytorch" else "delayed, tensor or block"
+            of = either(scale for scale in self.software.settings["fp8"] if scale not in (NOTHING, ROW))
             raise must_be("stack", "fp8_gather", f"no with fp8={self.fp8}", YES, f"weights are gathered in FP8 with fp8={of}")
+
+    def _check_dispatch(self) -> None:
+        if self.precision.dispatch and not self.software.casts_dispatch:
+            others = either(f"software={name}" for name, each in SOFTWARE.items() if each.casts_dispatch)
+            mend = f"its rows travel as they are; or take {others}"
+            raise must_be("stack", "dispatch", f"left out with software={self.software.name}", self.precision.dispatch, mend)
 
     def _check_kinds(self) -> None:
         for kind in self.unfused:
-            if kind not in UNFUSED_KINDS[self.software]:
-                raise unknown(f"unfused of a stack with software={self.software}", kind, UNFUSED_KINDS[self.software])
+            if kind not in self.software.unfusable:
+                raise unknown(f"unfused of a stack with software={self.software.name}", kind, self.software.unfusable)
 
     @property
     def is_narrow(self) -> bool:
-        """True if activations have fewer bytes than float32; PyTorch then casts to float32 in norms and in the loss."""
-        return self.software == "pytorch" and item_bytes(self.precision.activation) < item_bytes("float32")
+        """True if activations have fewer bytes than float32; eager kernels then cast to float32 in norms and in the loss."""
+        return self.software.is_eager and item_bytes(self.precision.activation) < item_bytes("float32")
 
     @property
     def gathered(self) -> str:
-        """The dtype in which weights that are sharded over ranks are gathered.
-
-        Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_api.py, the `param_dtype` of a `MixedPrecisionPolicy`.
-        """
-        return self.precision.activation if self.software == "pytorch" else self.precision.weight
+        """The dtype in which weights that are sharded over ranks are gathered."""
+        return self.precision.activation if self.software.gathers_cast else self.precision.weight
 
     @property
     def narrow_gather(self) -> str:
@@ -180,3 +133,14 @@ class Stack:
     def boundary_share(self, tp: int, *, sp: bool) -> int:
         """Return the number of parts into which the data between two stages are cut; each rank of tp sends one part."""
         return tp if sp or self.messages == SCATTERED else 1
+
+
+def find_software(name: str) -> Software:
+    """Return the software of a name.
+
+    Raises:
+        InputError: There is none; the message names the nearest.
+    """
+    if name not in SOFTWARE:
+        raise unknown("software of a stack", name, SOFTWARE)
+    return SOFTWARE[name]

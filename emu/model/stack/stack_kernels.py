@@ -1,16 +1,17 @@
-"""The kernels by which a stack runs an operator, and the bytes that they keep for the backward."""
+"""The kernels by which a stack runs an operator, which of them are in FP8, and the bytes that they keep for the backward."""
 
 from dataclasses import replace
 
 from emu.model.operator import ATTENTION, FORWARD, PRODUCT, RESIDUAL, Amount, ModelOperator, Passes
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import LAYERS, UNFUSED, Stack
+from emu.model.stack.software import LAYERS, NOTHING, UNFUSED, YES, Casts
+from emu.model.stack.stack import Stack
 from emu.trace.kernel import MOVES, Kernel, Shape
 
 
 def passes_of(operator: ModelOperator, stack: Stack, *, layer: bool = True) -> Passes:
     """Return the passes of an operator with a stack: eager, compiled in a layer, or fused; attention has the stack's kernel."""
-    if stack.software == "pytorch":
+    if stack.software.is_eager:
         eager = operator.narrow if stack.is_narrow and operator.narrow else operator.eager
         return operator.compiled if layer and stack.compile == LAYERS and operator.compiled else eager
     unfused = stack.attention == UNFUSED if operator.kind == ATTENTION else operator.kind in stack.unfused
@@ -25,8 +26,7 @@ def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool =
         stack: The software whose kernels run.
         what: `FORWARD`, or `INPUT` for the gradients of the input.
         drops: Whether dropout is on: scores are read and written once more, with a mask of a byte for each; the kernel that
-            adds
-            a block's output has such a mask too. Source: Korthikanti et al. (2022), section 4.1.
+            adds a block's output has such a mask too. Source: Korthikanti et al. (2022), section 4.1.
     """
     passes = passes_of(operator, stack)
     amount = passes.forward if what == FORWARD else passes.backward_input
@@ -60,11 +60,11 @@ def _unfused(
 def saved_amount(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bool = True) -> Amount:
     """Return the amount that one rank keeps from the forward of an operator to its backward; the operator is cut by the plan.
 
-    Megatron-LM keeps the inputs of products as sequence parallelism cuts them, and gathers them once more; attention that is
-    recomputed keeps its inputs. Source: Korthikanti et al. (2022), sections 4.2 and 5.
+    Eager kernels keep what autograd saves. Fused ones keep the inputs of products as sequence parallelism cuts them, which are
+    gathered once more; attention that is recomputed keeps its inputs. Source: Korthikanti et al. (2022), sections 4.2 and 5.
     """
     saved = passes_of(operator, stack, layer=layer).saved
-    if stack.software == "pytorch":
+    if stack.software.is_eager:
         return saved
     if operator.kind == ATTENTION and plan.recompute == "selective":
         return replace(operator.fused.saved, fixed_bytes=0)
@@ -76,3 +76,16 @@ def saved_amount(operator: ModelOperator, stack: Stack, plan: Plan, *, layer: bo
     if operator.kind == PRODUCT and plan.sp and not operator.experts:
         return replace(saved, whole=saved.whole // (1 if operator.sequence else plan.tp))
     return saved
+
+
+def in_fp8(operator: ModelOperator, stack: Stack, *, layer: bool) -> bool:
+    """Return whether a stack runs an operator as a product in FP8: one of a layer; neither the head's nor a router's."""
+    if stack.fp8 == NOTHING or operator.kind != PRODUCT or not layer or operator.routed:
+        return False
+    return not (operator.experts and stack.software.groups_experts)
+
+
+def casts_of(stack: Stack) -> Casts:
+    """Return what the casts of a stack move; weights that are gathered in FP8 come cast."""
+    found = stack.software.casts[stack.fp8]
+    return found._replace(weight=0) if stack.fp8_gather == YES else found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from emu.errors import InputError, must_be
-from emu.model.stack.stack import COUNTS, SETTINGS, Precision, Stack
+from emu.model.stack.stack import COUNTS, SOFTWARE, Precision, Stack, find_software
 from emu.registry import unknown
 from emu.units import format_time, parse_time, seconds
 
@@ -14,7 +14,7 @@ _LIBRARY = "library"
 _UNFUSED = "unfused"
 _NEXT = "/"  # between the shares of tiers, and between kinds of operators
 ROLES = tuple(field.name for field in fields(Precision))
-_NAMED = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
+_NAMED = tuple(dict.fromkeys(name for software in SOFTWARE.values() for name in software.settings))
 STACK_WORDS = ("software", *_NAMED, *_TIMES, _SHARES, _LIBRARY, _UNFUSED, *COUNTS, *ROLES)
 
 
@@ -43,7 +43,8 @@ def parse_stack(text: str, named: Mapping[str, str] | None = None) -> Stack:
     shares = _read_shares(found.pop(_SHARES, ""))
     unfused = tuple(filter(None, found.pop(_UNFUSED, "").split(_NEXT)))
     counts = {name: _count(found.pop(name), name) for name in COUNTS if name in found}
-    return Stack(**found, **times, **counts, bandwidth=shares, unfused=unfused, precision=roles)  # type: ignore[arg-type]
+    software = find_software(found.pop("software")) if "software" in found else Stack().software
+    return Stack(software, **found, **times, **counts, bandwidth=shares, unfused=unfused, precision=roles)  # type: ignore[arg-type]
 
 
 def _read_shares(words: str) -> tuple[float, ...]:
@@ -77,7 +78,7 @@ def spell_stack(stack: Stack) -> str:
     words += [f"{_LIBRARY}={stack.library}"] if stack.library else []
     roles = ((name, getattr(stack.precision, name)) for name in ROLES)
     words += [f"{name}={dtype}" for name, dtype in roles if dtype != getattr(default.precision, name)]
-    return ",".join([f"software={stack.software}", *words])
+    return ",".join([f"software={stack.software.name}", *words])
 
 
 def _compact(time_s: float) -> str:

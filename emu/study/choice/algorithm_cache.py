@@ -12,8 +12,7 @@ from emu.collective.algorithm import AlgorithmOnDims
 from emu.errors import InputError
 from emu.sources import code_digest
 from emu.store import Store, user_folder
-from emu.study.choice.requirement import Requirement, Selection
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Selection, Site
 from emu.topology.topology import Topology
 
 _MOST_BYTES = 8 * 2**20  # limit of all files together

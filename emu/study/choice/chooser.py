@@ -15,8 +15,7 @@ from emu.sources import edition
 from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import ChooserOnNpus, LibraryChooser
-from emu.study.choice.requirement import Requirement, choosers, item_bytes_of
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site, choosers, item_bytes_of
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import check_dtype
 

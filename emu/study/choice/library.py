@@ -9,7 +9,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Chooser, Request, algorithm
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
-from emu.study.choice.requirement import item_bytes_of
+from emu.study.choice.site import item_bytes_of
 from emu.topology.facts.hosts import hosts_of
 from emu.topology.placement import order
 from emu.topology.topology import Topology

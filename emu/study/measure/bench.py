@@ -12,7 +12,7 @@ from emu.fabric.perturb import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.fastest import fastest
 from emu.study.choice.library import library_choice
-from emu.study.choice.requirement import Requirement, choosers
+from emu.study.choice.site import Requirement, choosers
 from emu.study.measure.bench_row import BenchRow, busbw_factor
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.timing.collective import spread_collective, time_collective

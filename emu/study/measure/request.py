@@ -13,8 +13,7 @@ from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_
 from emu.errors import must_be
 from emu.fabric.perturb import check_seeds
 from emu.registry import unknown
-from emu.study.choice.requirement import choosers
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, choosers
 from emu.study.timing.collective import Job
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology

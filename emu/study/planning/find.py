@@ -11,23 +11,21 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.model.generate.generate import members
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import members, memory_by_part
+from emu.model.layer_on_rank import padding_note
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
-from emu.model.plan.vocabulary import padding_note
-from emu.model.stack.stack import NOTHING
+from emu.model.stack.software import NOTHING
 from emu.registry import unknown
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floor import MemoryFloors
-from emu.study.planning.bound.tape_paths import TapePaths
-from emu.study.planning.reasons import reason_of
+from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.search.result_cache import ResultCache, ResultNames
-from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timer import COMPOSED, Submit, Timer
 from emu.study.planning.space import Space, check, placements
@@ -117,7 +115,7 @@ def _search(
     """Return the search of a request, before it begins."""
     model, stack = find_model(request.model), request.stack
     model = replace(model, part=lru_cache(_PARTS)(model.part))
-    ways = TapePaths(model, stack, device_under(stack, device).over(request.npus))
+    ways = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
     names = ResultNames(model, stack, device, request.algorithms, tuple(topologies))
@@ -170,7 +168,7 @@ def _plans(request: PlanRequest, space: Space) -> list[Plan]:
         raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
     batch = f"a global batch of {request.global_batch} and sequences of {request.seq} tokens"
     what = f"such that {model.name} with {batch} divides by axes of as many ranks"
-    also = f", with {request.given} and software={request.stack.software}" if given else ""
+    also = f", with {request.given} and software={request.stack.software.name}" if given else ""
     mend = "take a power of two, or a batch that divides by more" if not given else "give fewer words, or others"
     raise must_be("plan", "npus", f"{what}{also}", request.npus, mend)
 
@@ -206,7 +204,7 @@ def _asked(
         "either_way": (request.stack.fp8 == NOTHING and device.step_error) or None,
         "global_batch": request.global_batch,
         "seq": request.seq,
-        "software": request.stack.software,
+        "software": request.stack.software.name,
         "given": request.given,
         "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED),
     }

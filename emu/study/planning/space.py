@@ -11,7 +11,7 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.pipeline.pipeline_order import ORDERS, default_order
 from emu.model.plan.plan import CHOICES, Plan, divisors
-from emu.model.plan.plan_checks import OF_MEGATRON, check_fits, check_runs, even_layers, tp_sizes
+from emu.model.plan.plan_checks import check_fits, check_runs, even_layers, tp_sizes
 from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.axis_placement import axes_of
@@ -91,11 +91,11 @@ class Space:
 
     def _sharded(self, copies: int) -> Sequence[str]:
         """Return the ways of sharding for a number of copies."""
-        return self._known("sharding", CHOICES["sharding"]) if copies > 1 else self._of("sharding", ("ddp",))
+        return self._of("sharding", self.stack.software.shardings) if copies > 1 else self._of("sharding", ("ddp",))
 
     def _shards(self, dp: int) -> Sequence[int]:
         """Return the numbers of ranks of dp over which states are sharded: 0 for all of them, or a part."""
-        part = sorted(divisors(dp) - {1, dp}) if self.stack.software == "pytorch" else []
+        part = sorted(divisors(dp) - {1, dp}) if self.stack.software.shards_over_part else []
         return self._of("shard", [0, *part])
 
     def _experts(self, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
@@ -112,19 +112,15 @@ class Space:
             if pp == 1:
                 yield 1, "", (), microbatch
                 continue
-            passes, pytorch = rank_batch // microbatch, self.stack.software == "pytorch"
+            passes, executed = rank_batch // microbatch, self.stack.software.is_executed
             for vp, order in product(self._virtual(pp), self._orders):
-                if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, pytorch=pytorch):
+                if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, executed=executed):
                     yield vp, "" if order == default_order(vp) else order, self._layers(pp * vp), microbatch
 
     @property
     def _orders(self) -> Sequence[str]:
         """Orders of pipelines that are searched."""
-        return self._of("order", self._known("pipeline", tuple(ORDERS)))
-
-    def _known(self, name: str, every: tuple[str, ...]) -> Sequence[str]:
-        """Return the values of a setting that are searched and that the software has."""
-        return self._of(name, OF_MEGATRON[name] if self.stack.software == "megatron" else every)
+        return self._of("order", self.stack.software.orders)
 
     def _virtual(self, pp: int) -> Sequence[int]:
         """Return numbers of virtual stages: powers of two, and those that divide the layers; two stages may have no layer."""

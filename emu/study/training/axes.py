@@ -10,8 +10,7 @@ from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
 from emu.registry import nearest, unknown
 from emu.study.choice.candidates import fitting_algorithms
-from emu.study.choice.requirement import choosers
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, choosers
 from emu.topology.topology import Topology
 from emu.trace.trace import Events, Kind
 

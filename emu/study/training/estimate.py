@@ -9,12 +9,12 @@ from typing import Any
 from emu.arrays import F64
 from emu.errors import must_be
 from emu.model.generate.generate import certain, members
+from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
-from emu.model.plan.vocabulary import padding_note
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import spell_stack
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
@@ -218,7 +218,7 @@ def _estimated(
         dp=plan.dp,
         global_batch=plan.global_batch,
         axes=",".join(axes_of(plan, request.axes)),
-        software=request.stack.software,
+        software=request.stack.software.name,
         stack=spell_stack(request.stack),
         how=timed.how,
         domain=timed.replayed.timed_ranks,
@@ -229,11 +229,8 @@ def _estimated(
 
 def _memory_told(model: Model, plan: Plan, stack: Stack) -> str:
     """Return the sentence that says what is assumed of memory."""
-    kept = _KEEPERS[stack.software]
-    told = f"memory is the most that lives at once: states, gradients, and what {kept} for the backward of the passes under way"
+    kept = f"what {stack.software.keeper} for the backward of the passes under way"
+    told = f"memory is the most that lives at once: states, gradients, and {kept}"
     if certain(plan, stack):
         return f"{told}; tests hold it equal to what real ranks have"
     return f"{told}; no run holds it: states are so many bytes a parameter, activations what each kernel is known to keep"
-
-
-_KEEPERS = {"pytorch": "eager PyTorch keeps", "megatron": "fused kernels keep"}

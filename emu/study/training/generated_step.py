@@ -8,7 +8,8 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
-from emu.model.generate.generate import Role, meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import meta_of, roles_by_place, trace_of
+from emu.model.generate.states import Role
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from emu.errors import InputError
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model
 from emu.model.plan.plan import Plan, divisors
 from emu.model.plan.plan_checks import check_fits, check_runs

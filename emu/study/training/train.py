@@ -15,7 +15,7 @@ from emu.model.memory.memory import host_bytes
 from emu.model.model import Model
 from emu.model.model_file import anywhere, find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_executed, check_fits, check_world
+from emu.model.plan.plan_checks import check_fits, check_runs, check_world
 from emu.model.plan.plan_text import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, check_words
@@ -126,7 +126,7 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
     """Refuse a plan, a text or a number of steps that cannot run, and a run that needs more memory than this host has free."""
     check_fits(request.plan, model)
-    check_executed(request.plan, model)
+    check_runs(request.plan, model)
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:

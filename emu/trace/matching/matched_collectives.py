@@ -11,8 +11,15 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.trace.matching.equivalent_groups import EquivalentGroups
-from emu.trace.matching.role_requests import CallSpec, MatchedCalls, RequestColumns, RoleRequests, check_sizes, first_of
+from emu.trace.matching.role_requests import (
+    CallSpec,
+    EquivalentGroups,
+    MatchedCalls,
+    RequestColumns,
+    RoleRequests,
+    check_sizes,
+    first_of,
+)
 from emu.trace.split_sizes import packed_blocks
 from emu.trace.trace import Kind
 

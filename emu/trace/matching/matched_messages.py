@@ -10,10 +10,10 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError
-from emu.trace.matching.equivalent_groups import EquivalentGroups
 from emu.trace.matching.role_requests import (
     MESSAGE,
     CallSpec,
+    EquivalentGroups,
     MatchedCalls,
     RequestColumns,
     RoleRequests,

@@ -1,10 +1,9 @@
 """The matcher of a trace's requests: it finds which requests make one collective call, and which two make one message."""
 
 from emu.collective.algorithm import Request
-from emu.trace.matching.equivalent_groups import equivalent_groups
 from emu.trace.matching.matched_collectives import matched_collectives
 from emu.trace.matching.matched_messages import matched_messages
-from emu.trace.matching.role_requests import MatchedCalls, role_requests
+from emu.trace.matching.role_requests import MatchedCalls, equivalent_groups, role_requests
 from emu.trace.trace import Trace
 
 

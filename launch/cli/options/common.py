@@ -11,7 +11,8 @@ import click
 from emu.collective.algorithm import AUTO, Algorithm
 from emu.collective.msccl.program_file import file_program
 from emu.errors import must_be
-from emu.model.stack.stack import SETTINGS, SOFTWARE, Stack
+from emu.model.stack.software import Software
+from emu.model.stack.stack import SOFTWARE, Stack
 from emu.model.stack.stack_text import ROLES, beside, parse_stack
 from emu.registry import import_file
 from emu.store import user_folder
@@ -44,10 +45,18 @@ _CALLS = (
     "switch that adds; bandwidth=0.8/0.9 is the share of a link's bandwidth that data reach, tier by tier; library=nccl lets "
     "NCCL's rules choose algorithms where --algorithm names none; `nccl` sets all of these to NCCL's values"
 )
-_OF_SOFTWARE = ", ".join(f"{name}={'|'.join(known)}" for name, known in SETTINGS["megatron"].items())
+
+
+def _settings_told(software: Software) -> str:
+    """Return a sentence with all settings of a software."""
+    words = ", ".join(f"{name}={'|'.join(known)}" for name, known in software.settings.items())
+    return f"With {software.name}: {words} (the first is the default)."
+
+
+_OF_SOFTWARE = " ".join(_settings_told(each) for each in SOFTWARE.values() if each != Stack().software)
 _STACK_HELP = (
-    f"The software and its settings; they change times and never results: software={'|'.join(SOFTWARE)}. With megatron: "
-    f"{_OF_SOFTWARE} (the first is the default). With either: a dtype for {', '.join(ROLES)}. {_CALLS}."
+    f"The software and its settings; they change times and never results: software={'|'.join(SOFTWARE)}. "
+    f"{_OF_SOFTWARE} With either: a dtype for {', '.join(ROLES)}. {_CALLS}."
 )
 
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.errors import InputError
+from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
-from emu.model.generate.peak import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.charts import Charts
 from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
-from emu.study.planning.bound.tape_paths import TapePaths
+from emu.study.planning.bound.tape_paths import MegatronPaths
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
@@ -81,7 +81,7 @@ def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan])
         stack, model = steps.stack(plan), MODELS.find(training.model)
         device = device_under(stack, steps.device).over(plan.world)
         if plan.world not in known:
-            ways = TapePaths(model, stack, device)
+            ways = MegatronPaths(model, stack, device)
             known[plan.world] = Outlines(ways), Charts(ways)
         outlines, charts = known[plan.world]
         outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, steps.topology(plan)))

@@ -8,7 +8,7 @@ from statistics import fmean
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.plan.plan_checks import check_fits, check_megatron
+from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.device_fit import DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
@@ -105,7 +105,7 @@ def ask(run: Run, where: str) -> Asked:
     request = request_of(run, model, where)
     try:
         check_fits(request.plan, model, request.stack)
-        check_megatron(request.plan, model, request.stack)
+        check_runs(request.plan, model, request.stack)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     return Asked(run, architecture, setting_of(run, where), topology, request)

@@ -8,7 +8,8 @@ from pathlib import Path
 from scipy.optimize import brentq
 
 from emu.files import write_file
-from emu.model.generate.peak import memory_by_part, reserved_bytes
+from emu.model.generate.generate import memory_by_part
+from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model_file import find_model
 from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
 from emu.topology.catalogue import build_topology

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan

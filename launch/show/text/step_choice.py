@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import Step
-from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 from emu.units import format_size, format_time
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.model.generate.generate import generate
-from emu.model.generate.peak import holds, memory_by_part
+from emu.model.generate.generate import generate, holds, memory_by_part
 from emu.model.model import MODELS
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import EXECUTED, Precision, Stack
+from emu.model.stack.stack_text import parse_stack
 from emu.trace.trace import Kind
 from tests.model.generate.executed import compared, executed, splits_of
 from tests.two_layers import MODEL, TWO_LAYERS
@@ -296,6 +296,6 @@ def test_what_cannot_be_generated_yet_is_refused(name, words, told):
 
 def test_an_unknown_software_or_dtype_is_refused():
     with pytest.raises(InputError, match="software of a stack"):
-        Stack(software="jax")
+        parse_stack("software=jax")
     with pytest.raises(InputError, match="dtype"):
         Precision(weight="float31")

@@ -9,12 +9,10 @@ from math import ceil
 
 import pytest
 
-from emu.model.generate.generate import roles_by_place
-from emu.model.generate.peak import holds, memory_by_part
+from emu.model.generate.generate import holds, memory_by_part, roles_by_place
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import parse_stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
@@ -152,7 +150,8 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
 @pytest.mark.parametrize("pp", [2, 4])
 def test_of_one_microbatch_the_place_with_the_head_may_hold_most(pp, software):
     """The memory of a plan is that of its fullest place: here the last, which has the logits; bytes for it hold every place."""
-    model, plan, stack = MODELS.find("llama-tiny"), parse_plan(f"pp={pp}", global_batch=1, seq=128), Stack(software)
+    model, stack = MODELS.find("llama-tiny"), parse_stack(f"software={software}")
+    plan = parse_plan(f"pp={pp}", global_batch=1, seq=128)
     most = sum(memory_by_part(model, plan, stack).values())
     assert holds(model, plan, stack, most, range(pp))
     assert [holds(model, plan, stack, most - 1, [place]) for place in range(pp)] == [True] * (pp - 1) + [False]

@@ -7,8 +7,8 @@ from math import ceil
 
 import pytest
 
-from emu.model.generate.peak import memory_by_part, reserved_bytes
-from emu.model.generate.rank_step import RankParts, walk
+from emu.model.generate.generate import memory_by_part
+from emu.model.generate.rank_step import RankParts, reserved_bytes, walk
 from emu.model.generate.stage_passes import ModelParts
 from emu.model.generate.tape import SilentTape
 from emu.model.memory.ledger import Ledger, Pools

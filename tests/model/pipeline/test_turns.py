@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from torch.distributed.pipelining import schedules
 
-from emu.model.pipeline.turn import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
+from emu.model.pipeline.pipeline_order import BACKWARD, DROP, FORWARD, GATHER, INPUT, RECEIVE, REDUCE, SEND, WEIGHT, Turn
 from emu.model.pipeline.turns import all_turns, turns, with_messages
 
 WORDS = {

@@ -13,9 +13,10 @@ from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.pipeline.pipeline_order import ORDERS, stages_of
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_executed, check_fits, check_megatron, check_world, part_names, stage_layers
+from emu.model.plan.plan_checks import check_fits, check_runs, check_world, part_names, stage_layers
 from emu.model.plan.plan_text import WORDS, parse_plan, spell
 from emu.model.plan.rank_axes import AXES, EXPERT_AXES
+from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Stack
 
 TINY = MODELS.find("llama-tiny")
@@ -120,8 +121,8 @@ def test_a_pipeline_is_refused_fewer_microbatches_than_its_order_needs():
     with refused(
         "plan: microbatches must be 4 or more in the order 1f1b of 4 stages, got 2; take a global batch of 32 or order=gpipe"
     ):
-        check_executed(Plan(pp=4, dp=8), TINY)
-    check_megatron(Plan(pp=4, dp=8), TINY, Stack("megatron"))
+        check_runs(Plan(pp=4, dp=8), TINY)
+    check_runs(Plan(pp=4, dp=8), TINY, Stack(MEGATRON))
     with refused(
         "plan: microbatches must be a multiple of the 4 stages in the order interleaved, got 11; take a global batch of 8 or 12"
     ):
@@ -209,15 +210,15 @@ def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
         "plan: sharding must be ddp or zero1 in the order zbv, got 'fsdp'; "
         "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
     ):
-        check_executed(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
+        check_runs(Plan(pp=2, vp=2, order="zbv", dp=2, sharding="fsdp"), TINY)
 
 
 def test_the_ends_of_a_pipeline_may_have_no_layers_where_pytorch_does_not_execute_it():
     plan = parse_plan("pp=4,layers=0,4,4,0", global_batch=4)
-    check_megatron(plan, TINY, Stack("megatron"))
+    check_runs(plan, TINY, Stack(MEGATRON))
     assert [part_names(plan, TINY, stage)[:1] for stage in (0, 3)] == [("embedding",), ("head",)]
     with refused("plan: layers must be 1 or more in each stage with software=pytorch, got 0; take layers=2x4"):
-        check_executed(plan, TINY)
+        check_runs(plan, TINY)
 
 
 def test_rank_is_tensor_parallel_fastest_then_context_data_pipeline():

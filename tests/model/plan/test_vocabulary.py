@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.generate.generate import generate
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import generate, memory_by_part
+from emu.model.layer_on_rank import padded_model, padding_note
 from emu.model.model import EMBEDDING, MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
-from emu.model.plan.vocabulary import padded_model, padding_note
+from emu.model.stack import megatron
 from emu.model.stack.stack import Stack
 from emu.study.planning.space import Space
 
-MEGATRON, PYTORCH = Stack("megatron"), Stack()
+MEGATRON, PYTORCH = Stack(megatron.MEGATRON), Stack()
 GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")
 
 

@@ -3,12 +3,13 @@
 import pytest
 
 from emu.errors import InputError
+from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Precision, Stack
 from emu.model.stack.stack_text import beside, parse_stack, spell_stack
 
 
 def test_what_is_left_out_is_as_the_software_has_it():
-    own, other = Stack(), Stack("megatron")
+    own, other = Stack(), Stack(MEGATRON)
     assert (own.tp, own.dp, own.accumulation) == ("exposed", "overlapped", "unfused")
     assert (other.tp, other.dp, other.pp, other.cp, other.ep) == ("backward", "exposed", "interleaved", "overlapped", "exposed")
     assert (other.accumulation, other.attention, other.launch_s, other.alpha_s) == ("fused", "cudnn", 0, 0)
@@ -31,7 +32,7 @@ def test_a_stack_is_spelled_as_it_is_read(words):
 
 def test_a_word_may_stand_for_several():
     found = parse_stack("software=megatron,near", {"near": "launch=2us,alpha=1us"})
-    assert (found.software, found.launch_s, found.alpha_s) == ("megatron", 2e-6, 1e-6)
+    assert (found.software.name, found.launch_s, found.alpha_s) == ("megatron", 2e-6, 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from emu.registry import import_file
 from emu.store import Store
 from emu.study.choice import algorithm_cache
 from emu.study.choice.fastest import fastest
-from emu.study.choice.requirement import Requirement
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site
 from emu.topology.catalogue import build_topology
 
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"

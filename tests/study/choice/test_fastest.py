@@ -17,8 +17,7 @@ from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
-from emu.study.choice.requirement import Requirement
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site
 from emu.study.timing.chain import chain_fs
 from emu.study.timing.collective import Job, time_collective
 from emu.study.timing.time_bound import MOST_PARTS, claimed_bytes_fs, claimed_fs, time_bound

@@ -8,7 +8,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import Stack, find_software
 
 
 def virtual_stages(layers: int, places: int) -> list[int]:
@@ -88,8 +88,8 @@ def taken(words: str, model: Model, software: str, batch: int, seq: int) -> Plan
         InputError: there is none.
     """
     plan = parse_plan(words, global_batch=batch, seq=seq)
-    check_fits(plan, model, Stack(software))
-    check_runs(plan, model, Stack(software))
+    check_fits(plan, model, Stack(find_software(software)))
+    check_runs(plan, model, Stack(find_software(software)))
     return plan
 
 

@@ -5,14 +5,14 @@ from functools import cache
 from random import Random
 
 from emu.errors import InputError
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import memory_by_part
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import Stack, find_software
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.bound.tape_paths import TapePaths
+from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
@@ -42,7 +42,7 @@ topology_of = cache(build_topology)
 
 
 def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", best: int = 4, by=()) -> PlanRequest:
-    return PlanRequest(model, npus, batch, seq, Stack(software), by, best=best)
+    return PlanRequest(model, npus, batch, seq, Stack(find_software(software)), by, best=best)
 
 
 def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]:
@@ -68,7 +68,7 @@ def held(request: PlanRequest, plan: Plan) -> int:
 
 def of(request, line):
     device = device_under(request.stack, H100).over(request.npus)
-    ways = TapePaths(find_model(request.model), request.stack, device)
+    ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
     return CandidateBounds(Outlines(ways), [topology_under(request.stack, topology_of(line))])
 
 
@@ -96,7 +96,7 @@ def candidates(request: PlanRequest) -> list[Candidate]:
 
 def enumerated(request: PlanRequest) -> list[Candidate]:
     """The candidates by other code than a search's."""
-    found = plans(find_model(request.model), request.stack.software, request.npus, request.global_batch, request.seq)
+    found = plans(find_model(request.model), request.stack.software.name, request.npus, request.global_batch, request.seq)
     return [Candidate(0, plan, axes) for plan in found for axes in orders(plan)]
 
 

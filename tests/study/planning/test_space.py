@@ -6,7 +6,7 @@ from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import WORDS
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import Stack, find_software
 from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.space import Space, placements
 from emu.topology.catalogue import build_topology
@@ -18,7 +18,7 @@ ALONE = {"tp": 1, "cp": 1, "recompute": "none", "sharding": "ddp", "microbatch":
 def searched(model, places, software, **given):
     """Of each number of virtual stages, the layers of its stages, in all plans of so many microbatches that any order runs."""
     found = {}
-    space = Space(MODELS.find(model), Stack(software), places, 8 * places, 128, {**ALONE, "pp": places, **given})
+    space = Space(MODELS.find(model), Stack(find_software(software)), places, 8 * places, 128, {**ALONE, "pp": places, **given})
     for plan in space.plans():
         found.setdefault(plan.vp, set()).add(plan.layers)
     return found
@@ -64,7 +64,7 @@ def test_virtual_stages_that_are_given_are_the_only_ones():
 )
 @pytest.mark.parametrize("software", ["megatron", "pytorch"])
 def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(model, npus, batch, seq, software):
-    found = [*Space(MODELS.find(model), Stack(software), npus, batch, seq).plans()]
+    found = [*Space(MODELS.find(model), Stack(find_software(software)), npus, batch, seq).plans()]
     assert set(found) == plans(MODELS.find(model), software, npus, batch, seq)
     assert len(found) == len(set(found))
 
@@ -72,7 +72,7 @@ def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(mod
 @pytest.mark.parametrize("model", ["llama-tiny", "mixtral-tiny"])
 def test_every_word_of_a_plan_is_searched_or_told_not_to_be(model):
     """Those of experts are neither, for a model that has none."""
-    spaces = [Space(MODELS.find(model), Stack(software), 8, 8, 64) for software in ("pytorch", "megatron")]
+    spaces = [Space(MODELS.find(model), Stack(find_software(software)), 8, 8, 64) for software in ("pytorch", "megatron")]
     every = [plan for space in spaces for plan in space.plans()]
     searched = {word for word in WORDS if len({getattr(plan, word) for plan in every}) > 1}
     of_experts = {"ep", "etp", "capacity", "imbalance"} if not MODELS.find(model).experts else set()
@@ -95,9 +95,8 @@ def test_of_four_axes_as_many_placements_are_searched_as_is_told():
 def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(software):
     """Routes that a hash spreads differ by that number, so that a bound is the least over all of them."""
     model, topology = MODELS.find("gpt-moe-tiny"), build_topology("fat-tree:radix=8")
-    found = [*Space(model, Stack(software), 16, 8, 64, {"recompute": "none", "microbatch": 1}).plans()]
+    stack = Stack(find_software(software))
+    found = [*Space(model, stack, 16, 8, 64, {"recompute": "none", "microbatch": 1}).plans()]
     for plan in found[:: len(found) // 60]:
-        axes = {
-            axis for of_place in roles_by_place(model, plan, Stack(software)) for role in of_place for axis in role.tape.axes
-        }
+        axes = {axis for of_place in roles_by_place(model, plan, stack) for role in of_place for axis in role.tape.axes}
         assert len(axes) <= PlacedGroups.of(topology, plan, placements(plan)[0]).numbers

@@ -7,7 +7,7 @@ from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_executed, check_fits
+from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan
 from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 
@@ -58,7 +58,7 @@ def refusal(chosen: Chosen, model: Model | None = None) -> str:
     try:
         plan, found = plan_of(chosen), model or _found(word_of(chosen))
         check_fits(plan, found)
-        check_executed(plan, found)
+        check_runs(plan, found)
     except InputError as error:
         return str(error)
     return ""

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import parse_plan, spell
+from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.training.room import check_room, nearest_plan
 from emu.units import format_size
@@ -89,7 +90,7 @@ def test_what_fits_is_let_through_with_its_parts_and_so_is_all_where_the_memory_
 def test_the_plan_that_is_named_is_one_that_the_software_has() -> None:
     """Megatron-LM's distributed optimizer, and no FSDP2."""
     model, plan = MODELS.find("llama3-8b"), parse_plan("dp=64", global_batch=64, seq=8192)
-    found = {stack.software: nearest_plan(model, plan, stack, 80 * 10**9, 64) for stack in (Stack("megatron"), Stack())}
+    found = {stack.software.name: nearest_plan(model, plan, stack, 80 * 10**9, 64) for stack in (Stack(MEGATRON), Stack())}
     assert {software: spell(near) for software, near in found.items()} == {
         "megatron": "dp=16,pp=4",
         "pytorch": "dp=64,sharding=fsdp",

@@ -10,6 +10,7 @@ from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
@@ -36,7 +37,7 @@ def services(step) -> dict[tuple[str, str], set[str]]:
 
 
 def timed(words, trace=None, topology=SERVERS):
-    trace = generate(find_model("llama-tiny"), PLAN, Stack("megatron")) if trace is None else trace
+    trace = generate(find_model("llama-tiny"), PLAN, Stack(MEGATRON)) if trace is None else trace
     return time_trace(trace, choice_for(trace, words, topology, "float32"), topology, H100, "float32")
 
 
@@ -67,7 +68,7 @@ def test_only_the_requests_of_its_axis_are_served_by_it_in_the_whole_graph_and_c
     assert own == rest
     steps = []
     for words in (("auto",), ("auto", "dp.all_gather=bruck"), ("auto", "tp.all_gather=bruck"), ("auto", "all_gather=bruck")):
-        request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), words)
+        request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON), words)
         steps.append((estimate(request, SERVERS, H100), estimate(request, SERVERS, H100, most_events=0)))
     for way in zip(*steps, strict=True):
         assert len({step.step_time_s for step in way}) == 4
@@ -113,7 +114,7 @@ NEVER_ASKED = "no collective on tp is called 'all_to_all'; did you mean all_gath
 
 
 def test_an_estimate_refuses_a_word_for_an_operation_that_an_axis_never_asks_with_the_nearest():
-    request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), ("auto", "tp.all_to_all=single-path"))
+    request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON), ("auto", "tp.all_to_all=single-path"))
     with pytest.raises(InputError, match=NEVER_ASKED):
         estimate(request, SERVERS, H100)
 
@@ -124,7 +125,7 @@ def test_a_replay_refuses_a_word_for_an_operation_that_an_axis_never_asks_with_t
 
 
 def test_an_estimate_refuses_a_word_for_an_axis_that_its_plan_lacks():
-    request = EstimateRequest("llama-tiny", PLAN, Stack("megatron"), ("auto", "pp.all_reduce=ring"))
+    request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON), ("auto", "pp.all_reduce=ring"))
     with pytest.raises(InputError, match="no axis with communication is called 'pp'; did you mean"):
         estimate(request, SERVERS, H100)
 
@@ -135,7 +136,7 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
         4,
         4,
         64,
-        Stack("megatron"),
+        Stack(MEGATRON),
         ("auto", "dp.all_gather=bruck"),
         "sharding=zero1,recompute=none",
         best=10,
@@ -148,6 +149,6 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
 
 
 def test_a_search_refuses_a_word_for_an_axis_that_none_of_its_plans_has():
-    request = PlanRequest("llama-tiny", 4, 4, 64, Stack("megatron"), ("dp.all_gather=bruck",), "dp=1")
+    request = PlanRequest("llama-tiny", 4, 4, 64, Stack(MEGATRON), ("dp.all_gather=bruck",), "dp=1")
     with pytest.raises(InputError, match="no axis of the plans searched is called 'dp'; did you mean"):
         find_plans(request, [SERVERS], H100, ResultCache(None))

@@ -13,10 +13,11 @@ from emu.model.generate.stage_passes import ModelParts
 from emu.model.generate.tape import Tape
 from emu.model.memory.stage_memory import Pass, StageMemory
 from emu.model.model import Model
-from emu.model.pipeline.turn import BACKWARD, FORWARD
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
 from emu.model.routed_rows import fullest
-from emu.model.stack.stack import OVERLAPPED, Stack
+from emu.model.stack.software import OVERLAPPED
+from emu.model.stack.stack import Stack
 
 Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, and the dtype in which its weights are gathered
 

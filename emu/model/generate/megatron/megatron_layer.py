@@ -14,17 +14,15 @@ from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.generate.item import Ask, Work
-from emu.model.generate.megatron.context_kernels import ContextKernels
 from emu.model.generate.megatron.experts import Exchange
-from emu.model.generate.megatron.rank_kernel import RankKernel, kernels
+from emu.model.generate.megatron.rank_kernel import ContextKernels, RankKernel, kernels
 from emu.model.generate.narrow import CAST, Around, with_casts
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
-from emu.model.stack.fp8 import in_fp8
-from emu.model.stack.stack import CHUNKED, EXPOSED, FUSED, OVERLAPPED
-from emu.model.stack.stack_kernels import pieces_of
+from emu.model.stack.software import CHUNKED, EXPOSED, FUSED, OVERLAPPED
+from emu.model.stack.stack_kernels import in_fp8, pieces_of
 
 PIECES = 4  # of a product beside a request, most of all: as NeMo's user buffers for H100 of 2025 have them
 _STATISTICS = 3  # of each token, that the ranks of a cut vocabulary share

@@ -1,53 +1,69 @@
-"""The step of one rank of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
+"""The step of the ranks of a plan, by Megatron-LM's list of requests: generated from that list, never executed.
 
 The modules beside this one say what each piece requests, and where that is written. Left out are requests for logs (the loss,
 counts of zeros), checks for NaN, and requests at the beginning of a run.
+
+At the end of a step gradients are reduced, those of copies made equal, the norm is found, and AdamW runs:
+
+- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router) and norms of heads have their
+  gradients added up over tp, in one all_reduce.
+- A tied embedding is added up over both ends of the pipeline.
+- The squares of gradients are added up: with the distributed optimizer over all ranks; without it over tp and pp, and apart
+  from them those of experts over etp, ep and pp. Megatron-LM makes one all_reduce of these ranks; here it goes axis by axis, as
+  a fabric would do it.
+Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grads.py, megatron/core/optimizer/__init__.py
+(grad_stats_parallel_group), {clip_grads,optimizer}.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of
-from emu.model.generate.megatron.finish import finish
+import numpy as np
+
+from emu.model.generate.gradients import gradient_work
+from emu.model.generate.item import Ask
+from emu.model.generate.megatron.buffers import Buffer
+from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
+from emu.model.generate.megatron.megatron_layer import await_requests
+from emu.model.generate.optimizer import adamw
+from emu.model.generate.part import Part
 from emu.model.generate.pipeline import StageMessages, messages_of_stage
+from emu.model.generate.states import Role, StateShare, ring_ranks
 from emu.model.generate.tape import KnownStretches, SilentTape, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
-from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.operator import BIAS, NORM
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn
 from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_megatron, part_names
-from emu.model.stack.stack import INTERLEAVED, OVERLAPPED, Stack
+from emu.model.plan.plan_checks import part_names
+from emu.model.plan.rank_axes import ENDS
+from emu.model.routed_rows import Splits
+from emu.model.stack.software import INTERLEAVED, OVERLAPPED
+from emu.model.stack.stack import Stack
+from emu.trace.trace import UPDATE
 
 
-def tapes_of(model: Model, plan: Plan, stack: Stack, place: int) -> list[tuple[Tape, PeakBytes]]:
-    """Return the steps of ranks at one place of their pipelines, and their bytes at the peak.
+def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
+    """Yield the roles of ranks at one place of their pipelines; all wait for the fullest expert, whatever the routing.
 
-    All ranks do the same, except at other places of a ring of context parallelism: there is one step for each of these.
-
-    Raises:
-        InputError: Megatron-LM has no such plan or stack, or it cannot be generated yet.
+    All ranks do the same, except at other places of a ring of context parallelism: there is one role for each of these.
     """
-    check_megatron(plan, model, stack)
-    memory = _memory(model, plan, stack, place)
-    return [(tape, memory.peak(tape.memory)) for tape in (_tape(model, memory, place, at) for at in range(plan.ring))]
+    memory, ranks = _memory(model, plan, stack, place), np.arange(plan.stage_ranks)
+    for at in range(plan.ring):
+        tape, own = _tape(model, memory, place, at), place * plan.stage_ranks + ring_ranks(plan, ranks, at)
+        yield Role(tape, own, StateShare(0, 0), memory.peak(tape.memory), at=at)
 
 
-def peak_of(model: Model, plan: Plan, stack: Stack, place: int, known: KnownStretches) -> PeakBytes:
-    """Return the bytes of a rank at the peak of a step.
-
-    Args:
-        model: The model that is trained.
-        plan: The plan.
-        stack: The software, with its precision.
-        place: The place in the pipeline.
-        known: Stretches that its silent tape shares with those of other places.
-    """
-    memory = _memory(model, plan, stack, place)
-    tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
-    _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
-    return memory.peak(tape.memory)
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
+    """Yield the bytes of a rank at each place at the peak of its step."""
+    known: KnownStretches = {}
+    for place in places:
+        memory = _memory(model, plan, stack, place)
+        tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
+        _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
+        yield memory.peak(tape.memory)
 
 
 def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
@@ -62,7 +78,7 @@ def _memory(model: Model, plan: Plan, stack: Stack, place: int) -> RankMemory:
 
 def _of_stage(memory: RankMemory, number: int) -> StageMemory:
     """Return the memory of a pass through a stage."""
-    return StageMemory(memory.stages[number], memory.ends(number), adds=True)
+    return StageMemory(memory.stages[number], memory.ends(number), adds=memory.software.adds_gradients)
 
 
 def _tape(model: Model, memory: RankMemory, place: int, at: int) -> Tape:
@@ -116,3 +132,70 @@ def _pipelined(
             do = chunks[turn.stage].forward if turn.what == FORWARD else chunks[turn.stage].backward
             do(turn.microbatch)
     tape.join(*sent)
+
+
+def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
+    """Write all that follows the last backward on a tape."""
+    part = chunks[0].layers[0].part
+    buffers = [buffer for chunk in chunks for buffer in chunk.buffers.values()]
+    for buffer in buffers:
+        buffer.reduce()
+    _add_copies(tape, part, sum(_copied(chunks)))
+    _add_ends(tape, chunks)
+    if part.plan.clip:
+        _clip(tape, part, buffers)
+    tape.mark(UPDATE)
+    tape.compute(adamw(tape, part, sum(buffer.owned for buffer in buffers)))
+    for chunk in chunks:
+        for buffer in chunk.buffers.values() if not chunk.overlaps else ():
+            buffer.gather()
+
+
+def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
+    """Yield the elements of which each rank of tp has a copy, and the gradient of its tokens or heads alone."""
+    for layer in (layer for chunk in chunks for layer in chunk.layers):
+        plan = layer.part.plan
+        for kernel, elements in layer.parameters() if plan.tp > 1 else ():
+            operator = kernel.operator
+            alike = operator.sequence or (operator.kind == BIAS and not operator.cut)
+            if (plan.sp and alike and not operator.experts) or (operator.kind == NORM and not operator.sequence):
+                yield elements
+
+
+def _add_copies(tape: Tape, part: Part, elements: int) -> None:
+    """Write the sum over tp of the gradients of copied parameters."""
+    if elements:
+        tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
+        await_requests(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
+
+
+def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
+    """Write the sum over both ends of a pipeline of a tied table's gradients."""
+    for layer in (layer for chunk in chunks for layer in chunk.layers):
+        for kernel, elements in layer.parameters():
+            if layer.is_shared(kernel):
+                await_requests(tape, [Ask(ENDS, "all_reduce", elements, layer.part.stack.precision.gradient)])
+
+
+def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
+    """Write the squares of the gradients that the rank's optimizer uses, their sums over ranks, and the scaling of all.
+
+    A rank without experts takes part in the sum over those of the others.
+    """
+    plan, precision = part.plan, part.stack.precision
+    for over, owned in _normed(part, buffers).items():
+        tape.compute(gradient_work(precision, owned))
+        axes = [axis for axis in over if ranks_of(plan, axis) > 1]
+        await_requests(tape, [Ask(axis, "all_reduce", 1, "float32") for axis in axes])
+    tape.compute(gradient_work(precision, 2 * sum(buffer.owned for buffer in buffers)))
+
+
+def _normed(part: Part, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
+    """Return the elements whose squares a rank adds up, by the axes over which the sum then goes."""
+    copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
+    dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.sharding == "zero1" else ("tp", "pp")
+    of_experts = dense if part.plan.sharding == "zero1" else ("etp", "ep", "pp")
+    found = dict.fromkeys((dense, of_experts) if part.model.experts and part.plan.exchanges else (dense,), 0)
+    for buffer in buffers:
+        found[of_experts if buffer.axis == "edp" else dense] += buffer.owned
+    return found

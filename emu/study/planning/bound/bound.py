@@ -23,7 +23,6 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.dtypes import item_bytes
-from emu.model.generate.megatron.megatron_step import overlaps_messages
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
@@ -148,10 +147,7 @@ class Outlines:
         size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
         turns = tuple(self.ways.of_layer(plan, name) for name in self.names)
         ends = tuple(self.ways.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
-        waits = self.ways.is_megatron and not overlaps_messages(plan, self.ways.stack)
-        places = range(0 if self.ways.is_megatron else plan.pp)
-        reduces = tuple(self.ways.of_reductions(plan, place, last=True) for place in places)
-        return Outline(plan, cut, turns, ends, size, waits, reduces)
+        return Outline(plan, cut, turns, ends, size, self.ways.waits(plan), self.ways.reductions(plan, last=True))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

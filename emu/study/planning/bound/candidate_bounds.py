@@ -12,6 +12,7 @@ from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.charts import Charts
 from emu.study.planning.bound.quick_bounds import QuickBounds
 from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.tape_paths import MegatronPaths
 from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.search.requests import KnownTimes, MissingTime, PlacedRequest, PlacedRequests
 from emu.study.planning.search.row import Candidate
@@ -37,7 +38,7 @@ class CandidateBounds:
     outlines: Outlines
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
-    charts: Charts = field(init=False)
+    charts: Charts | None = field(init=False)  # None: the software has none
     _works: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[KnownTimes] = field(init=False)
@@ -46,7 +47,8 @@ class CandidateBounds:
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.charts = Charts(self.outlines.ways)
+        ways = self.outlines.ways
+        self.charts = Charts(ways) if isinstance(ways, MegatronPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
         self._works = QuickBounds(self.outlines, self._rates)
         self._known = [KnownTimes() for _ in self.topologies]
@@ -70,7 +72,7 @@ class CandidateBounds:
     @property
     def reduces(self) -> bool:
         """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
-        return not self.outlines.ways.is_megatron
+        return self.outlines.ways.reduces
 
     def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
         """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
@@ -88,7 +90,7 @@ class CandidateBounds:
     def _reduced_s(self, candidate: Candidate) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
         plan, there = candidate.plan, self._there(candidate)
-        ways = [self.outlines.ways.of_reductions(plan, place, last=False) for place in range(plan.pp)] if self.reduces else []
+        ways = self.outlines.ways.reductions(plan, last=False)
         return max((way.seconds(there, place) for place, way in enumerate(ways)), default=0.0) * (1 - ROUNDED)
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
@@ -117,7 +119,7 @@ class CandidateBounds:
         outline = self._outlined(candidate.plan)
         least_s = max(outline.seconds(there), self._reduced_s(candidate))
         charted = candidate in self._timed
-        if charted:
+        if charted and self.charts is not None:
             least_s = max(least_s, self.charts.seconds(outline, there))
         missing, known.missing = known.missing, {}
         self._timed.update([candidate] * (not missing))

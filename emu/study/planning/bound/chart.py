@@ -18,8 +18,7 @@ from emu.arrays import F64, I64
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run
-from emu.model.pipeline.pipeline_order import stages_of
-from emu.model.pipeline.turn import BACKWARD, FORWARD, RECEIVE, SEND, Turn
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, stages_of
 from emu.model.pipeline.turns import all_turns, message_for
 from emu.units import TICKS_PER_S, seconds
 

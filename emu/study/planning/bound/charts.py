@@ -20,7 +20,7 @@ from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
 from emu.study.planning.bound.chart import AXES, MOST, PipelineChart, PipelineTimes
 from emu.study.planning.bound.rates import Requests, ranks_of
-from emu.study.planning.bound.tape_paths import TapePaths
+from emu.study.planning.bound.tape_paths import MegatronPaths
 
 
 class OverlappedRequests(NamedTuple):
@@ -38,13 +38,13 @@ class OverlappedRequests(NamedTuple):
 class Charts:
     """The charts of the plans of one model by one software."""
 
-    ways: TapePaths
+    ways: MegatronPaths
     _asides: dict[Hashable, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
 
     def seconds(self, outline: Outline, requests: Requests) -> float:
         """Return the bound of a step by its chart, in seconds; 0 where no chart is made."""
         plan = outline.plan
-        if not self.ways.is_megatron or 2 * plan.stages * plan.passes > MOST:
+        if 2 * plan.stages * plan.passes > MOST:
             return 0.0
         shape = PipelineChart(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
         try:
@@ -82,8 +82,7 @@ class Charts:
     def _of(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage."""
         names = part_names(plan, self.ways.model, number)
-        cut = (plan.tp, plan.cp, plan.ep, plan.etp, plan.sp, plan.capacity, plan.dp, plan.sharding, plan.pp > 1)
-        key = (*cut, names, number == 0)
+        key = (*plan.layer_settings, plan.dp, plan.sharding, plan.pp > 1, names, number == 0)
         if key not in self._asides:
             shares = HEAD in names and self.ways.model.tied and plan.pp > 1  # a bucket of their own
             buffers = self._bucketed(plan, number) if number == 0 or shares else self._whole(plan, names)

@@ -1,7 +1,7 @@
 """A lower bound of the memory of a plan's ranks, computed without its turns.
 
 The bound counts place 0: weights, states of the optimizer, and the larger of two: what the forwards before the first backward
-keep, or all gradients at the optimizer. `emu.model.generate.peak` counts more at these two moments.
+keep, or all gradients at the optimizer. A silent tape counts more at these two moments.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import Model
-from emu.model.pipeline.turn import FORWARD
+from emu.model.pipeline.pipeline_order import FORWARD
 from emu.model.pipeline.turns import turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
@@ -51,8 +51,7 @@ class MemoryFloors:
         elements, precision = sum(part.times * piece.parameters for part, piece in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.sharding == "fsdp" else elements
-        # PyTorch shares out whole parameters, Megatron-LM elements.
-        shared = max(piece.largest for _, piece in own) if self.stack.software == "pytorch" else elements // shards
+        shared = max(piece.largest for _, piece in own) if self.stack.software.updates_tensors else elements // shards
         states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
         kept = sum(part.forwards * piece.kept for part, piece in own)
         beside = max(kept, item_bytes(precision.gradient) * whole)
@@ -70,7 +69,7 @@ class MemoryFloors:
 
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
         """Return the memory of a part."""
-        key = (name, plan.pass_batch, plan.cut, plan.cp, plan.recompute, plan.cp_comm, plan.capacity, plan.pp == 1)
+        key = (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1)
         if key not in self._pieces:
             piece = LayerMemory(self.model, plan, self.stack, name)
             largest = max((size for operator in piece.operators for size in operator.sizes), default=0)

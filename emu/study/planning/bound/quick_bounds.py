@@ -1,7 +1,7 @@
 """Bounds of plans that are computed quickly: the time of the most frequent kind of layer, without recomputation.
 
 A quick bound is not above the bound of `emu.study.planning.bound.bound`, which counts all parts and each setting. The quicker
-of two is for Megatron-LM alone, and one pass serves plans of all microbatches. Where tiles fill all cores, a sequence takes no
+of two is for software where one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence takes no
 longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages begun).
 """
 
@@ -41,10 +41,13 @@ class QuickBounds:
     _sequences: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
     def quickly_s(self, plan: Plan) -> float:
-        """Return a bound of a plan's step on all topologies, in seconds, by the time of a sequence in the largest passes."""
-        if not self._ways.is_megatron:
+        """Return a bound of a plan's step on all topologies, in seconds, by the time of a sequence in the largest passes.
+
+        The bound is 0 where one pass does not stand for plans of all microbatches.
+        """
+        if self._ways.pass_settings(plan):
             return 0.0
-        key = (plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
+        key = plan.layer_settings
         if key not in self._sequences:
             batch = plan.global_batch  # no pass has more
             largest = replace(plan, microbatch=batch, global_batch=plan.dp * plan.passes * batch)
@@ -75,7 +78,7 @@ class QuickBounds:
     @cached_property
     def _filled(self) -> TapePaths:
         """The paths through tapes of a device whose cores are all busy to the end."""
-        return TapePaths(self._ways.model, self._ways.stack, replace(self._ways.device, cores=0))
+        return type(self._ways)(self._ways.model, self._ways.stack, replace(self._ways.device, cores=0))
 
     @cached_property
     def _kind(self) -> str:

@@ -5,21 +5,22 @@ on a rank, and each takes the time of the device. Events that may overlap are le
 a stack that overlaps them.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from emu.collective.operation import ROOTED
-from emu.model.generate.expert_gradients import ExpertGradients
-from emu.model.generate.gradients import WholeGradients, gradient_work, run
+from emu.model.generate.gradients import ExpertGradients, WholeGradients, gradient_work, run
 from emu.model.generate.item import Ask, Gradient, RepeatedWork, WeightGradientWork
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import leave_gradient
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
+from emu.model.generate.megatron.megatron_step import overlaps_messages
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.rank_step import reduced_by
@@ -31,6 +32,9 @@ from emu.model.moment import Moment
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.routed_rows import classes
+from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.pytorch import PYTORCH
+from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
@@ -104,24 +108,29 @@ class EndPaths(NamedTuple):
     update: TapePath  # of that, what nothing of its passes is beside
 
 
-@dataclass(eq=False)
-class TapePaths:
-    """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs."""
+HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
+
+@dataclass(eq=False)
+class TapePaths(ABC):
+    """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs.
+
+    A subclass has the tapes of one software.
+    """
+
+    reduces: ClassVar[bool] = False  # gradients beside passes, by the requests of `reductions`
     model: Model
     stack: Stack
     device: Device
     _turns: dict[object, LayerPaths] = field(default_factory=dict)
     _ends: dict[object, EndPaths] = field(default_factory=dict)
-    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
     _held: dict[object, Mapping[str, int]] = field(default_factory=dict)
-    _reductions: dict[object, TapePath] = field(default_factory=dict)
 
     def of_layer(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of the passes of a part of the model."""
         key = self.key(plan, name)
         if key not in self._turns:
-            self._turns[key] = self._of_megatron(plan, name) if self.is_megatron else self._of_pytorch(plan, name)
+            self._turns[key] = self._layer_paths(plan, name)
         return self._turns[key]
 
     def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> EndPaths:
@@ -133,149 +142,59 @@ class TapePaths:
         held = tuple((axis, ranks_of(sizes, axis), size) for axis, size in elements.items())
         key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
         if key not in self._ends:
-            tapes = (self._ends_of_megatron if self.is_megatron else self._ends_of_pytorch)(plan, held)
-            before, after = (self._way(tape, beside=self.stack.overlaps_gradients) for tape in tapes)
-            alone = self.is_megatron and self.stack.overlaps_gradients
-            self._ends[key] = EndPaths(before, after, self._way(self._update(plan, held)) if alone else after)
+            self._ends[key] = self._end_paths(plan, held)
         return self._ends[key]
 
     def key(self, plan: Plan, name: str) -> tuple[object, ...]:
         """Return a key that is equal for plans whose parts of that name have equal passes."""
         again = "none" if name in (EMBEDDING, HEAD) else plan.recompute
-        own = () if self.is_megatron else (plan.sharding == "fsdp", plan.splits, plan.passes == 1)
         ends = (plan.pp == 1, plan.ends_meet) if self.model.tied else ()
-        return (name, *_cut(plan), again, *ends, *own)
+        return (name, plan.pass_batch, *plan.layer_settings, again, *ends, *self.pass_settings(plan))
 
-    @property
-    def is_megatron(self) -> bool:
-        """True where the software is Megatron-LM."""
-        return self.stack.software == "megatron"
+    def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
+        key = (name, *plan.layer_settings, plan.dp > 1, plan.pp > 1, plan.ends_meet)
+        if key not in self._held:
+            self._held[key] = self._elements(plan, name)
+        return self._held[key]
 
-    def _of_megatron(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes by Megatron-LM."""
-        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
-        forward, backward = Tape(self.dtype), Tape(self.dtype)
-        layer.forward(forward)
-        layer.backward(backward, leave_gradient)
-        later = self._way(backward)
-        return LayerPaths(self._way(forward), later, later)
+    def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
+        """Return further settings on which the passes of a layer depend; (): one pass stands for plans of all microbatches."""
+        return ()
 
-    def _of_pytorch(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes by PyTorch."""
-        [(_, routed), *_] = classes(plan, self.model, 0, None)
-        rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
-        part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
-        for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
-            experts = ExpertGradients(tape, plan, 0)
-            experts.last = _LATER
-            gradients, n = _UncountedGradients() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
-            passes = StagePasses(
-                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
-            )
-            if tape is tapes[0]:
-                passes.once_forward(0)
-            elif plan.splits:  # gradients of weights come later, each by itself
-                run(
-                    tape,
-                    (
-                        item
-                        for item in part.backward
-                        if not isinstance(item, WeightGradientWork | RepeatedWork | Gradient | Moment)
-                    ),
-                )
-                run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
-            else:
-                passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
-        return LayerPaths(*map(self._way, tapes))
+    def waits(self, plan: Plan) -> bool:
+        """Return whether a rank waits until a message has left it."""
+        return False
 
-    def of_reductions(self, plan: Plan, place: int, *, last: bool) -> TapePath:
-        """Return the path of the requests of PyTorch's ranks beside their passes, one after another in each group.
+    def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
+        """Return [P] the paths of the requests beside the passes of each place; () where `of_ends` has them all.
 
         Args:
             plan: The plan of the ranks.
-            place: The place of the ranks in their pipelines.
             last: Only reductions of gradients, which need the last backward; else also the gathering of weights.
 
         Raises:
             InputError: the plan cannot be generated.
         """
-        numbers = plan.stages_of(place * plan.stage_ranks)
-        parts = tuple(part_names(plan, self.model, number) for number in numbers)
-        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.dp * plan.cp > 1, plan.sizes["edp"])
-        key = (last, parts, _cut(plan)[1:], copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
-        if key not in self._reductions:
-            [(_, routed), *_] = classes(plan, self.model, place, None)
-            tape = Tape(self.dtype)
-            for number in numbers:
-                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
-                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
-            self._reductions[key] = self._way(tape)
-        return self._reductions[key]
+        return ()
 
-    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
-        """Return by axis the path of Megatron-LM's last backward of a part, until all gradients of the axis are there."""
-        key = (*self.key(plan, name), plan.dp > 1)
-        if key not in self._arrivals:
-            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
-            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
-            self._arrivals[key] = {axis: self._way(each) for axis, each in came.items()}
-        return self._arrivals[key]
+    @abstractmethod
+    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes."""
+
+    @abstractmethod
+    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths of a rank before and after its passes."""
+
+    @abstractmethod
+    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, by axis."""
 
     def moved_s(self, elements: int) -> float:
         """Return the time of the memory traffic of this number of gradients, in seconds."""
         tape = Tape(self.dtype)
         tape.compute(gradient_work(self.stack.precision, elements))
         return float(self.device.seconds(tape.events(), "float32").sum())
-
-    def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
-        key = (name, *_cut(plan)[1:], plan.dp > 1, plan.pp > 1, plan.ends_meet)
-        if key not in self._held:
-            layer = MegatronLayer(Part(self.model, plan, self.stack, name))
-            found = Counter[str]()
-            for kernel, size in layer.parameters() if self.is_megatron else ():
-                found[layer.axis(kernel)] += size
-            self._held[key] = found or Counter(dp=sum(operator.parameters for operator in layer.part.operators))
-        return self._held[key]
-
-    def _ends_of_megatron(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
-        """Return the tape that sets gradients to 0, and the tape that reduces, scales, updates and gathers."""
-        begun, tape = Tape(self.dtype), Tape(self.dtype)
-        buffers = self.buffers(tape, plan, held)
-        for buffer in buffers:
-            replace(buffer, tape=begun).cleared()
-            buffer.reduce()
-        self._updated(tape, plan, buffers)
-        for buffer in buffers:
-            buffer.gather()
-        return begun, tape
-
-    def _update(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> Tape:
-        """Return the tape after all gradients are reduced, for a stack that gathers weights later."""
-        tape = Tape(self.dtype)
-        self._updated(tape, plan, self.buffers(tape, plan, held))
-        return tape
-
-    def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
-        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
-        scattered = plan.sharding == "zero1"
-        precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
-        return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
-
-    def _updated(self, tape: Tape, plan: Plan, buffers: Sequence[Buffer]) -> None:
-        """Add the update of the optimizer to a tape."""
-        owned = sum(buffer.owned for buffer in buffers)
-        tape.compute(gradient_work(self.stack.precision, 2 * owned * (plan.clip > 0)))
-        tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
-
-    def _ends_of_pytorch(self, plan: Plan, held: Sequence[tuple[str, int, int]]) -> tuple[Tape, Tape]:
-        """Return the tapes before and after the passes; the optimizer updates an even share of the parameters."""
-        tape, shared = Tape(self.dtype), plan.sharded
-        own = sum(size for _, _, size in held) // shared
-        if plan.clip and plan.sharding == "fsdp":
-            tape.compute(gradient_work(self.stack.precision, 2 * own))
-        tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), own))
-        return Tape(self.dtype), tape
 
     @property
     def dtype(self) -> str:
@@ -305,6 +224,139 @@ class TapePaths:
             _waits(events),
         )
 
+    def _update(self, tape: Tape, plan: Plan, scaled: int, owned: int) -> None:
+        """Add the scaling of gradients, and the optimizer over a number of parameters, to a tape."""
+        tape.compute(gradient_work(self.stack.precision, 2 * scaled))
+        tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
+
+
+@dataclass(eq=False)
+class MegatronPaths(TapePaths):
+    """The paths of plans by Megatron-LM."""
+
+    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
+
+    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes; all backwards are alike."""
+        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
+        forward, backward = Tape(self.dtype), Tape(self.dtype)
+        layer.forward(forward)
+        layer.backward(backward, leave_gradient)
+        later = self._way(backward)
+        return LayerPaths(self._way(forward), later, later)
+
+    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
+        """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
+        key = (*self.key(plan, name), plan.dp > 1)
+        if key not in self._arrivals:
+            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
+            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
+            self._arrivals[key] = {axis: self._way(each) for axis, each in came.items()}
+        return self._arrivals[key]
+
+    def waits(self, plan: Plan) -> bool:
+        """Return whether a rank waits until a message has left it."""
+        return not overlaps_messages(plan, self.stack)
+
+    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, by axis."""
+        layer, found = MegatronLayer(Part(self.model, plan, self.stack, name)), Counter[str]()
+        for kernel, size in layer.parameters():
+            found[layer.axis(kernel)] += size
+        return found or Counter(dp=sum(operator.parameters for operator in layer.part.operators))
+
+    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths of a rank that sets gradients to 0, and at last reduces, scales, updates and gathers."""
+        begun, tape, update = (Tape(self.dtype) for _ in range(3))
+        buffers = self.buffers(tape, plan, held)
+        owned = sum(buffer.owned for buffer in buffers)
+        for buffer in buffers:
+            replace(buffer, tape=begun).cleared()
+            buffer.reduce()
+        for each in (tape, update):
+            self._update(each, plan, owned * (plan.clip > 0), owned)
+        for buffer in buffers:
+            buffer.gather()
+        beside = self.stack.overlaps_gradients
+        before, after = (self._way(each, beside=beside) for each in (begun, tape))
+        return EndPaths(before, after, self._way(update) if beside else after)
+
+    def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
+        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
+        scattered = plan.sharding == "zero1"
+        precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
+        return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
+
+
+@dataclass(eq=False)
+class PytorchPaths(TapePaths):
+    """The paths of plans by PyTorch's own pieces."""
+
+    reduces: ClassVar[bool] = True
+    _reductions: dict[object, TapePath] = field(default_factory=dict)
+
+    def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
+        """Return further settings on which the passes of a layer depend."""
+        return plan.sharding == "fsdp", plan.splits, plan.passes == 1
+
+    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes."""
+        [(_, routed), *_] = classes(plan, self.model, 0, None)
+        rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
+        part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
+        for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
+            experts = ExpertGradients(tape, plan, 0)
+            experts.last = _LATER
+            gradients, n = _UncountedGradients() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
+            passes = StagePasses(
+                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
+            )
+            if tape is tapes[0]:
+                passes.once_forward(0)
+            elif plan.splits:  # gradients of weights come later, each by itself
+                run(
+                    tape,
+                    (
+                        item
+                        for item in part.backward
+                        if not isinstance(item, WeightGradientWork | RepeatedWork | Gradient | Moment)
+                    ),
+                )
+                run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
+            else:
+                passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
+        return LayerPaths(*map(self._way, tapes))
+
+    def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
+        """Return [P] the paths of the requests beside the passes of each place, one after another in each group."""
+        return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
+
+    def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
+        """Return the path of the requests of one place of the pipelines."""
+        numbers = plan.stages_of(place * plan.stage_ranks)
+        parts = tuple(part_names(plan, self.model, number) for number in numbers)
+        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
+        key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
+        if key not in self._reductions:
+            [(_, routed), *_] = classes(plan, self.model, place, None)
+            tape = Tape(self.dtype)
+            for number in numbers:
+                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
+                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
+            self._reductions[key] = self._way(tape)
+        return self._reductions[key]
+
+    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, all of dp."""
+        return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
+
+    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths before and after the passes; the optimizer updates an even share of the parameters."""
+        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
+        self._update(tape, plan, own * (plan.clip > 0 and plan.sharding == "fsdp"), own)
+        before, after = (self._way(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
+        return EndPaths(before, after, after)
+
 
 class _UncountedGradients(WholeGradients):
     """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
@@ -321,6 +373,5 @@ def _waits(events: Events) -> list[list[int]]:
     return found
 
 
-def _cut(plan: Plan) -> Sequence[object]:
-    """Return the settings that decide a rank's share of a layer in one pass, its sequences first."""
-    return (plan.pass_batch, plan.tp, plan.cp, plan.cp_comm, plan.sp, plan.ep, plan.etp, plan.capacity)
+# A software that is added has its paths here.
+PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}

@@ -54,7 +54,7 @@ class PlacedGroups:
     @staticmethod
     def key(plan: Plan, axes: tuple[str, ...]) -> Hashable:
         """Return a key that is equal for plans with equal groups."""
-        return plan.tp, plan.cp, plan.dp, plan.pp, plan.ep, plan.expert_tp, axes
+        return *plan.sizes.values(), axes
 
     def at(self, place: int, axis: str) -> Groups:
         """Return the groups of an axis at one place of a pipeline; all groups if the axis crosses places."""
@@ -106,4 +106,4 @@ class PlacedGroups:
 def _communicators(plan: Plan) -> int:
     """Return the largest possible number of communicators of a plan."""
     both = plan.ep > 1 < plan.expert_tp
-    return sum(size > 1 for size in plan.sizes.values()) + both + (plan.dp * plan.cp > 1) + (plan.pp > 1)
+    return sum(size > 1 for size in plan.sizes.values()) + both + (plan.copies > 1) + (plan.pp > 1)

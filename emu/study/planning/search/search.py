@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from emu.errors import InputError
-from emu.model.generate.peak import holds
+from emu.model.generate.generate import holds
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell

@@ -18,14 +18,13 @@ from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
-from emu.model.generate.generate import Role
+from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import ComposedGraph, compose
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, time_requests
 from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
-from emu.study.training.composed.request_messages import RequestMessages
-from emu.study.training.composed.request_parts import parts_by_algorithm
+from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS, WORTH, Stretches
 from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import place

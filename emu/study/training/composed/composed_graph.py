@@ -19,7 +19,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
-from emu.study.training.composed.request_messages import LoweredPart, RequestMessages
+from emu.study.training.composed.request_parts import LoweredPart, RequestMessages
 from emu.trace.device.device import Device
 from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from emu.arrays import column
-from emu.model.stack.stack import DELAYED, NOTHING, TENSOR, UNFUSED, Stack
+from emu.model.stack.software import DELAYED, NOTHING, TENSOR, UNFUSED
+from emu.model.stack.stack import Stack
 from emu.topology.topology import Links, Topology
 from emu.topology.topology_cache import cached_by_topology
 from emu.trace.device.device import Device

@@ -18,8 +18,7 @@ from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import LostError
 from emu.model.model_file import find_model
-from emu.model.parallel.accumulation import accumulate
-from emu.model.parallel.data_parallel import optimizer_of
+from emu.model.parallel.data_parallel import accumulate, optimizer_of
 from emu.model.parallel.gradient_clipping import clip_gradients
 from emu.model.parallel.mesh import Meshes, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model

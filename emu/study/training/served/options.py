@@ -19,8 +19,7 @@ from emu.study.choice.chooser import is_automatic
 from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import AlgorithmBound, bounds
 from emu.study.choice.library import LibraryChooser
-from emu.study.choice.requirement import Requirement
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import parts_by_algorithm

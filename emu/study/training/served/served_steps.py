@@ -15,8 +15,8 @@ from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
 from emu.study.training.served.open_requests import OpenRequests
 from emu.study.training.served.step_to_serve import DescentResult, StepToServe
+from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
-from emu.study.training.step.step_choice import AlgorithmChange, StepChoice
 
 _NEAR = 1.03  # times the best composed time, up to which other choices are timed, too: a whole graph may order them differently
 

@@ -1,4 +1,4 @@
-"""The algorithms that served a trace when it ran, as its meta notes them, and those that serve it on another fabric."""
+"""The algorithms that served a trace when it ran, those that serve it on another fabric, and those chosen for a whole step."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -119,3 +119,23 @@ def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: st
     """
     check_words(trace, words, [topology])
     return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmChange:
+    """Requests that have another algorithm in the step than each of them would have alone."""
+
+    axis: str
+    operation: str
+    least_bytes: int
+    most_bytes: int
+    algorithm: str
+    instead_of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChoice:
+    """The result of choosing algorithms for a whole step."""
+
+    alone_step_time_s: float  # of the step where each request is served by what is the fastest for it alone
+    changed: tuple[AlgorithmChange, ...]

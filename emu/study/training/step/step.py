@@ -12,11 +12,10 @@ from emu.fabric.perturb import Spread, check_seeds, spread
 from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
-from emu.study.training.step.choices import RecordedChooser, served_otherwise
+from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.precision import AS_RAN_TOLD, Products, is_in_fp8, messages_of, products_of
 from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
 from emu.study.training.step.script_steps import is_whole
-from emu.study.training.step.step_choice import StepChoice
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

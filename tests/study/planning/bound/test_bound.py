@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.generate.peak import memory_by_part
+from emu.model.generate.generate import memory_by_part
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import CHUNKED, OVERLAPPED, Stack
+from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.software import CHUNKED, OVERLAPPED
+from emu.model.stack.stack import Stack
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
@@ -19,10 +21,10 @@ SPACES = [
     (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
     (asked("llama-tiny", 8, 8, 128, "pytorch"), "servers:nodes=2,gpus=4"),
     (asked("gpt-moe-tiny", 8, 8, 128), "fat-tree:radix=4"),
-    (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
-    (replace(asked("llama-tiny", 8, 8, 128), stack=Stack("megatron", dp=CHUNKED)), "servers:nodes=2,gpus=4"),
+    (replace(asked("gpt-moe-tiny", 8, 8, 128), stack=Stack(MEGATRON, dp=OVERLAPPED, ep=OVERLAPPED)), "fat-tree:radix=4"),
+    (replace(asked("llama-tiny", 8, 8, 128), stack=Stack(MEGATRON, dp=CHUNKED)), "servers:nodes=2,gpus=4"),
     (
-        replace(asked("llama-tiny", 8, 8, 128), stack=Stack("megatron", dp=OVERLAPPED, fp8="delayed", fp8_gather="yes")),
+        replace(asked("llama-tiny", 8, 8, 128), stack=Stack(MEGATRON, dp=OVERLAPPED, fp8="delayed", fp8_gather="yes")),
         "servers:nodes=2,gpus=4",
     ),
     (replace(asked("llama-tiny", 8, 8, 128), stack=Stack(fp8="tensor", fp8_gather="yes")), "servers:nodes=2,gpus=4"),
@@ -32,7 +34,7 @@ LARGE = [
     (asked("deepseek-tiny", 16, 32, 128), "servers:nodes=2"),
     (asked("gpt-moe-tiny", 16, 16, 128, "pytorch"), "ub-mesh:rack"),
     (asked("gpt-tiny", 16, 16, 128), "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"),
-    (replace(asked("llama-tiny", 16, 16, 128), stack=Stack("megatron", dp=OVERLAPPED, tp=OVERLAPPED)), "servers:nodes=2"),
+    (replace(asked("llama-tiny", 16, 16, 128), stack=Stack(MEGATRON, dp=OVERLAPPED, tp=OVERLAPPED)), "servers:nodes=2"),
 ]
 
 
@@ -168,4 +170,4 @@ def test_a_message_leaves_as_fast_as_an_npu_sends_and_comes_as_fast_as_the_slowe
 def test_the_floor_of_one_rank_is_what_all_its_parameters_take():
     """2 bytes of bfloat16, 4 of the gradient, 12 of the optimizer; of so few tokens less is kept than gradients take."""
     model = find_model("llama-tiny")
-    assert MemoryFloors(model, Stack("megatron")).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()
+    assert MemoryFloors(model, Stack(MEGATRON)).bytes(parse_plan("dp=1", global_batch=1, seq=8)) == 18 * model.parameters()

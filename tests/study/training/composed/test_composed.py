@@ -11,6 +11,7 @@ from emu.fabric.run import run
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
@@ -161,7 +162,7 @@ def test_places_that_do_not_meet_are_refused():
 
 
 def test_messages_within_a_place_that_are_no_ring_are_refused_with_what_to_take_instead():
-    plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack("megatron")
+    plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack(MEGATRON)
     tapes = representative_tapes(roles_by_place(MODELS.find("llama-tiny"), plan, stack))
     with pytest.raises(InputError, match=r"^compose: messages must be between ranks .*, got 'some on cp'; take fewer ranks"):
         place_requests(replace(representatives_of_plan(tapes, plan), rings=False))

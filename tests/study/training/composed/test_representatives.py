@@ -28,7 +28,7 @@ SLOW = replace(find_device("h100", "bfloat16"), hbm_Bps=1e9)  # an optimizer mov
 
 @pytest.mark.parametrize("dp", [3, 4])
 def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
-    model, stack, topology = find_model(str(NARROW)), Stack("pytorch"), build_topology("ub-mesh:board")
+    model, stack, topology = find_model(str(NARROW)), Stack(), build_topology("ub-mesh:board")
     plan = parse_plan(f"dp={dp},sharding=zero1", global_batch=12, seq=8)
     roles, choice = roles_by_place(model, plan, stack), choice_on(topology, ("auto",), "float32")
     whole = time_trace(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32").step()
