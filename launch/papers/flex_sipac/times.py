@@ -219,7 +219,7 @@ def _gain() -> Answer:
         f"{flexible / _US:.1f} us against {dgx / _US:.1f} us: 512 CUs with w = 63, as 60 do not divide by 21 neighbours",
         "a SuperPOD has 256 GPUs at most (6.A), of which an upper tier of half their rate is taken; 300 ns a link of either",
     )
-    return Answer(gain, words, holds=16 <= gain <= 39)
+    return Answer(gain, words)
 
 
 def _order() -> Answer:

@@ -65,7 +65,7 @@ def _all_gather() -> Answer:
         times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
     gain = gain_percent(*times)
     how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
-    return Answer(gain, (FLOWS, _IN_ORDER, how), holds=abs(gain) < 10)
+    return Answer(gain, (FLOWS, _IN_ORDER, how))
 
 
 def _round_s(word: str, src: I64, dst: I64) -> float:
