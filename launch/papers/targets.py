@@ -19,16 +19,9 @@ COLUMNS = (
     *("tolerance", "limit", "least", "most", "note", "reading"),
 )
 _ROUNDING = 1e-12
-# The kinds of tolerance, with the text of each; of `statement` only the function that computes the row can say whether it holds.
-EXACT, RELATIVE, ABSOLUTE, FACTOR, RANGE, STATEMENT, NONE = (
-    "exact",
-    "relative",
-    "absolute",
-    "factor",
-    "range",
-    "statement",
-    "none",
-)
+# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
+EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
+RANGE, STATEMENT, NONE = "range", "statement", "none"
 _TEXTS: Mapping[str, str] = {
     EXACT: "exact to printed digits",
     RELATIVE: "+-{limit:.3g}% relative",
@@ -38,7 +31,7 @@ _TEXTS: Mapping[str, str] = {
     STATEMENT: "statement",
     NONE: "n/a",
 }
-_LEAST_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # of the kinds that have a limit; it must be above
+_BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a limit, and the number that it must be above
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,27 +158,29 @@ def _tolerance(row: Mapping[str, str], where: str) -> Tolerance:
     """Return the tolerance of one line.
 
     Raises:
-        InputError: The kind is unknown, or it has not the numbers that it needs, or others.
+        InputError: The kind is unknown, or the line lacks a number that the kind needs, or has others.
     """
     kind = read_word(row["tolerance"], "tolerance", _TEXTS, where)
-    needs = ("limit",) if kind in _LEAST_LIMIT else ("least", "most") if kind == RANGE else ()
+    needs = ("limit",) if kind in _BELOW_LIMIT else ("least", "most") if kind == RANGE else ()
     for column in ("limit", "least", "most"):
         if row[column] and column not in needs:
             raise must_be(where, column, f"empty, as the tolerance is {kind!r}", row[column])
-    given = {column: _number(row, column, where) for column in needs if row[column] or kind != RANGE}
+    if kind in _BELOW_LIMIT:
+        return Tolerance(kind, _number(row, "limit", where, _BELOW_LIMIT[kind]), note=row["note"])
+    given = {column: _number(row, column, where) for column in needs if row[column]}
+    if kind == RANGE and not given:
+        raise must_be(where, "least", "a number, or `most` one", "")
     found = Tolerance(kind, **given, note=row["note"])
-    if kind in _LEAST_LIMIT and found.limit <= _LEAST_LIMIT[kind]:
-        raise must_be(where, "limit", f"above {_LEAST_LIMIT[kind]:g}", row["limit"])
-    if kind == RANGE and (not given or found.least > found.most):
-        raise must_be(where, "least", "a number that is not above `most`, or `most` alone", row["least"])
+    if found.least > found.most:
+        raise must_be(where, "least", f"a number of at most {found.most:g}", row["least"])
     return found
 
 
-def _number(row: Mapping[str, str], column: str, where: str) -> float:
-    """Return the finite number in a column."""
+def _number(row: Mapping[str, str], column: str, where: str, below: float = -inf) -> float:
+    """Return the finite number in a column, which must be above `below`."""
     found = number(row[column])
-    if found is None or not isfinite(found):
-        raise must_be(where, column, "a number", row[column])
+    if found is None or not isfinite(found) or found <= below:
+        raise must_be(where, column, "a number" + f" above {below:g}" * (below > -inf), row[column])
     return found
 
 
