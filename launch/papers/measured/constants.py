@@ -8,6 +8,7 @@ from emu.study.training.device_fit import Constant
 from launch.data.fitted import DATA
 
 TRAINING = DATA / "training.csv"
+PREDICTED = DATA / "predicted.csv"  # runs that are in no fit
 COMMAND = "emu repro measured --fit FILE.json"
 
 CONSTANTS = (
@@ -15,4 +16,3 @@ CONSTANTS = (
     Constant("hbm_efficiency", 0.8, 0.1, 0.3, 1.0),
 )
 DRAWS, SEED = 10, 29  # halves of the models that the constants are fitted on, for the other halves
-EITHER_WAY = 0.9  # of runs that no fit has seen are no farther off than the error that an estimate is told with

@@ -16,7 +16,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
 from launch.data.fitted import Blind, Fitted
-from launch.papers.measured.constants import CONSTANTS, DRAWS, EITHER_WAY, SEED
+from launch.papers.measured.constants import CONSTANTS, DRAWS, SEED
 from launch.papers.measured.models import model_of
 from launch.papers.measured.rows import Run
 from launch.papers.measured.settings import request_of, setting_of, topology_of
@@ -179,5 +179,19 @@ def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -
     for kind in dict.fromkeys(kinds):
         errors = [abs(ratio - 1) for draw in draws for row, ratio in draw if kinds[row] == kind]
         if errors:
-            reached = float(np.quantile(errors, EITHER_WAY))
-            yield kind, Blind(len(draws), *(float(f"{each:.4g}") for each in (fmean(errors), max(errors), reached)))
+            yield kind, Blind(len(draws), *(float(f"{each:.4g}") for each in (fmean(errors), max(errors))))
+
+
+def with_unseen(fitted: Mapping[str, Fitted], rows: Sequence[RunComparison]) -> dict[str, Fitted]:
+    """Return the fits with the runs whose models they have not seen, which say how far an estimate may be off."""
+    return {device: replace(of, unseen=_unseen([row for row in rows if row.device == device])) for device, of in fitted.items()}
+
+
+def _unseen(rows: Sequence[RunComparison]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Return, by kind and model, our time to the measured one, of runs whose model no constant of theirs is fitted on."""
+    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    for row in rows:
+        if row.model not in row.fitted_on:
+            by = found.setdefault(row.kind, {})
+            by[row.model] = (*by.get(row.model, ()), float(f"{row.ratio:.4g}"))
+    return found
