@@ -14,8 +14,7 @@ from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
 from launch.papers.kernels.fit import HBM
 from launch.papers.kernels.fit import fit as fit_products
 from launch.papers.kernels.fit import write as write_products
-from launch.papers.measured.constants import COMMAND, PREDICTED, TRAINING
-from launch.papers.measured.report import RunComparison, ask, fit, row_of, summaries, with_unseen
+from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, RunComparison, ask, fit, row_of, summaries, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan

@@ -9,8 +9,7 @@ import pytest
 
 from emu.model.stack.stack_text import parse_stack
 from launch.data.fitted import DATA, read_fitted
-from launch.papers.measured.constants import CONSTANTS, PREDICTED, TRAINING
-from launch.papers.measured.report import ask, fit, row_of, with_unseen
+from launch.papers.measured.report import CONSTANTS, PREDICTED, TRAINING, ask, fit, row_of, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl.report import measured_times, nccl_stack
 from launch.papers.nccl.report import rows as on_node
