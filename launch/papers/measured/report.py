@@ -23,9 +23,9 @@ from launch.papers.measured.settings import request_of, setting_of, topology_of
 TRAINING = DATA / "training.csv"
 PREDICTED = DATA / "predicted.csv"  # runs that are in no fit
 COMMAND = "emu repro measured --fit FILE.json"
-# The constants of a device that are fitted on runs; none is of a model or a row. All others are of measured kernels. Expected are
-# a clock somewhat below that at which a kernel is measured by itself, as a step loads the whole server, and the share of the
-# memory's bandwidth that kernels reach which were measured by themselves.
+# The constants of a device that are fitted on runs; none is of a model or a row, and all others are of measured kernels. What
+# is expected: a clock below that at which a kernel is measured by itself, as a step loads the whole server; and the share of
+# the memory's bandwidth that kernels reach which were measured by themselves.
 CONSTANTS = (
     Constant("clock", 0.85, 0.1, 0.3, 1.3),
     Constant("hbm_efficiency", 0.8, 0.1, 0.3, 1.0),
