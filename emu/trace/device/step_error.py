@@ -39,7 +39,7 @@ class StepError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the error rests on, in words."""
+        """The runs that the error rests on, in words."""
         experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
         which = "the worst of" if self.covered == self.models else f"{self.covered} models are within, of"
