@@ -19,8 +19,7 @@ from emu.study.training.estimate import estimate
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
-from launch.papers.measured.constants import TRAINING
-from launch.papers.measured.report import ask
+from launch.papers.measured.report import TRAINING, ask
 from launch.papers.measured.rows import read_runs
 from launch.show.text.step_choice import changes_told
 

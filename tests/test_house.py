@@ -26,6 +26,11 @@ MODULES: Mapping[tuple[str, str], str] = {
     ("emu", "dtypes"): "the dtypes of the library; the dtypes in which a device times events",
 }
 PAPERS = ("launch", "papers")
+# Modules that a paper's folder may have: its rows, what they are computed from, and its figures.
+OF_A_PAPER = {
+    *("report", "setting", "figures"),
+    *("counts", "costs", "times", "training", "traffic", "waste", "orderings"),
+}
 
 
 def sentences(source: str) -> Iterator[str]:
@@ -98,6 +103,15 @@ def test_folders_of_papers_share_their_names_with_one_another_alone():
     others = {path.stem for path in FILES if path.parts[0] == "launch" and path.parts[:2] != PAPERS}
     assert papers
     assert not papers & others
+
+
+def test_folders_of_papers_have_the_same_few_modules():
+    folders = sorted(path.parent for path in (ROOT / "launch" / "papers").glob("*/targets.csv"))
+    found = {folder.name: {path.stem for path in folder.glob("*.py")} - {"__init__"} for folder in folders}
+    assert len(found) >= 5
+    assert {name: modules - OF_A_PAPER for name, modules in found.items() if modules - OF_A_PAPER} == {}
+    assert all("report" in modules for modules in found.values())
+    assert set.union(*found.values()) == OF_A_PAPER, "a name that is needed no more"
 
 
 def test_names_that_two_files_share_are_seen():

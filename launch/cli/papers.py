@@ -14,9 +14,8 @@ from emu.study.planning.search.result_cache import ResultCache
 from launch.cli.options.common import cache_folder, import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.papers.catalogue import PAPERS
-from launch.papers.paper import Paper
-from launch.papers.row_processes import RowRequest, answers
-from launch.papers.sources import SOURCES, notes_of
+from launch.papers.paper import REGISTERED, Paper
+from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import PaperRow, Target, judge
 from launch.show.progress import with_progress
 from launch.show.text.paper_page import paper_page, score, scores, unmet_rows
@@ -76,8 +75,7 @@ def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequenc
     """Write the page of each paper."""
     make_folder("--docs", folder)
     for name, paper in papers.items():
-        title, source = SOURCES[name]
-        text = paper_page(title, source, rows[name], paper.assumptions(), notes_of(name))
+        text = paper_page(paper, rows[name])
         write_file("--docs", folder / f"{name}.md", text.encode())
 
 
@@ -111,14 +109,9 @@ def _command(name: str) -> click.Command:
         f"Compute the rows of the {name} paper.\n\n"
         "Each row of its tables and figures is compared with the printed value. Results are kept. "
         " An interrupted command goes on where it stopped when it is started again.\n\n"
-        f"\b\nemu repro {name}\nemu repro {name} --table {_example_table(name)} --json"
+        f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
     )
     return command
-
-
-def _example_table(name: str) -> str:
-    """Return the table that the example of a paper's help names."""
-    return {"infinitehbd": "2", "railx": "6"}.get(name, "1")
 
 
 def _draw(paper: Paper, figure: str | None, png: Path) -> None:

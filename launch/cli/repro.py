@@ -1,5 +1,6 @@
 """The command `emu repro`: published figures computed again, with a sub-command for each source."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -7,14 +8,13 @@ import click
 from launch.cli.options.common import import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.cli.papers import add_papers
-from launch.data.fitted import read_fitted, write_fitted
+from launch.data.fitted import Fitted, read_fitted, write_fitted
 from launch.papers.kernels import report as kernels
 from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
 from launch.papers.kernels.fit import HBM
 from launch.papers.kernels.fit import fit as fit_products
 from launch.papers.kernels.fit import write as write_products
-from launch.papers.measured.constants import COMMAND, TRAINING
-from launch.papers.measured.report import ask, fit, row_of, summaries
+from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, RunComparison, ask, fit, row_of, summaries, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
@@ -81,6 +81,7 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
         with late_notice("fitting the constants"):
             fitted = fit(kept)
         rows = [row_of(of, fitted) for of in kept]
+        fitted = with_unseen(fitted, [*rows, *(_predicted(fitted) if data is None else ())])
     sums = [*summaries(rows)]
     if as_json:
         constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
@@ -90,6 +91,13 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
     if fit_to is not None:
         with may_fail():
             write_fitted(fitted, fit_to)
+
+
+def _predicted(fitted: Mapping[str, Fitted]) -> list[RunComparison]:
+    """Return the published runs that are in no fit, estimated below a progress bar."""
+    runs = read_runs(PREDICTED, PREDICTED.name)
+    all_ready = (ask(run, f"{PREDICTED.name}, line {run.line}").ready() for run in runs)
+    return [row_of(of, fitted) for of in with_progress(all_ready, "estimating runs that are in no fit", len(runs))]
 
 
 @repro_command.command("nccl")

@@ -12,6 +12,7 @@ from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
 from emu.trace.device.measured import check_products
+from emu.trace.device.step_error import KINDS, step_error
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_clock, read_fitted
 from launch.data.kernels import attention_of, product_constants
@@ -92,11 +93,12 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"capability": _CAPABILITY.get(device.name, BARE), "attention": attention}
     values |= product_constants(device.name)
-    of_runs = known.get(LIKE.get(device.name, device.name))
+    like = LIKE.get(device.name, device.name)
+    of_runs = known.get(like)
     told = [KERNELS_TOLD] if "gemm_share" in values else []
     if of_runs:
         values |= of_runs.constants
-        values["step_error"] = max((errors.either_way for errors in of_runs.blind.values()), default=0.0)
+        values["step_errors"] = tuple(step_error(KINDS[kind], like, ratios) for kind, ratios in of_runs.unseen.items())
         told.append(f"published steps of {', '.join(of_runs.models)}")
     return replace(device, **values, fitted_on=" and ".join(told))
 

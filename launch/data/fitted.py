@@ -20,7 +20,6 @@ class Blind:
     draws: int
     mean_error: float
     worst_error: float
-    either_way: float  # nine of ten runs are no farther off
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,8 @@ class Fitted:
     constants: Mapping[str, float]  # by all of them
     without: Mapping[str, Mapping[str, float]]  # by those of all models but one
     blind: Mapping[str, Blind] = field(default_factory=dict)  # by kind of runs
+    # By kind and model, our time of each run to the measured one, with constants that have not seen the model.
+    unseen: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def for_model(self, model: str) -> tuple[Mapping[str, float], tuple[str, ...]]:
         """Constants that have not seen a model, and the models that they are fitted on."""
@@ -47,7 +48,8 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
             tuple(of["models"]),
             of["constants"],
             of["without"],
-            {kind: Blind(**errors) for kind, errors in of.get("blind", {}).items()},
+            {kind: Blind(**errors) for kind, errors in of["blind"].items()},
+            {kind: {model: tuple(ratios) for model, ratios in by.items()} for kind, by in of["unseen"].items()},
         )
         for device, of in found.items()
     }
@@ -71,6 +73,7 @@ def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
             "constants": dict(of.constants),
             "without": {model: dict(constants) for model, constants in of.without.items()},
             "blind": {kind: asdict(errors) for kind, errors in of.blind.items()},
+            "unseen": {kind: {model: [*ratios] for model, ratios in by.items()} for kind, by in of.unseen.items()},
         }
         for device, of in fitted.items()
     }

@@ -1,25 +1,19 @@
-"""The papers whose tables and figures Emu computes."""
+"""The papers whose tables and figures Emu computes: each folder here that has printed rows registers one."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 
 from emu.study.planning.search.result_cache import ResultCache
-from launch.papers.flex_sipac.report import FlexSiPACPaper
-from launch.papers.hpn.report import HpnPaper
-from launch.papers.hpn.training import HpnSteps
-from launch.papers.infinitehbd.report import InfiniteHBDPaper
-from launch.papers.infinitehbd.setting import InfiniteHBDSteps
-from launch.papers.paper import Paper
-from launch.papers.railx.report import RailXPaper
-from launch.papers.ub_mesh.report import UBMeshPaper
-from launch.papers.ub_mesh.setting import UBMeshSteps
+from launch.papers.paper import REGISTERED, Paper
 
-PAPERS: Mapping[str, Callable[[ResultCache], Paper]] = MappingProxyType(
-    {
-        "infinitehbd": lambda kept: InfiniteHBDPaper(steps=InfiniteHBDSteps(kept)),
-        "flex-sipac": lambda _: FlexSiPACPaper(),
-        "hpn": lambda kept: HpnPaper(steps=HpnSteps(kept)),
-        "railx": lambda _: RailXPaper(),
-        "ub-mesh": lambda kept: UBMeshPaper(steps=UBMeshSteps(kept)),
-    }
-)
+
+def _read_folders() -> Mapping[str, Callable[[ResultCache], Paper]]:
+    """Import the report of each folder with printed rows, and return the papers by the names of their commands."""
+    for rows in sorted(Path(__file__).parent.glob("*/targets.csv")):
+        import_module(f"{__package__}.{rows.parent.name}.report")
+    return MappingProxyType(REGISTERED)
+
+
+PAPERS = _read_folders()

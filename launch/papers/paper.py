@@ -3,27 +3,49 @@
 The place of a row is `3` for table 3, `fig 17` for a figure, `6.4` for a section and `eq 7` for an equation.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from emu.errors import InputError, must_be
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.figure import Figure
-from launch.papers.sums import IS, evaluate_sum
-from launch.papers.targets import Answer, PaperRow, Target, judge
+from launch.papers.formulas import IS, evaluate_sum
+from launch.papers.targets import Answer, PaperRow, Target, judge, read_targets
 
 AnswerFunction = Callable[[Any, Target], "Answer | float | str"]  # computes the answer of a paper to a row
 
 
 @dataclass(eq=False)
 class Paper:
-    """A paper with its rows; a subclass gives the function of each row, by the beginning of the row's id."""
+    """A paper with its rows; a subclass gives the function of each row, by the beginning of the row's id.
 
-    targets: list[Target]
+    The folder of the subclass has the printed rows (`targets.csv`) and the notes below them (`notes.md`).
+    """
+
+    cache: ResultCache = field(default_factory=lambda: ResultCache(None))
+    chosen: Sequence[Target] | None = None  # None: all rows that the folder has
+    folder: ClassVar[Path]  # as `register` finds it
+    title: ClassVar[str]
+    source: ClassVar[str]  # the citation
+    example: ClassVar[str] = "--table 1"  # options of the example in the help of its command
     answers: ClassVar[Mapping[str, AnswerFunction]] = MappingProxyType({})
     figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # figures by number
     notes: ClassVar[Sequence[str]] = ()  # assumptions of all rows
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """The rows as printed."""
+        return read_targets(self.folder / "targets.csv") if self.chosen is None else [*self.chosen]
+
+    @classmethod
+    def page_notes(cls) -> str:
+        """Return the text below the rows of the paper's page, in Markdown."""
+        return (cls.folder / "notes.md").read_text(encoding="utf-8")
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -64,6 +86,17 @@ class Paper:
     def assumptions(self) -> Sequence[str]:
         """Return the assumptions of all rows."""
         return self.notes
+
+
+REGISTERED: dict[str, type[Paper]] = {}  # by the name of its command
+P = TypeVar("P", bound=type[Paper])
+
+
+def register(paper: P) -> P:
+    """File a paper under the name of its folder, and return it."""
+    paper.folder = Path(inspect.getfile(paper)).parent
+    REGISTERED[paper.folder.name.replace("_", "-")] = paper
+    return paper
 
 
 def _is_in(place: str, table: str) -> bool:

@@ -15,7 +15,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
-from launch.papers.row_cache import name_of
+from launch.papers.row_answers import name_of
 
 _EVENTS = 2**17  # events of all ranks above which a step is composed, as every step of a paper is
 

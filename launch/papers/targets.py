@@ -1,18 +1,70 @@
 """Printed rows, and their verdicts: a paper has tables, a table has rows, and Emu's answer to a row is judged.
 
-Printed values are in one CSV file for each paper, with the columns of `Target`. They are only compared with. The inputs of a
+Printed values are in one CSV file for each paper, with the columns of `COLUMNS`. They are only compared with. The inputs of a
 row are in `given`, such as `gpus=1024;tp=16`.
 """
 
-import csv
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 
-from emu.errors import InputError
+from emu.errors import must_be
+from emu.topology.description.values import csv_rows, read_word
 
 MET, MISSED, OPEN, LISTED = "met", "missed", "open", "listed"
+KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}  # H: also a job whose inputs are not printed
+COLUMNS = (
+    *("id", "table", "what", "given", "assumed", "value", "unit", "class"),
+    *("tolerance", "limit", "least", "most", "note", "reading"),
+)
+_ROUNDING = 1e-12
+# The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
+EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
+RANGE, STATEMENT, NONE = "range", "statement", "none"
+_TEXTS: Mapping[str, str] = {
+    EXACT: "exact to printed digits",
+    RELATIVE: "+-{limit:.3g}% relative",
+    ABSOLUTE: "+-{limit:g}",
+    FACTOR: "within {limit:g}x",
+    RANGE: "",
+    STATEMENT: "statement",
+    NONE: "n/a",
+}
+_BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a limit, and the number that it must be above
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far the answer to a row may be from the printed value."""
+
+    kind: str
+    limit: float = 0.0  # the largest difference; of `factor` the largest ratio
+    least: float = -inf  # of a range
+    most: float = inf
+    note: str = ""  # what the kind does not say; nothing reads it
+
+    @property
+    def text(self) -> str:
+        """The tolerance in words, such as `+-5% relative`."""
+        if self.kind == RANGE:
+            words = _range_text(self.least, self.most)
+        else:
+            words = _TEXTS[self.kind].format(limit=100 * self.limit if self.kind == RELATIVE else self.limit)
+        return "; ".join(each for each in (words, self.note) if each)
+
+    def span(self, printed: float | None) -> tuple[float, float] | None:
+        """Return the least and the most that is allowed; None: the tolerance is a difference from the printed value."""
+        if self.kind == RANGE:
+            return self.least, self.most
+        return (printed / self.limit, printed * self.limit) if self.kind == FACTOR and printed is not None else None
+
+
+def _range_text(least: float, most: float) -> str:
+    """Return a range in words."""
+    if isfinite(least) and isfinite(most):
+        return f"{least:g} to {most:g}"
+    return f"{least:g} or more" if isfinite(least) else f"{most:g} or less"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +78,8 @@ class Target:
     assumed: str  # assumptions that the paper does not print
     value: str  # as printed
     unit: str
-    kind: str  # E: exact, M: model, S: ordering, H: hardware, or a job whose inputs are not printed
-    tolerance: str
+    kind: str  # a key of `KINDS`
+    tolerance: Tolerance
     reading: str = ""  # why the value does not follow from the paper, and what would follow
 
     def number(self, name: str) -> int:
@@ -38,6 +90,13 @@ class Target:
     def digits(self) -> int:
         """The number of decimals of the printed value."""
         return len(self.value.partition(".")[2])
+
+    @property
+    def largest_difference(self) -> float | None:
+        """The largest difference that is allowed; half of the last digit where it must be exact; None: it tells nothing."""
+        if self.tolerance.kind == EXACT:
+            return 0.5 * 10.0**-self.digits + _ROUNDING
+        return self.tolerance.limit + _ROUNDING if self.tolerance.kind in (RELATIVE, ABSOLUTE) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +129,7 @@ class PaperRow:
             "ours": self.ours,
             "unit": of.unit,
             "difference": self.difference,
-            "tolerance": of.tolerance,
+            "tolerance": of.tolerance.text,
             "class": of.kind,
             "verdict": self.verdict,
             "assumptions": self.assumptions,
@@ -81,38 +140,48 @@ def read_targets(path: Path) -> list[Target]:
     """Return all printed rows of a paper.
 
     Raises:
-        InputError: a column is missing, or a tolerance is unknown; the message names the line.
+        InputError: The file has not all columns, or a class or a tolerance cannot be; the message names the file and the row.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_target(row, f"{path.name}, line {line}") for line, row in enumerate(csv.DictReader(file), 2)]
+    name = f"{path.parent.name}/{path.name}"
+    with csv_rows(path, "repro", name, COLUMNS) as reader:
+        return [_target({column: row[column] or "" for column in COLUMNS}, f"{name}, row {row['id']}") for row in reader]
 
 
 def _target(row: Mapping[str, str], where: str) -> Target:
-    """Return the row of one line.
+    """Return the row of one line."""
+    same = {name: row[name] for name in ("id", "table", "what", "assumed", "value", "unit", "reading")}
+    given = dict(word.split("=", 1) for word in row["given"].split(";") if word)
+    return Target(**same, given=given, kind=read_word(row["class"], "class", KINDS, where), tolerance=_tolerance(row, where))
+
+
+def _tolerance(row: Mapping[str, str], where: str) -> Tolerance:
+    """Return the tolerance of one line.
 
     Raises:
-        InputError: a column is missing, or the tolerance is unknown.
+        InputError: The kind is unknown, or the line lacks a number that the kind needs, or has others.
     """
-    names = {f.name: "class" if f.name == "kind" else f.name for f in fields(Target)}
-    missing = [column for column in names.values() if row.get(column) is None and column != "reading"]
-    if missing:
-        raise InputError(f"{where}: columns missing: {', '.join(missing)}")
-    words = {name: row[column] for name, column in names.items() if name != "given" and column in row}
-    given = dict(word.split("=", 1) for word in row["given"].split(";") if word)
-    target = Target(given=given, **words)
-    if not any(pattern.search(target.tolerance) for pattern in (*_SHARES, _TIMES, _POINTS, _BETWEEN, _ABOVE, _EXACT, _HOLDS)):
-        known = "'+-5% relative', '+-0.3 point', 'within 3%', 'within 2x', '5-25%', '>75%', 'exact', 'ordering' or 'n/a'"
-        raise InputError(f"{where}: tolerance must have {known}, got {target.tolerance!r}")
-    return target
+    kind = read_word(row["tolerance"], "tolerance", _TEXTS, where)
+    needs = ("limit",) if kind in _BELOW_LIMIT else ("least", "most") if kind == RANGE else ()
+    for column in ("limit", "least", "most"):
+        if row[column] and column not in needs:
+            raise must_be(where, column, f"empty, as the tolerance is {kind!r}", row[column])
+    if kind in _BELOW_LIMIT:
+        return Tolerance(kind, _number(row, "limit", where, _BELOW_LIMIT[kind]), note=row["note"])
+    given = {column: _number(row, column, where) for column in needs if row[column]}
+    if kind == RANGE and not given:
+        raise must_be(where, "least", "a number, or `most` one", "")
+    found = Tolerance(kind, **given, note=row["note"])
+    if found.least > found.most:
+        raise must_be(where, "least", f"a number of at most {found.most:g}", row["least"])
+    return found
 
 
-_RELATIVE, _POINTS = re.compile(r"\+-([\d.]+)% (?:relative|with)"), re.compile(r"\+-([\d.]+)(?: point|;)")
-_WITHIN, _TIMES = re.compile(r"within ([\d.]+)%"), re.compile(r"within ([\d.]+)x")
-_SHARES = (_RELATIVE, _WITHIN)
-_BETWEEN = re.compile(r"(?:^|; )([\d.]+)-([\d.]+)(?:[%x]|$)")
-_ABOVE, _BELOW, _EXACT = re.compile(r"^>=?([\d.]+)(?:, <([\d.]+))?"), re.compile(r"^<([\d.]+)"), re.compile("^exact")
-# Whether it is met, only what works it out can say.
-_HOLDS = re.compile("^ordering|^n/a|equal|bound|between|acyclic|share|crossover|sign|<")
+def _number(row: Mapping[str, str], column: str, where: str, below: float = -inf) -> float:
+    """Return the finite number in a column, which must be above `below`."""
+    found = number(row[column])
+    if found is None or not isfinite(found) or found <= below:
+        raise must_be(where, column, "a number" + f" above {below:g}" * (below > -inf), row[column])
+    return found
 
 
 def judge(target: Target, answer: Answer) -> PaperRow:
@@ -127,7 +196,7 @@ def _difference(target: Target, answer: Answer) -> float | None:
     printed = number(target.value)
     if answer.off is not None or not isinstance(answer.ours, int | float) or printed is None:
         return answer.off
-    return answer.ours / printed - 1 if any(each.search(target.tolerance) for each in _SHARES) else answer.ours - printed
+    return answer.ours / printed - 1 if target.tolerance.kind == RELATIVE else answer.ours - printed
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
@@ -140,43 +209,12 @@ def _verdict(target: Target, answer: Answer, difference: float | None) -> str:
 
 def _holds(target: Target, answer: Answer, difference: float | None) -> bool | None:
     """Return whether the answer is within the tolerance; None where the tolerance does not apply to it."""
-    if _EXACT.search(target.tolerance) and isinstance(answer.ours, str):
+    if target.tolerance.kind == EXACT and isinstance(answer.ours, str):
         return answer.ours == target.value
-    span = _span(target.value if _EXACT.search(target.tolerance) else target.tolerance) or _span_around_value(target)
+    span, most = target.tolerance.span(number(target.value)), target.largest_difference
     if span is not None and isinstance(answer.ours, int | float):
         return span[0] <= answer.ours <= span[1]
-    return None if difference is None else abs(difference) <= _tolerance(target)
-
-
-def _span_around_value(target: Target) -> tuple[float, float] | None:
-    """Return the least and the most that a tolerance such as `within 2x` allows around the printed value.
-
-    A printed bound such as `<1.6` with a tolerance in points is also widened by these points.
-    """
-    times, printed = _TIMES.search(target.tolerance), number(target.value)
-    if times and printed is not None:
-        return printed / float(times[1]), printed * float(times[1])
-    span, points = _span(target.value), _POINTS.search(target.tolerance)
-    return (span[0] - float(points[1]), span[1] + float(points[1])) if span and points else None
-
-
-def _span(text: str) -> tuple[float, float] | None:
-    """Return the least and the most that a text such as `<30` or `1-2` allows; None for another text."""
-    between, above, below = (pattern.search(text) for pattern in (_BETWEEN, _ABOVE, _BELOW))
-    if between:
-        return float(between[1]), float(between[2])
-    if below:
-        return -float("inf"), float(below[1])
-    return (float(above[1]), float(above[2] or "inf")) if above else None
-
-
-def _tolerance(target: Target) -> float:
-    """Return the largest difference that a row allows; half of the last digit where it must be exact."""
-    for pattern, unit in ((_RELATIVE, 0.01), (_WITHIN, 0.01), (_POINTS, 1.0)):
-        found = pattern.search(target.tolerance)
-        if found:
-            return float(found[1]) * unit + 1e-12
-    return 0.5 * 10.0**-target.digits + 1e-12
+    return None if difference is None or most is None else abs(difference) <= most
 
 
 def number(value: str) -> float | None:

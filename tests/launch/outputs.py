@@ -72,7 +72,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have papers of no row and one figure each."""
-    monkeypatch.setattr(papers, "PAPERS", dict.fromkeys(PAPERS, lambda _: Drawn([])))
+    monkeypatch.setattr(papers, "PAPERS", dict.fromkeys(PAPERS, lambda _: Drawn(chosen=[])))
 
 
 class Drawn(Paper):

@@ -33,8 +33,7 @@ def test_json_has_a_record_a_topology_with_its_placement(emu):
 
 
 def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
-    """As nine of ten published runs were whose models no fit had seen; of a device without such runs nobody knows."""
-    kept = read_fitted()["h100"].blind
+    """The interval is that of published runs of the step's kind which no fit has seen; without such runs nobody knows."""
     one = (
         "estimate",
         "--model",
@@ -49,15 +48,32 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
         "ub-mesh:board",
     )
     found = emu(*one, "--json").json
-    assert found["either_way"] == max(errors.either_way for errors in kept.values())
+    assert found["either_way"] == worst("dense")
     line = next(line for line in emu(*one).out.splitlines() if line.startswith("expected"))
     assert f"{found['either_way']:.1%} either way" in line
     assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
-    assert "no measured step of a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
+    assert "no published run of this kind on a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
     assert f"{found['either_way']:.1%} either way" in emu(*STEP, *BOTH).out
-    narrow = (*one, "--stack", "fp8=tensor")  # no fit has steps in FP8
-    assert "either_way" not in emu(*narrow, "--json").json
-    assert "nobody knows how far this is off, as no step in FP8 is in the fit" in emu(*narrow).out
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "stack"),
+    [("dense in FP8", "llama-tiny", "fp8=tensor"), ("moe", "gpt-moe-tiny", ""), ("moe in FP8", "gpt-moe-tiny", "fp8=tensor")],
+)
+def test_a_step_with_experts_or_in_fp8_has_the_interval_of_its_own_kind(emu, kind, model, stack):
+    step = ("estimate", "--model", model, "--plan", "dp=2", "--global-batch", "2", "--seq", "64", "--topology", "ub-mesh:board")
+    narrow = ("--stack", stack) if stack else ()
+    found = emu(*step, *narrow, "--json").json
+    assert found["either_way"] == worst(kind) > worst("dense")
+    assert found["either_way_by"] in emu(*step, *narrow).out
+    assert ("experts" in found["either_way_by"], "FP8" in found["either_way_by"]) == ("moe" in kind, "FP8" in kind)
+    if kind == "moe":  # no run with experts is known of an A100
+        assert "either_way" not in emu(*step, "--device", "a100-80g", "--json").json
+
+
+def worst(kind):
+    """The largest error of the published runs of a kind on an H100."""
+    return max(abs(ratio - 1) for ratios in read_fitted()["h100"].unseen[kind].values() for ratio in ratios)
 
 
 BOARD = ("--topology", "ub-mesh:board")
@@ -74,12 +90,13 @@ OF_RUNS = {
 @pytest.mark.parametrize("command", OF_RUNS)
 def test_every_command_that_times_a_step_tells_how_far_it_may_be_off(emu, command, tmp_path):
     """The line and the JSON name the error of the fit; a device that no step was measured on has neither."""
-    off = max(errors.either_way for errors in read_fitted()["h100"].blind.values())
+    off = worst("dense")
     after = (SCRIPT, str(tmp_path / "losses")) * (command == "run")
     more = ("--cache", str(tmp_path), "--stack", "software=megatron") * (command == "plan")
     shown = emu(*OF_RUNS[command], *more, *after).out
     [line] = [line for line in shown.splitlines() if line.startswith("expected  ")]
-    assert f"{off:.1%} either way, as nine of ten runs on devices like this that no fit has seen" in line
+    runs = sum(map(len, read_fitted()["h100"].unseen["dense"].values()))
+    assert f"{off:.1%} either way: the worst of {runs} published runs of 4 dense models on h100 that no fit has seen" in line
     found = emu(*OF_RUNS[command], *more, "--json", *after).json
     step = found[0] if isinstance(found, list) else found
     assert step["either_way"] == off

@@ -31,7 +31,7 @@ def mine(tmp_path):
 def test_what_is_written_is_read_again(name, tmp_path):
     product = MeasuredKernel(Kernel.PRODUCT, "bfloat16", 1e-6, 1, 8, 9, 10)
     moves = MeasuredKernel(Kernel.OTHER, "int64", 2e-6, bytes=64, name="add")
-    known = {"fitted_on": "a few products", "measured": (product, moves), "step_error": 0.0}
+    known = {"fitted_on": "a few products", "measured": (product, moves), "step_errors": ()}
     device = replace(DEVICES[name], launch_overhead_s=2e-6, **known)
     write_device(device, tmp_path / "mine.toml")
     assert read_device(tmp_path / "mine.toml") == replace(device, peak_flops=dict(device.peak_flops))

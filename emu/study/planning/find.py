@@ -36,6 +36,7 @@ from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.device.step_error import RunKind
 from emu.units import format_size
 
 _PARTS = 2**12  # parts of a model in the cache of operators: plans share many
@@ -195,13 +196,15 @@ def _asked(
     request: PlanRequest, search: Search, topologies: Sequence[Topology], device: Device, plans: Sequence[Plan]
 ) -> Mapping[str, Any]:
     """Return the fields of a table that repeat the request and state its assumptions."""
+    off = device.step_error(RunKind(bool(search.model.experts), request.stack.fp8 != NOTHING))
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, request.stack))
     return {
         "model": search.model.name,
         "npus": request.npus,
         "device": device.name,
         "memory_bytes": device.memory_bytes,
-        "either_way": (request.stack.fp8 == NOTHING and device.step_error) or None,
+        "either_way": off and off.share,
+        "either_way_by": off and off.text,
         "global_batch": request.global_batch,
         "seq": request.seq,
         "software": request.stack.software.name,

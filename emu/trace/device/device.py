@@ -25,6 +25,7 @@ from emu.trace.device.attention import FA2, NO_RATES, AttentionTable
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
 from emu.trace.device.kernels import Tiling, beside
 from emu.trace.device.measured import MeasuredKernel, corrections
+from emu.trace.device.step_error import RunKind, StepError
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel
 from emu.trace.trace import Events, Kind
 from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
@@ -40,7 +41,7 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
     (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
-    (("cores", "memory_bytes", "narrow", "step_error"), lambda n: 0 <= n < inf, "0 or more"),
+    (("cores", "memory_bytes", "narrow"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
 
@@ -74,7 +75,7 @@ class Device:
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
     nodes: int = 1  # over which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
-    step_error: float = 0.0  # share that nine of ten steps of models which no fit has seen are off at most; 0: not known
+    step_errors: tuple[StepError, ...] = ()  # by kind of runs; (): no run of the device is known
     source: str = ""
     assumed: str = ""  # of peaks that no source prints: which they are, and what was taken; "": all are printed
     capability: tuple[int, int] = BARE  # by CUDA's count, as a script is told
@@ -91,6 +92,10 @@ class Device:
         for dtype, peak in self.peak_flops.items():
             if not 0 < peak < inf:
                 raise must_be(self.name, f"peak_flops of {dtype}", "above 0", peak)
+
+    def step_error(self, kind: RunKind) -> StepError | None:
+        """Return the error to expect of steps of a kind; None: no run of the kind is known."""
+        return next((each for each in self.step_errors if each.kind == kind), None)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from emu.arrays import Bool
 from emu.topology.orbits import components
 from emu.topology.topology import Topology
-from launch.papers.topology_counts import GBPS, build_once
+from launch.papers.networks import GBPS, build_once
 
 _WIDE = "sipac:r=16,L=2,w=64,rate=128Gb/s"  # it has 32 wavelengths a port
 _STATIC, _LARGE = "sipac:r=16,L=2", "sipac:r=8,L=3"

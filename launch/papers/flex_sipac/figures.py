@@ -7,7 +7,7 @@ from typing import Any
 from launch.papers.figure import Curve, Figure
 from launch.papers.flex_sipac.counts import RADICES, flex, tpuv4
 from launch.papers.flex_sipac.times import times
-from launch.papers.topology_counts import build_once
+from launch.papers.networks import build_once
 
 _SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
 

@@ -1,23 +1,25 @@
 """The rows of the Flex-SiPAC paper: counted on built topologies, proved and timed on them, or computed from printed values."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from launch.papers.flex_sipac.counts import COUNTS
 from launch.papers.flex_sipac.figures import FIGURES
 from launch.papers.flex_sipac.times import TIMES
-from launch.papers.paper import Paper, from_nothing
-from launch.papers.targets import Target, read_targets
-
-_TARGETS = Path(__file__).with_name("targets.csv")
+from launch.papers.paper import Paper, from_nothing, register
 
 
+@register
 @dataclass(eq=False)
 class FlexSiPACPaper(Paper):
     """The Flex-SiPAC paper; a topology is built for the first row that needs it."""
 
-    targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
+    title = "Flex-SiPAC"
+    source = (
+        "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. "
+        "Netw. 16 (2024)."
+    )
+    example = "--figure 9"
     figures = FIGURES
     answers = MappingProxyType({name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()})
     notes = (

@@ -8,7 +8,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
-from launch.papers.topology_counts import above, build_once, out_of
+from launch.papers.networks import above, build_once, out_of
 
 PAPER, POD, SEGMENT, DCN, CORE = "hpn:pod:backup=8", "hpn:pod", "hpn:segment", "hpn:dcn-plus", "hpn"
 _EIGHT, _CLOS, _RAILS = "hpn:pod:dims=8x128x8", "hpn:clos", "hpn:rail-only"

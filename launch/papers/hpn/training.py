@@ -13,10 +13,10 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.study.planning.search.row import PlanRow
 from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, gain_percent
+from launch.papers.networks import build_once
 from launch.papers.paper import AnswerFunction
 from launch.papers.step_estimates import PaperSteps
 from launch.papers.targets import Answer
-from launch.papers.topology_counts import build_once
 
 _DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
 _ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")

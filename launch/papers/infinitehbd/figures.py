@@ -10,9 +10,9 @@ import numpy as np
 from emu.arrays import F64
 from launch.papers.figure import Curve, Figure
 from launch.papers.infinitehbd.costs import PRICED, aggregate
-from launch.papers.infinitehbd.fault_waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
 from launch.papers.infinitehbd.orderings import largest, waiting
-from launch.papers.infinitehbd.placements import PLACEMENTS, RATIOS, SIZES, crossing
+from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
+from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
 
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
 _SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)

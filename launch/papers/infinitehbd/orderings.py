@@ -11,7 +11,7 @@ from emu.study.faults.draw import independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.fault_logs import production_log
-from launch.papers.infinitehbd.fault_waste import (
+from launch.papers.infinitehbd.waste import (
     BEST,
     FEWER,
     IDEAL,

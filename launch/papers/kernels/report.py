@@ -18,6 +18,8 @@ from launch.data.kernels import (
     BOTH,
     USED,
     PublishedAttention,
+    PublishedMove,
+    PublishedProduct,
     attention_of,
     product_constants,
     published_attention,
@@ -27,6 +29,7 @@ from launch.data.kernels import (
 )
 from launch.papers.kernels.fit import HBM, Kernels, bare
 
+PublishedFigure = PublishedAttention | PublishedProduct | PublishedMove
 ATTENTION, PRODUCT, GROUPED, EIGHTH, MOVE = "attention", "product", "grouped product", "FP8 product", "copy or norm"
 _KERNEL = {
     ("none", "forward"): Kernel.ATTENTION,
@@ -89,7 +92,7 @@ def _attention() -> Iterator[KernelComparison]:
         ours = _attention_rate(of)
         what = f"{of.dtype} head {of.head}, mask {of.mask}, {of.direction}, {of.length} tokens"
         if ours:
-            yield _row(ATTENTION, of.device, of.kernel, what, of.rate, ours, of.use, of.source)
+            yield _comparison(of, ATTENTION, what, ours)
 
 
 def _attention_rate(of: PublishedAttention) -> float:
@@ -115,17 +118,26 @@ def _products() -> Iterator[KernelComparison]:
     for of, ratio in zip(every, Kernels(every).ratios(constants, clocks), strict=True):
         kind = EIGHTH if of.dtype.startswith("float8") else GROUPED if of.batch > 1 else PRODUCT
         what = f"{of.dtype} {of.batch} x [{of.m}, {of.k}] x [{of.k}, {of.n}] on {of.machine}"
-        yield _row(kind, of.device, of.kernel, what, of.rate, of.rate / float(ratio), of.use, of.source)
+        yield _comparison(of, kind, what, of.rate / float(ratio))
 
 
 def _moves() -> Iterator[KernelComparison]:
     for of in published_moves():
-        ours = HBM * DEVICES[of.device].hbm_Bps
-        yield _row(MOVE, of.device, of.kernel, f"{of.what}, {of.direction}", of.rate, ours, of.use, of.source)
+        yield _comparison(of, MOVE, f"{of.what}, {of.direction}", HBM * DEVICES[of.device].hbm_Bps)
 
 
-def _row(
-    kind: str, device: str, kernel: str, what: str, published: float, ours: float, use: str, source: str
+def _comparison(
+    of: PublishedAttention | PublishedProduct | PublishedMove, kind: str, what: str, ours: float
 ) -> KernelComparison:
-    given = {"kind": kind, "device": device, "kernel": kernel, "what": what, "use": use, "source": source}
-    return KernelComparison(**given, published=published, ours=ours, ratio=ours / published)
+    """Return a published figure beside ours."""
+    return KernelComparison(
+        kind=kind,
+        device=of.device,
+        kernel=of.kernel,
+        what=what,
+        published=of.rate,
+        ours=ours,
+        ratio=ours / of.rate,
+        use=of.use,
+        source=of.source,
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.description.values import csv_rows, located
+from emu.trace.device.step_error import RunKind
 from launch.data.devices import DEVICES
 
 FP8 = "fp8"  # of products; all else in bfloat16
@@ -53,7 +54,7 @@ class Run:
     @property
     def kind(self) -> str:
         """Dense, or a mixture of experts; and whether its products are in FP8."""
-        return ("moe" if self.experts else "dense") + " in FP8" * (self.precision == FP8)
+        return RunKind(bool(self.experts), self.precision == FP8).word
 
 
 _NEEDED = [f.name for f in fields(Run) if f.default is MISSING and f.name != "line"]

@@ -13,8 +13,8 @@ from emu.topology.orbits import components
 from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
 from launch.papers.formulas import FormulaCase, check_formula
+from launch.papers.networks import build_once
 from launch.papers.targets import Answer
-from launch.papers.topology_counts import build_once
 from topologies.railx.grid_placement import largest_grid
 
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))

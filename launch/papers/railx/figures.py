@@ -5,9 +5,9 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.papers.figure import Curve, Figure
-from launch.papers.railx.all_to_all import BY_K, OTHERS, ChipFabric
 from launch.papers.railx.counts import availability, mean_largest_job
 from launch.papers.railx.times import SEQUENCES, SIZES, all_reduce_times, ports_of_cp
+from launch.papers.railx.traffic import BY_K, OTHERS, ChipFabric
 
 
 def _latencies(title: str, drawn: Sequence[ChipFabric]) -> Figure:

@@ -2,20 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.data.prices import find_book
-from launch.papers.paper import AnswerFunction, Paper, from_nothing
+from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
 from launch.papers.railx.counts import COUNTS
 from launch.papers.railx.figures import FIGURES
 from launch.papers.railx.times import TIMES
-from launch.papers.targets import Answer, Target, read_targets
+from launch.papers.targets import Answer, Target
 
-_TARGETS = Path(__file__).with_name("targets.csv")
 _BOOK, _REFERENCE = "railx", "2FT"
 _LINES: Mapping[str, str] = MappingProxyType(  # 36 ports of 400 Gb/s a chip; switches have 64 ports, optical ones 128
     {
@@ -56,12 +54,18 @@ def _below(what: str) -> AnswerFunction:
     return lambda paper, _: 100 * max(paper.value(name, what) for name in _SIDES)
 
 
+@register
 @dataclass(eq=False)
 class RailXPaper(Paper):
     """The RailX paper; a network is built for the first row that needs it."""
 
-    targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
     costs: dict[str, Cost] = field(default_factory=dict)
+    title = "RailX"
+    source = (
+        "Feng et al., RailX: a flexible, scalable, and low-cost network architecture for hyper-scale LLM training systems "
+        "(arXiv:2507.18889)."
+    )
+    example = "--table 6"
     figures = FIGURES
     answers = MappingProxyType(
         {

@@ -9,9 +9,9 @@ import numpy as np
 
 from emu.arrays import I64
 from launch.papers.formulas import FormulaCase, check_formula
-from launch.papers.railx.all_to_all import ALL_TO_ALL
+from launch.papers.networks import collective_s
+from launch.papers.railx.traffic import ALL_TO_ALL
 from launch.papers.targets import Answer
-from launch.papers.timing import collective_s
 
 _B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # bandwidth of a port; latencies between nodes and in a node (6.4)
 _RATE = "bandwidth=100GB/s"

@@ -8,9 +8,10 @@ from typing import Any
 
 from emu.study.cost.book import PriceBook, read_book
 from emu.study.cost.cost import cost
+from launch.papers.networks import build_once
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
-from launch.papers.ub_mesh.wiring import CLOS, SUPERPOD, build_once
+from launch.papers.ub_mesh.counts import CLOS, SUPERPOD
 
 _BOOK = Path(__file__).with_name("prices.toml")
 _RACKS, _NPUS, _HRS_LANES, _X4 = 128, 64, 512, 4

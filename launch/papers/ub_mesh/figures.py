@@ -6,9 +6,8 @@ from typing import Any
 
 from launch.papers.figure import Curve, Figure
 from launch.papers.ub_mesh.costs import NETWORK_SHARE, ratios
-from launch.papers.ub_mesh.scaling import BASES, DRAWN, linearity
 from launch.papers.ub_mesh.setting import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
-from launch.papers.ub_mesh.training import SENSITIVE, gains_of_lanes, losses, mean_relative, relative
+from launch.papers.ub_mesh.training import BASES, DRAWN, SENSITIVE, gains_of_lanes, linearity, losses, mean_relative, relative
 
 _SHARE = "% of the Clos's performance"
 _LOWEST = 80.0

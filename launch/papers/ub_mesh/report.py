@@ -1,35 +1,23 @@
 """The rows of the UB-Mesh paper: counted on built topologies, or computed from its tables, and the paper with all its rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from emu.errors import InputError
-from launch.papers.paper import AnswerFunction, Paper, from_nothing
-from launch.papers.targets import Answer, Target, read_targets
+from launch.papers.networks import build_once
+from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
+from launch.papers.targets import Answer, Target
 from launch.papers.ub_mesh.costs import COSTS
+from launch.papers.ub_mesh.counts import CLOS, COUNTS, POD, RACK, SUPERPOD
 from launch.papers.ub_mesh.figures import FIGURES
-from launch.papers.ub_mesh.scaling import SCALING
 from launch.papers.ub_mesh.setting import NOTES as STEPS
 from launch.papers.ub_mesh.setting import UBMeshSteps
 from launch.papers.ub_mesh.times import TIMES
 from launch.papers.ub_mesh.training import TRAINING
-from launch.papers.ub_mesh.wiring import (
-    CLOS,
-    POD,
-    RACK,
-    SUPERPOD,
-    build_once,
-    lanes,
-    lrs_of_npus,
-    mean_count,
-    rack_lanes_to_hrs,
-    tier,
-)
 
-_TARGETS = Path(__file__).parent / "targets.csv"
 _HOURS = 8760  # hours of a year
 _DIGITS = 4  # decimals in which the rates of switches are equal
 _NOTES = (
@@ -115,39 +103,6 @@ def _efficiency(paper: Any, target: Target) -> float:
     )
 
 
-def _saved_lanes() -> float:
-    """Return the share of optical lanes that UB-Mesh saves against the Clos, in per cent."""
-    ub, clos = (
-        build_once(word).links.bandwidth_Bps[tier(build_once(word), of)].sum()
-        for word, of in ((SUPERPOD, "HRS"), (CLOS, "spine"))
-    )
-    return 100 * (1 - float(ub / clos))
-
-
-def _up() -> float:
-    """Return the lanes of an NPU to switches."""
-    rack = build_once(RACK)
-    of_npus = (rack.links.src < rack.n_npus) & (rack.links.dst >= rack.n_npus)
-    return mean_count(lanes(rack, of_npus)[: rack.n_npus])
-
-
-_PLANES = 4
-_COUNTED: dict[str, AnswerFunction] = {
-    "ub-npu-rack": lambda *_: float(build_once(RACK).n_npus),
-    "ub-pod": lambda *_: float(build_once(POD).n_npus),
-    "ub-sp": lambda *_: build_once(SUPERPOD).n_npus / build_once(RACK).n_npus,
-    "ub-lrs-plane": lambda *_: build_once(RACK).bill["LRS"] / _PLANES,
-    "ub-lrs-rack": lambda *_: float(build_once(RACK).bill["LRS"]),
-    "ub-up": lambda *_: _up(),
-    "ub-lanes": lambda *_: mean_count(lanes(build_once(SUPERPOD))[: build_once(SUPERPOD).n_npus]),
-    "ub-rack-links": lambda *_: mean_count(rack_lanes_to_hrs(build_once(SUPERPOD))),
-    "ub-lrs-x72": lambda *_: mean_count(lrs_of_npus(build_once(SUPERPOD), build_once(RACK).bill["LRS"] // _PLANES)),
-    "ub-hrs-ub": lambda *_: float(build_once(SUPERPOD).bill["HRS"]),
-    "ub-hrs-clos": lambda *_: float(build_once(CLOS).bill["HRS"]),
-    "ub-lrs-all": lambda *_: f"{build_once(SUPERPOD).bill['LRS']};{build_once(CLOS).bill['LRS']}",
-    "ub-hrs98": lambda *_: 100 * (1 - build_once(SUPERPOD).bill["HRS"] / build_once(CLOS).bill["HRS"]),
-    "ub-opt93": lambda *_: _saved_lanes(),
-}
 _WORKED: dict[str, AnswerFunction] = {
     "ub-64k": lambda _, target: _given_number(target, "times") * build_once(POD).n_npus,
     **{f"ub-t1-{axis}-vol": lambda _, target: _volume(target) for axis in ("TP", "SP", "EP", "PP", "DP")},
@@ -169,16 +124,22 @@ _WORKED: dict[str, AnswerFunction] = {
 }
 
 
+@register
 @dataclass(eq=False)
 class UBMeshPaper(Paper):
     """The UB-Mesh paper; a topology is built once."""
 
-    targets: list[Target] = field(default_factory=lambda: read_targets(_TARGETS))
-    steps: UBMeshSteps = field(default_factory=UBMeshSteps)
+    title = "UB-Mesh"
+    source = "Liao et al., UB-Mesh (arXiv:2503.20377)."
     figures = FIGURES
     answers = MappingProxyType(
-        {**_COUNTED, **_WORKED, **TRAINING, **SCALING, **COSTS, **{name: from_nothing(way) for name, way in TIMES.items()}}
+        {**COUNTS, **_WORKED, **TRAINING, **COSTS, **{name: from_nothing(way) for name, way in TIMES.items()}}
     )
+
+    @cached_property
+    def steps(self) -> UBMeshSteps:
+        """The estimates of the paper's steps."""
+        return UBMeshSteps(self.cache)
 
     def assumptions(self) -> tuple[str, ...]:
         """Return the assumptions of all rows."""

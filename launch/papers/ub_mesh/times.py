@@ -8,9 +8,8 @@ import numpy as np
 from emu.collective.algorithm import algorithm
 from emu.topology.paths.deadlock import cycle
 from launch.papers.formulas import FormulaCase, check_formula
+from launch.papers.networks import build_once, collective_s
 from launch.papers.targets import Answer
-from launch.papers.timing import collective_s
-from launch.papers.topology_counts import build_once
 
 _FAILED = 3
 

@@ -44,7 +44,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         "",
         table(head, rows, units=units),
     ]
-    algorithms = [f"expected: {off_told(first.device, first.either_way)}", *algorithms]
+    algorithms = [f"expected: {off_told(first.device, first.either_way, first.either_way_by)}", *algorithms]
     return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 
 

@@ -1,15 +1,14 @@
 """The rows of all papers: how many are met, and the page of each paper in `docs/papers`."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from launch.papers.paper import place_text
-from launch.papers.targets import LISTED, MET, MISSED, OPEN, PaperRow
+from launch.papers.paper import Paper, place_text
+from launch.papers.targets import KINDS, LISTED, MET, MISSED, OPEN, PaperRow
 from launch.show.text.table import table
 
-KINDS = {"E": "exact", "M": "model", "S": "ordering", "H": "hardware"}
 VERDICTS = (MET, MISSED, OPEN, LISTED)
+_ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*_|<"})
 _HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
 
 
@@ -45,22 +44,14 @@ def unmet_rows(rows: Iterable[PaperRow]) -> str:
     )
 
 
-def paper_page(name: str, source: str, rows: Sequence[PaperRow], assumptions: Sequence[str], notes: str) -> str:
-    """Return the page of a paper as Markdown.
-
-    Args:
-        name: The name of the paper.
-        source: The citation of the paper.
-        rows: The rows of the paper.
-        assumptions: The assumptions of all rows, a sentence each.
-        notes: Text at the end of the page, in Markdown.
-    """
+def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
+    """Return the page of a paper with all its rows as Markdown."""
     told = [f"- {row.target.id}: {'; '.join(map(_plain, row.assumptions))}" for row in rows if row.assumptions]
     return "\n".join(
         (
-            f"# {name}: what the paper prints and what Emu works out",
+            f"# {paper.title}: what the paper prints and what Emu works out",
             "",
-            f"{source} This page is written by `emu repro all --docs docs/papers`.",
+            f"{paper.source} This page is written by `emu repro all --docs docs/papers`.",
             "",
             f"{score(rows)}.",
             "",
@@ -69,13 +60,13 @@ def paper_page(name: str, source: str, rows: Sequence[PaperRow], assumptions: Se
             "",
             "## What all rows rest on",
             "",
-            *(f"- {_plain(each)}" for each in assumptions),
+            *(f"- {_plain(each)}" for each in paper.assumptions()),
             "",
             "## What single rows rest on",
             "",
             *told,
             "",
-            notes.strip(),
+            paper.page_notes().strip(),
             "",
         )
     )
@@ -95,4 +86,4 @@ def six_digits(ours: float | str | None) -> str:
 
 def _plain(text: str) -> str:
     """Return the text with Markdown's special characters escaped."""
-    return re.sub(r"([*_|<])", r"\\\1", text)
+    return text.translate(_ESCAPED)

@@ -18,4 +18,4 @@ def _row(row: PaperRow) -> tuple[str, ...]:
     """Return the cells of one row."""
     of, off = row.target, "" if row.difference is None else f"{row.difference:+.4f}"
     ours = f"{row.ours:.{of.digits}f}" if isinstance(row.ours, float) else row.ours or ""
-    return of.id, of.value, ours, of.unit, off, of.tolerance, of.kind, row.verdict
+    return of.id, of.value, ours, of.unit, off, of.tolerance.text, of.kind, row.verdict

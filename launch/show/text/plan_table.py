@@ -38,10 +38,10 @@ def plans_report(planned: PlanTable) -> str:
 
 
 def _expected(planned: PlanTable) -> list[str]:
-    """Return how far the times may be off; no line where no step of the device was measured."""
+    """Return how far the times may be off; no line where no run of the kind is known."""
     if planned.either_way is None:
         return []
-    return [f"expected        each step {off_told(planned.device, planned.either_way)}"]
+    return [f"expected        each step {off_told(planned.device, planned.either_way, planned.either_way_by)}"]
 
 
 def searched_text(planned: PlanTable) -> str:

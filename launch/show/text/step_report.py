@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step.precision import is_in_fp8, timed_told
+from emu.study.training.step.precision import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
@@ -35,27 +35,23 @@ def step_lines(step: Step) -> list[str]:
 
 
 def expected_told(step: Step) -> str:
-    """Return how far the step may be off, in words: as steps are of models that no fit of the device has seen."""
-    if is_in_fp8(step.products):
-        return (
-            "nobody knows how far this is off, as no step in FP8 is in the fit of a device (docs/fidelity.md has some that ran)"
-        )
-    off = off_told(step.device, step.either_way)
+    """Return how far the step may be off, in words, and between which times it is then."""
+    off = off_told(step.device, step.either_way, step.either_way_by)
     if step.either_way is None:
         return off
     low, high = map(format_time, step.expected_s)
     return f"{low} to {high}: {off}"
 
 
-def off_told(device: str, either_way: float | None) -> str:
-    """Return how far steps on a device are off, in words."""
+def off_told(device: str, either_way: float | None, by: str | None) -> str:
+    """Return how far steps of a kind are off on a device, in words, and the runs that say so."""
     if either_way is None:
-        return f"no measured step of a {device} is known, so that nobody knows how far this is off"
-    return f"{either_way:.1%} either way, as nine of ten runs on devices like this that no fit has seen"
+        return f"no published run of this kind on a {device} is known, so that nobody knows how far this is off"
+    return f"{either_way:.1%} either way: {by}"
 
 
 def expected_lines(step: Step) -> list[str]:
-    """Return the line of `expected_told`; none where no step of the device was measured."""
+    """Return the line of `expected_told`; none where no run of the kind is known."""
     return [] if step.either_way is None else [f"expected        {expected_told(step)}"]
 
 

@@ -68,6 +68,7 @@ class Few:
 
     def __init__(self, paper, *, answers=True):
         self.targets = [target for target in paper.targets if target.id in ("ub-t1-TP-vol", "ub-t1-SP-vol", "ub-t1-EP-vol")]
+        self.title, self.source, self.page_notes = paper.title, paper.source, paper.page_notes
         self.assumptions = paper.assumptions
         self.answer = paper.answer if answers else None
         self.figures = {}

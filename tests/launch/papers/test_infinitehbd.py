@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from launch.papers.figure import Figure
-from launch.papers.infinitehbd import placements
+from launch.papers.infinitehbd import traffic
 from launch.papers.infinitehbd.figures import FIGURES
 from launch.papers.infinitehbd.report import InfiniteHBDPaper
 
@@ -49,17 +49,15 @@ def test_ours_stays_whatever_the_paper_prints(exact):
 
 
 def test_a_job_of_90_percent_at_5_percent_faults_crosses_tors_within_a_third_of_a_point_of_the_paper():
-    assert placements.crossing("Optimized", 0.9, 0.05, 200) == pytest.approx(1.72, abs=0.3)
+    assert traffic.crossing("Optimized", 0.9, 0.05, 200) == pytest.approx(1.72, abs=0.3)
     assert (
-        placements.crossing("Optimized", 0.9, 0.05)
-        < placements.crossing("Greedy", 0.9, 0.05)
-        < placements.crossing("Random", 0.9, 0.05)
+        traffic.crossing("Optimized", 0.9, 0.05) < traffic.crossing("Greedy", 0.9, 0.05) < traffic.crossing("Random", 0.9, 0.05)
     )
 
 
 @pytest.mark.slow
 def test_models_and_orderings_of_faults_and_costs_are_met_but_for_a_baseline_that_is_not_printed():
-    found = list(InfiniteHBDPaper(targets=[t for t in InfiniteHBDPaper().targets if t.id.startswith(OF_SECONDS)]).rows())
+    found = list(InfiniteHBDPaper(chosen=[t for t in InfiniteHBDPaper().targets if t.id.startswith(OF_SECONDS)]).rows())
     assert len(found) == 20
     assert {row.target.id for row in found if row.verdict != "met"} == {"hbd-o-lin"}
 

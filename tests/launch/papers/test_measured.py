@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from emu.trace.device.step_error import KINDS
+from launch.data.devices import DEVICES
 from launch.data.fitted import FITTED, Blind, Fitted, read_fitted, write_fitted
-from launch.papers.measured.constants import TRAINING
 from launch.papers.measured.models import model_of
-from launch.papers.measured.report import ask
+from launch.papers.measured.report import TRAINING, ask
 from launch.papers.measured.rows import Run, read_runs
 
 _SIZES = "layers,hidden,heads,kv_heads,ffn,vocab,seq,experts,top_k"
@@ -142,6 +143,9 @@ def test_runs_that_no_fit_has_seen_are_near_also_in_fp8(emu, tmp_path):
     chosen = [line for line in lines if line.partition(",")[0] in SOME]
     found = emu("repro", "measured", "--data", csv_of(tmp_path, *chosen, head=head), "--json").json
     off = {row["id"]: abs(row["ratio"] - 1) for row in found["rows"]}
+    for row in found["rows"]:  # what is kept is what the command finds, and an estimate's interval holds for it
+        assert float(f"{row['ratio']:.4g}") in read_fitted()["h100"].unseen[row["kind"]][row["model"]]
+        assert off[row["id"]] <= DEVICES["h100"].step_error(KINDS[row["kind"]]).share + 5e-5
     assert set(off) == set(SOME)
     assert all(value < (0.07 if run.endswith("fp8") else 0.03) for run, value in off.items())
     assert {row["kind"] for row in found["errors"]} == {"dense", "dense in FP8"}
@@ -154,8 +158,9 @@ def test_stages_are_uneven_only_where_layers_do_not_divide():
 
 
 def test_fitted_constants_are_read_as_they_were_written(tmp_path):
-    blind = {"dense": Blind(10, 0.02, 0.05, 0.04)}
-    written = {"h100": Fitted(("one", "two"), {"clock": 0.5}, {"one": {"clock": 0.6}, "two": {"clock": 0.4}}, blind)}
+    unseen = {"dense": {"one": (0.99, 1.02), "three": (1.1,)}}
+    blind = {"dense": Blind(10, 0.02, 0.05)}
+    written = {"h100": Fitted(("one", "two"), {"clock": 0.5}, {"one": {"clock": 0.6}, "two": {"clock": 0.4}}, blind, unseen)}
     write_fitted(written, tmp_path / "found.json")
     assert read_fitted(tmp_path / "found.json") == written
     assert written["h100"].for_model("one") == ({"clock": 0.6}, ("two",))
@@ -168,6 +173,8 @@ def test_a_fit_on_runs_of_ones_own_is_written_and_used(emu, tmp_path):
     to = tmp_path / "found.json"
     found = emu("repro", "measured", "--data", csv_of(tmp_path, ROW, other), "--fit", str(to), "--json").json
     assert read_fitted(to)["h100"].models == ("own-llama", "other-llama")
+    ratios = {row["model"]: (float(f"{row['ratio']:.4g}"),) for row in found["rows"]}
+    assert read_fitted(to)["h100"].unseen == {"dense": ratios}
     assert found["rows"][0]["fitted_on"] == ["other-llama"]
 
 

@@ -1,51 +1,59 @@
 """`emu repro` of a paper: what is printed is compared with, and never computed by."""
 
+import json
+import shutil
+import subprocess
+import sys
 from contextlib import closing
+from math import inf
+from pathlib import Path
 
 import pytest
 
 from emu.errors import InputError
 from emu.study.planning.search.result_cache import ResultCache
 from launch.cli import papers
-from launch.papers import step_estimates
-from launch.papers.infinitehbd import search
+from launch.papers import catalogue, step_estimates
+from launch.papers.catalogue import PAPERS
+from launch.papers.infinitehbd import training
 from launch.papers.infinitehbd.report import InfiniteHBDPaper
 from launch.papers.infinitehbd.setting import DENSE, MOE, InfiniteHBDSteps, plan_of
-from launch.papers.targets import Answer, Target, judge, read_targets
+from launch.papers.targets import COLUMNS, Answer, Target, Tolerance, judge, number, read_targets
 
-HEAD = "id,table,what,given,assumed,value,unit,class,tolerance"
+HEAD = ",".join(COLUMNS)
 
 
 def target(**values):
     given = {"id": "hbd-t2-mfu-x", "table": "2", "what": "", "given": {}, "assumed": "", "unit": "MFU", "kind": "M"}
-    return Target(**{**given, "value": "0.5", "tolerance": "+-5% relative", **values})
+    return Target(**{**given, "value": "0.5", "tolerance": Tolerance("relative", 0.05), **values})
 
 
 @pytest.mark.parametrize(
     ("tolerance", "value", "answer", "verdict", "difference"),
     [
-        ("+-5% relative", "0.50", Answer(0.52), "met", 0.04),
-        ("+-5% relative", "0.50", Answer(0.47), "missed", -0.06),
-        ("+-0.3 point", "31.5", Answer(31.3), "met", -0.2),
-        ("+-0.3 point", "31.5", Answer(31.9), "missed", 0.4),
-        ("exact to printed digits", "1.0036", Answer(1.00364), "met", 0.00004),
-        ("exact to printed digits", "1.0036", Answer(1.0038), "missed", 0.0002),
-        ("printed config within 3% MFU of the model optimum", "16/4/16", Answer("8/8/16", off=0.02), "met", 0.02),
-        ("printed config within 3% MFU of the model optimum", "16/4/16", Answer("8/8/16", off=0.04), "missed", 0.04),
-        ("exact to printed digits", "9216;2048", Answer("9216;2048"), "met", None),
-        ("exact to printed digits", "9216;2048", Answer("9216;1024"), "missed", None),
-        ("sign; within 2x", "7.9", Answer(4.0), "met", -3.9),
-        ("sign; within 2x", "7.9", Answer(3.9), "missed", -4.0),
-        ("+-3 points", "<1.6", Answer(4.5), "met", None),
-        ("+-3 points", "<1.6", Answer(4.7), "missed", None),
-        ("+-3 points", ">3", Answer(0.1), "met", None),
-        ("+-3 points", ">3", Answer(-0.1), "missed", None),
-        (">=95, <100", ">95", Answer(97.5), "met", None),
-        (">=95, <100", ">95", Answer(94.9), "missed", None),
-        (">=95, <100", ">95", Answer(125.0), "missed", None),
-        ("ordering", "16->64", Answer("16->64", holds=True), "met", None),
-        ("ordering", "16->64", Answer("64->16", holds=False), "missed", None),
-        ("+-5% relative", "0.50", Answer(None), "open", None),
+        (Tolerance("relative", 0.05), "0.50", Answer(0.52), "met", 0.04),
+        (Tolerance("relative", 0.05), "0.50", Answer(0.47), "missed", -0.06),
+        (Tolerance("absolute", 0.3), "31.5", Answer(31.3), "met", -0.2),
+        (Tolerance("absolute", 0.3), "31.5", Answer(31.9), "missed", 0.4),
+        (Tolerance("exact"), "1.0036", Answer(1.00364), "met", 0.00004),
+        (Tolerance("exact"), "1.0036", Answer(1.0038), "missed", 0.0002),
+        (Tolerance("relative", 0.03), "16/4/16", Answer("8/8/16", off=0.02), "met", 0.02),
+        (Tolerance("relative", 0.03), "16/4/16", Answer("8/8/16", off=0.04), "missed", 0.04),
+        (Tolerance("exact"), "9216;2048", Answer("9216;2048"), "met", None),
+        (Tolerance("exact"), "9216;2048", Answer("9216;1024"), "missed", None),
+        (Tolerance("factor", 2), "7.9", Answer(4.0), "met", -3.9),
+        (Tolerance("factor", 2), "7.9", Answer(3.9), "missed", -4.0),
+        (Tolerance("range", most=4.6), "<1.6", Answer(4.5), "met", None),
+        (Tolerance("range", most=4.6), "<1.6", Answer(4.7), "missed", None),
+        (Tolerance("range", least=0), ">3", Answer(0.1), "met", None),
+        (Tolerance("range", least=0), ">3", Answer(-0.1), "missed", None),
+        (Tolerance("range", least=95, most=100), ">95", Answer(97.5), "met", None),
+        (Tolerance("range", least=95, most=100), ">95", Answer(94.9), "missed", None),
+        (Tolerance("range", least=95, most=100), ">95", Answer(125.0), "missed", None),
+        (Tolerance("statement"), "16->64", Answer("16->64", holds=True), "met", None),
+        (Tolerance("statement"), "16->64", Answer("64->16", holds=False), "missed", None),
+        (Tolerance("statement"), "1.5", Answer(1.5), "open", 0.0),
+        (Tolerance("relative", 0.05), "0.50", Answer(None), "open", None),
     ],
 )
 def test_a_row_is_judged_by_its_tolerance(tolerance, value, answer, verdict, difference):
@@ -55,17 +63,85 @@ def test_a_row_is_judged_by_its_tolerance(tolerance, value, answer, verdict, dif
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("kind", "limit", "least", "most", "message"),
     [
-        (f"{HEAD}\na,2,x,,,1,GPUs,E,about\n", "line 2: tolerance must have '+-5% relative'"),
-        ("id,table\na,2\n", "line 2: columns missing: what, given"),
+        ("about", "", "", "", "no tolerance is called 'about'; did you mean absolute?"),
+        ("relativ", "0.1", "", "", "no tolerance is called 'relativ'; did you mean relative or exact?"),
+        ("relative", "", "", "", "limit must be a number above 0, got ''"),
+        ("absolute", "3 points", "", "", "limit must be a number above 0, got '3 points'"),
+        ("factor", "1", "", "", "limit must be a number above 1, got '1'"),
+        ("relative", "nan", "", "", "limit must be a number above 0, got 'nan'"),
+        ("exact", "0.1", "", "", "limit must be empty, as the tolerance is 'exact', got '0.1'"),
+        ("statement", "", "", "4", "most must be empty, as the tolerance is 'statement', got '4'"),
+        ("range", "", "", "", "least must be a number, or `most` one, got ''"),
+        ("range", "", "2", "1", "least must be a number of at most 1, got '2'"),
+        ("range", "", "", "few", "most must be a number, got 'few'"),
     ],
 )
-def test_data_of_a_paper_that_cannot_be_read_are_refused_with_their_line(tmp_path, text, message):
+def test_a_tolerance_that_cannot_be_is_refused_with_its_file_row_and_column(tmp_path, kind, limit, least, most, message):
+    with pytest.raises(InputError) as refused:
+        read_targets(csv_of(tmp_path, f"a,2,x,,,1,GPUs,E,{kind},{limit},{least},{most},,"))
+    assert str(refused.value) == f"{tmp_path.name}/targets.csv, row a: {message}"
+
+
+def test_a_class_that_cannot_be_and_columns_that_are_missing_are_refused(tmp_path):
+    with pytest.raises(InputError, match="row a: no class is called 'X'; known: E, H, M, S"):
+        read_targets(csv_of(tmp_path, "a,2,x,,,1,GPUs,X,exact,,,,,"))
+    with pytest.raises(InputError, match="line 1: columns missing: what, given, assumed"):
+        read_targets(csv_of(tmp_path, "a,2", head="id,table"))
+
+
+def csv_of(tmp_path, row, head=HEAD):
     path = tmp_path / "targets.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message.replace("+", r"\+")):
-        read_targets(path)
+    path.write_text(f"{head}\n{row}\n")
+    return path
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_no_row_can_be_met_by_a_tolerance_that_its_answer_does_not_reach(name):
+    """A number far from what is printed misses every row that is judged by numbers."""
+    found = {each.id: judge(each, Answer(1e9)).verdict for each in PAPERS[name](ResultCache(None)).targets}
+    judged = [each for each in PAPERS[name](ResultCache(None)).targets if each.tolerance.kind not in ("statement", "none")]
+    printed = [each for each in judged if each.tolerance.kind == "range" or number(each.value) is not None]
+    assert len(printed) > 10
+    open_ended = {each.id for each in printed if each.tolerance.kind == "range" and each.tolerance.most == inf}
+    assert {each.id for each in printed if found[each.id] == "met"} == open_ended
+
+
+def test_the_folder_of_a_new_paper_is_enough(tmp_path):
+    """A folder with printed rows and a report beside the others is a command, without a line elsewhere."""
+    shutil.copytree(Path(catalogue.__file__).parents[1], tmp_path / "launch")
+    folder = tmp_path / "launch" / "papers" / "new_paper"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""A new paper."""\n')
+    (folder / "targets.csv").write_text(f"{HEAD}\nnew-1,1,a sum,a=1;b=2;is=a+b,,3,GPUs,E,exact,,,,,\n")
+    (folder / "notes.md").write_text("No notes.\n")
+    (folder / "report.py").write_text(REPORT)
+    done = subprocess.run(
+        [sys.executable, "-c", "from launch.main import main; main()", "repro", "new-paper", "--json", "--cache", "kept"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(row["id"], row["verdict"]) for row in json.loads(done.stdout)["rows"]] == [("new-1", "met")]
+
+
+REPORT = '''"""A new paper."""
+
+from dataclasses import dataclass
+
+from launch.papers.paper import Paper, register
+
+
+@register
+@dataclass(eq=False)
+class NewPaper(Paper):
+    """A paper of one row."""
+
+    title, source = "New", "Somebody (2026)."
+'''
 
 
 def test_every_row_of_the_paper_has_something_that_works_it_out():
@@ -78,7 +154,7 @@ def test_every_row_of_the_paper_has_something_that_works_it_out():
 
 def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
     small = {"given": {"gpus": "2048", "tp": "4", "pp": "1", "dp": "512"}}
-    one, other = (InfiniteHBDPaper([target(**small, value=value)]) for value in ("0.5", "0.9"))
+    one, other = (InfiniteHBDPaper(chosen=[target(**small, value=value)]) for value in ("0.5", "0.9"))
     [first], [second] = one.rows("2"), other.rows("2")
     assert first.ours == second.ours == one.steps.of(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
     assert first.difference == pytest.approx(first.ours / 0.5 - 1)
@@ -89,7 +165,7 @@ def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
 @pytest.mark.parametrize("shape", [(4, 1, 512), pytest.param((64, 4, 8), marks=pytest.mark.slow)])
 def test_no_plan_is_faster_than_the_bound_by_which_a_search_leaves_it_out(shape):
     steps, plan = InfiniteHBDSteps(), plan_of(DENSE, *shape)
-    [bound] = search._least_s(steps, DENSE, [plan])
+    [bound] = training._least_s(steps, DENSE, [plan])
     assert 0.9 * steps.of(DENSE, plan).step_time_s < bound < steps.of(DENSE, plan).step_time_s
 
 
@@ -113,9 +189,7 @@ def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
 def test_a_table_is_printed_with_its_assumptions(emu, monkeypatch):
     whole = InfiniteHBDPaper()
     few = [each for each in whole.targets if each.id in ("hbd-t2-prod-1024", "hbd-t2-imp-131072")]
-    monkeypatch.setattr(
-        papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: InfiniteHBDPaper(few, InfiniteHBDSteps(kept))}
-    )
+    monkeypatch.setattr(papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: InfiniteHBDPaper(kept, few)})
     found = emu("repro", "infinitehbd", "--table", "2", "--json").json
     product, gain = found["rows"]
     assert (product["id"], product["value"], product["ours"], product["verdict"]) == ("hbd-t2-prod-1024", 1024, 1024, "met")

@@ -3,7 +3,7 @@
 import networkx
 import pytest
 
-from launch.papers.railx.packets import latency, saturated_throughput
+from launch.papers.railx.traffic import latency, saturated_throughput
 
 HOP, PACKET = 10, 4  # cycles of a hop; of a packet, which has 4 flits, at a port
 

@@ -7,7 +7,7 @@ import pytest
 
 from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.catalogue import PAPERS
-from launch.papers.row_processes import RowRequest, answers
+from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import Answer
 
 QUICK = (("ub-mesh", "1"), ("railx", "3"), ("hpn", "2"))

@@ -41,7 +41,7 @@ LONG = (
 def rows_of(paper, chosen):
     """Worked out by ways that do not see what is printed."""
     printed = [target for target in paper().targets if chosen(target.id)]
-    hidden = paper([replace(target, value="hidden") for target in printed])
+    hidden = paper(chosen=[replace(target, value="hidden") for target in printed])
     return [judge(target, hidden.answer(blind)) for target, blind in zip(printed, hidden.targets, strict=True)]
 
 

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from launch.papers.ub_mesh import costs, wiring
+from launch.papers import networks
+from launch.papers.networks import build_once
+from launch.papers.ub_mesh import costs
 from launch.papers.ub_mesh.report import UBMeshPaper
-from launch.papers.ub_mesh.scaling import BASES, machine, plan_at
 from launch.papers.ub_mesh.setting import MODELS, NPUS, model_of, plan_of
-from launch.papers.ub_mesh.training import lanes
-from launch.papers.ub_mesh.wiring import build_once
+from launch.papers.ub_mesh.training import BASES, lanes, machine, plan_at
 
 
 def test_counts_are_those_of_what_is_built(monkeypatch):
     """Half a Clos has other switches, which the rows of both systems tell."""
     monkeypatch.setattr(
-        wiring, "build_topology", lambda word, of=wiring.build_topology: of(word.replace("clos", "clos:dims=64x8x8"))
+        networks, "build_topology", lambda word, of=networks.build_topology: of(word.replace("clos", "clos:dims=64x8x8"))
     )
     build_once.cache_clear()
     paper = UBMeshPaper()

@@ -94,8 +94,8 @@ class PlanTable:
     npus: int
     device: str
     memory_bytes: int  # of the device; 0: not known
-    # Share that nine of ten steps of models which no fit of the device has seen are off at most; None: not known.
-    either_way: float | None = field(default=None, metadata=LEFT_OUT)
+    either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that a step may be off; None: not known
+    either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
     global_batch: int
     seq: int
     software: str

@@ -48,7 +48,7 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
 
 
 def is_in_fp8(products: Sequence[Products]) -> bool:
-    """Return whether any FLOPs are in FP8, of which no fit of a device has steps."""
+    """Return whether any FLOPs are in FP8."""
     return any(FLOAT_BYTES.get(each.dtype) == 1 for each in products)
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.study.training.step.precision import Products
+from emu.study.training.step.precision import Products, is_in_fp8
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import TF32
+from emu.trace.device.step_error import RunKind
 from emu.trace.trace import Trace
 
 MFU_ASSUMED = (
@@ -19,7 +20,9 @@ MFU_ASSUMED = (
     "attention is not halved for its causal mask, though it takes the time of half of them; and cp by p2p skips the half of "
     "each block of other ranks' keys that the mask hides; HFU counts what is worked out again, too"
 )
-_TOKENS, _FLOPS, _AGAIN = "tokens a step", "model FLOPs a step", "FLOPs worked out again a step"  # keys of a trace's meta
+# Keys of a trace's meta.
+_TOKENS, _FLOPS, _AGAIN = "tokens a step", "model FLOPs a step", "FLOPs worked out again a step"
+_EXPERTS = "experts of a layer"
 
 
 class Rate(NamedTuple):
@@ -34,6 +37,8 @@ def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the work of a step, as entries for the meta of its trace."""
     again = model.recomputed_flops_per_token(plan.seq, plan.recompute) * plan.tokens
     work = {_TOKENS: plan.tokens, _FLOPS: model.flops_per_token(plan.seq) * plan.tokens, _AGAIN: again}
+    if model.experts:
+        work[_EXPERTS] = model.experts
     return tuple((name, str(amount)) for name, amount in work.items())
 
 
@@ -45,6 +50,12 @@ def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
 def has_work(trace: Trace) -> bool:
     """Return whether a trace notes the work of a step."""
     return _TOKENS in dict(trace.meta)
+
+
+def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
+    """Return the kind of a step; a script has experts where it has a group with the axis `ep`."""
+    experts = _EXPERTS in dict(trace.meta) or any(group.axis == "ep" for group in trace.groups)
+    return RunKind(experts, is_in_fp8(products))
 
 
 def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> Rate | None:

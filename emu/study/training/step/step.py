@@ -13,8 +13,8 @@ from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.precision import AS_RAN_TOLD, Products, is_in_fp8, messages_of, products_of
-from emu.study.training.step.rate import MFU_ASSUMED, has_work, peaks_told, rate
+from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
+from emu.study.training.step.rate import MFU_ASSUMED, has_work, kind_of, peaks_told, rate
 from emu.study.training.step.script_steps import is_whole
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -80,8 +80,8 @@ class Step:
     total_comm_s: float
     critical_path: tuple[PathPart, ...]  # that add up to the step, the longest first
     busiest_links: tuple[BusyLink, ...]  # three at most
-    # Share that nine of ten steps of models which no fit of the device has seen are off at most; None: not known.
-    either_way: float | None = field(default=None, metadata=LEFT_OUT)
+    either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that it may be off; None: not known
+    either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
     tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
     mfu: float | None = field(default=None, metadata=LEFT_OUT)
     hfu: float | None = field(default=None, metadata=LEFT_OUT)
@@ -102,7 +102,7 @@ class Step:
 
     @property
     def expected_s(self) -> tuple[float, float]:
-        """Give the times between which nine of ten such steps are, of models that the fit of the device has not seen."""
+        """Give the times between which such steps are, as far as published runs tell (`either_way`)."""
         off = self.either_way or 0.0
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
 
@@ -143,6 +143,7 @@ class TimedTrace:
         r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
         products = products_of(self.trace, self.device, self.dtype)
         reached, whole = rate(self.trace, self.ranks, r.step_time_s, products), is_whole(self.trace)
+        off = None if whole else self.device.step_error(kind_of(self.trace, products))
         return Step(
             topology=self.topology.name,
             device=self.device.name,
@@ -169,7 +170,8 @@ class TimedTrace:
             total_comm_s=r.total_comm_s,
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
-            either_way=None if whole or is_in_fp8(products) else self.device.step_error or None,
+            either_way=off and off.share,
+            either_way_by=off and off.text,
             tokens_per_s=reached and reached.tokens_per_s,
             mfu=reached and reached.mfu,
             hfu=reached and reached.hfu,

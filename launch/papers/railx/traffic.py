@@ -1,11 +1,14 @@
-"""Random packets among all chips of a fabric (RailX 6.1.2, 6.3): throughput, and latency of a packet.
+"""Figure 14 of the RailX paper (6.1.2, 6.3): the throughput of an all_to_all, and throughput and latency of random packets.
 
 A packet has 4 flits and goes to a random chip. Links share max-min fairly; buffers, virtual channels and routers are not
 modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carries one flit in it.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +19,9 @@ from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-from launch.papers.topology_counts import build_once
+from launch.papers.networks import build_once, collective_s
+from launch.papers.railx.counts import HYPERX
+from launch.papers.targets import Answer
 
 _FLITS, _PORTS, _ROUNDS = 4, 8, 16  # flits of a packet; ports of a chip (m=4, n=2); packets of each port
 _CYCLES = 10  # cycles of the longest link's latency (6.1.2)
@@ -83,3 +88,81 @@ def _arrivals_s(topology: Topology, ports: int) -> F64:
         rounds.append(Sends(src, (src + away) % n, np.arange(src.size) + number * src.size, channel=port))
     found = run(_graph(topology, Schedule.build(n, _ROUNDS * src.size, rounds))).end_fs / TICKS_PER_S
     return np.asarray(found, np.float64)
+
+
+@cache
+def all_to_all(word: str, ports_a_link: int = 1) -> float:
+    """Return the flits of a chip in a cycle during an all_to_all.
+
+    Args:
+        word: The topology.
+        ports_a_link: The ports of the slowest link.
+    """
+    topology = build_once(word)
+    n, item = topology.n_npus, 2**20
+    found = collective_s(word, "all_to_all", "at-once", n, n * item)
+    return float((n - 1) * item / found / topology.links.bandwidth_Bps.min() * ports_a_link)
+
+
+class ChipFabric(NamedTuple):
+    """A fabric of about 1,300 chips with 8 ports each."""
+
+    name: str
+    word: str
+    ports_a_link: int = 1
+
+    def through(self) -> float:
+        """Return the flits of a chip in a cycle during an all_to_all of large messages."""
+        return all_to_all(self.word, self.ports_a_link)
+
+    def loads(self) -> list[float]:
+        """Return the loads that the fabric can carry without end, in flits of a chip in a cycle."""
+        most = 0.95 * self.through()
+        return [load for load in (0.05, *np.arange(1, 9) / 10) if load <= most]
+
+    def latency(self, load: float) -> float:
+        """Return the mean latency of a packet in cycles."""
+        return latency(self.word, load, self.ports_a_link)
+
+
+BY_K = {k: ChipFabric(f"RailX, k={k}", f"{HYPERX},k={k}") for k in (1, 2, 4)}
+OTHERS = (
+    ChipFabric("HammingMesh", "hammingmesh:boards=9x9,side=4,planes=2"),
+    ChipFabric("2D torus", "torus:dims=36x36,bandwidth=200GB/s,latency=300ns", ports_a_link=2),
+)
+
+
+def _throughput() -> Answer:
+    """Answer the throughput of random packets."""
+    word = f"{HYPERX},k=4"
+    words = (
+        "packets of 4 flits to chips drawn at random, one under way from each of a chip's 8 ports; links share max-min fairly: "
+        "no buffers, virtual channels or routers are modelled"
+    )
+    others = (
+        f"with 4 under way {saturated_throughput(word, 4):.2f}; an all_to_all of 1 MiB a pair, at once, {all_to_all(word):.2f}"
+    )
+    return Answer(saturated_throughput(word), (words, others, "the bound by equation 3 is 1.125"))
+
+
+def _throughput_by_k() -> Answer:
+    """Answer how the throughput grows with the bandwidth k of links inside nodes."""
+    by = {k: drawn.through() for k, drawn in BY_K.items()}
+    words = ", ".join(f"k={k} {found:.2f}" for k, found in by.items())
+    return Answer(words, holds=by[2] > 1.5 * by[1] and by[4] < 1.25 * by[2])
+
+
+def _best() -> Answer:
+    """Answer whether RailX has more throughput and less latency than the other fabrics."""
+    ours, load = BY_K[4], 0.3
+    through = {each: each.through() for each in (ours, *OTHERS)}
+    cycles = {each: each.latency(load) for each in (ours, *OTHERS)}
+    words = "; ".join(f"{each.word} {through[each]:.2f}, {cycles[each]:.0f} cycles" for each in OTHERS)
+    holds = all(through[ours] > through[each] and cycles[ours] < cycles[each] for each in OTHERS)
+    told = f"flits a cycle and chip; cycles of a packet where each chip offers {load}; {words}; the torus has two ports a link"
+    return Answer(f"{through[ours]:.2f}, {cycles[ours]:.0f} cycles", (told,), holds=holds)
+
+
+ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = MappingProxyType(
+    {"rx-f14-thr": _throughput, "rx-f14-k1": _throughput_by_k, "rx-f14-best": _best}
+)

@@ -1,4 +1,7 @@
-"""Rows of papers computed by several processes; the answers equal those of one process."""
+"""Answers to the rows of papers: each is computed once, until the code or its inputs change, by one or several processes.
+
+The answers of several processes equal those of one.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -6,11 +9,37 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from emu.arrays import digest
+from emu.sources import code_digest
 from emu.study.job_pool import job_pool, results_of
 from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.paper import Paper
-from launch.papers.row_cache import answer_of
-from launch.papers.targets import Answer
+from launch.papers.targets import Answer, Target
+
+_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "data")  # code of rows, and devices, prices, models and logs
+
+
+def name_of(what: str, *asked: object) -> str:
+    """Return the name of a result in the cache; it depends on all code and data that the result follows from.
+
+    Args:
+        what: The kind of result.
+        *asked: The inputs of the result.
+    """
+    return f"{what} {digest((code_digest(*_FOLDERS), *asked))}"
+
+
+def answer_of(paper: Paper, target: Target, kept: ResultCache) -> Answer:
+    """Return Emu's answer to a row, read from the cache if it is there."""
+    name = name_of("row", target)
+    found = kept.read(name)
+    if found is not None:
+        return Answer(**{**found, "notes": tuple(found["notes"])})
+    answer = paper.answer(target)
+    holds = None if answer.holds is None else bool(answer.holds)  # JSON cannot hold numpy's bool
+    kept.write(name, {"ours": answer.ours, "notes": answer.notes, "off": answer.off, "holds": holds})
+    return answer
+
 
 Make = Callable[[ResultCache], Paper]
 

@@ -1,0 +1,290 @@
+"""Rows of the InfiniteHBD paper that are training steps, and the search of the best plan: tables 2, 4 and 5."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from emu.dtypes import item_bytes
+from emu.errors import InputError
+from emu.model.generate.generate import memory_by_part
+from emu.model.generate.item import Ask
+from emu.model.model import MODELS
+from emu.model.plan.plan import Plan
+from emu.study.planning.bound.bound import Outlines
+from emu.study.planning.bound.charts import Charts
+from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.tape_paths import MegatronPaths
+from emu.study.planning.search.row import PlanRow
+from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.topology.topology import Topology
+from emu.units import format_size
+from launch.papers.infinitehbd.setting import DENSE, GPUS, MOE, InfiniteHBDSteps, Training, plan_of, printed_name, step_notes
+from launch.papers.paper import AnswerFunction
+from launch.papers.targets import Answer, Target
+
+_TPS, _PPS, _MOST_DP = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 1024
+
+
+class BestPlan(NamedTuple):
+    """The plan with the shortest step."""
+
+    plan: Plan
+    step: PlanRow
+    told: str  # how it was found, in words
+
+
+def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 0) -> BestPlan:
+    """Return the best plan: plans are estimated in the order of their bounds, until no bound is below the best step.
+
+    Args:
+        steps: The estimates of steps.
+        training: The model and what all its plans share.
+        gpus: The number of GPUs.
+        tp: The size of tensor parallelism; 0: any.
+
+    Raises:
+        InputError: no plan has this number of GPUs and fits the memory.
+    """
+    plans = [plan for plan in _plans(training, gpus, tp) if _states(steps, training, plan) <= steps.memory_bytes]
+    bounds = _least_s(steps, training, plans)
+    bounded = sorted(zip(bounds, range(len(plans)), plans, strict=True), key=lambda each: each[:2])
+    if not bounded:
+        raise InputError(f"repro: no plan within the limits of table 2 has {gpus} GPUs and fits their memory")
+    found: dict[Plan, PlanRow] = {}
+    for bound, _, plan in bounded:
+        if found and bound >= min(step.step_time_s for step in found.values()):
+            break
+        found[plan] = steps.of(training, plan)
+    won = min(found, key=lambda plan: found[plan].step_time_s)
+    room = format_size(steps.memory_bytes)
+    words = f"the best of {len(plans)} plans whose states take {room} or less; {len(found)} estimated: no other can be faster"
+    return BestPlan(won, found[won], words)
+
+
+def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
+    """Yield the plans within the limits of table 2."""
+    for own, pp in product([tp] if tp else _TPS, _PPS):
+        dp, left = divmod(gpus, own * pp)
+        if not left and 1 <= dp <= _MOST_DP:
+            yield plan_of(training, own, pp, dp)
+
+
+def _states(steps: InfiniteHBDSteps, training: Training, plan: Plan) -> int:
+    """Return the bytes that a GPU holds even with full recomputation: weights, gradients and states of the optimizer."""
+    parts = memory_by_part(MODELS.find(training.model), plan, steps.stack(plan))
+    return sum(size for part, size in parts.items() if part != "activations")
+
+
+def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
+    """Yield a lower bound of the step time of each plan, in seconds; parts that plans share are computed once."""
+    known: dict[int, tuple[Outlines, Charts]] = {}
+    for plan in plans:
+        stack, model = steps.stack(plan), MODELS.find(training.model)
+        device = device_under(stack, steps.device).over(plan.world)
+        if plan.world not in known:
+            ways = MegatronPaths(model, stack, device)
+            known[plan.world] = Outlines(ways), Charts(ways)
+        outlines, charts = known[plan.world]
+        outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, steps.topology(plan)))
+        yield max(outline.seconds(rings), charts.seconds(outline, rings))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rings:
+    """The least times of requests where the ranks of tp are a ring, and others are joined by one cable of the DCN for a GPU."""
+
+    anywhere: UnplacedRequests
+    ring_Bps: float
+    cable_Bps: float
+
+    @staticmethod
+    def under(plan: Plan, topology: Topology) -> "_Rings":
+        """Return the least times for a plan on its rings; with tp below the GPUs of a node, other ranks are in the ring too."""
+        first = topology.links.bandwidth_Bps[topology.links.src == 0]
+        cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
+        return _Rings(UnplacedRequests(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
+
+    def place_key(self, place: int) -> Hashable:
+        """Return the key of a place, as `Requests` asks for it."""
+        return self.anywhere.place_key(place)
+
+    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
+        """Return the key of the axes at a place, as `Requests` asks for it."""
+        return self.ring_Bps, self.cable_Bps, self.anywhere.axes_key(place, axes)
+
+    def collective(self, place: int, ask: Ask) -> RequestTime:
+        """Return the least time of a collective; a ring adds up in 2 (n - 1) parts of n (stack.toml)."""
+        if ask.axis == "tp" and ask.operation == "all_reduce":
+            ranks, size = self.anywhere.sizes["tp"], ask.elements * item_bytes(ask.dtype)
+            return RequestTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
+        return self._between.collective(place, ask) if ask.axis == "dp" else self.anywhere.collective(place, ask)
+
+    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
+        """Return the least times of messages to a place, as `Requests` asks for them."""
+        return self._between.messages(to, size)
+
+    @property
+    def _between(self) -> UnplacedRequests:
+        return UnplacedRequests(Rates(self.cable_Bps, self.cable_Bps), self.anywhere.plan)
+
+
+_EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)
+_TP = 64  # the TP of table 4's plans
+_PRACTICAL = 20  # imbalance of table 5 in % (6.3)
+_AT_ZERO, _AT_TEN = 0, 10  # imbalances in % between which expert parallelism becomes slower
+
+
+def _product(paper: Any, target: Target) -> Answer:
+    """Answer the number of GPUs of a plan."""
+    return Answer(float(target.number("tp") * target.number("pp") * target.number("dp")))
+
+
+def _improvement(paper: Any, target: Target) -> Answer:
+    """Answer the ratio of two MFUs that the paper prints."""
+    ours = float(target.given["mfu"]) / float(target.given["mfu8"])
+    return Answer(ours, (f"from the printed {target.given['mfu']} and {target.given['mfu8']}",))
+
+
+def _percent(paper: Any, target: Target) -> Answer:
+    """Answer an MFU that the paper prints, in per cent."""
+    return Answer(round(100 * float(target.given["mfu"]), target.digits), ("from the printed value of table 5",))
+
+
+def _plan(of: Training, target: Target) -> Plan:
+    """Return the plan of a row."""
+    return plan_of(of, target.number("tp"), target.number("pp"), target.number("dp"))
+
+
+def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
+    """Answer the MFU of a row's plan.
+
+    Args:
+        of: The model and what all its plans share.
+        scale: A factor of the MFU: 100 for per cent.
+        paper: The paper.
+        target: The row.
+    """
+    step = paper.steps.of(of, _plan(of, target))
+    return Answer(scale * step.mfu, step_notes(of, step))
+
+
+def _mfu_of_tp(paper: Any, target: Target) -> Answer:
+    """Answer the MFU of the best plan with the TP of the row."""
+    found = paper.best(target.number("gpus"), target.number("tp"))
+    return Answer(found.step.mfu, (*step_notes(DENSE, found.step), found.told))
+
+
+def _config(paper: Any, target: Target) -> Answer:
+    """Answer the best plan for a number of GPUs, and how much better it is than the printed one."""
+    found = paper.best(target.number("gpus"))
+    tp, pp, dp = map(int, target.value.split("/"))
+    printed = paper.steps.of(DENSE, plan_of(DENSE, tp, pp, dp))
+    ours, theirs = found.step.mfu, printed.mfu
+    return Answer(
+        printed_name(found.plan),
+        (*step_notes(DENSE, found.step), found.told, f"MFU {ours:.4f}, and {theirs:.4f} by the printed plan"),
+        max(0.0, ours / theirs - 1),
+    )
+
+
+def _trend(paper: Any, target: Target) -> Answer:
+    """Answer whether the TP of the best plan grows with the number of GPUs."""
+    tps = [paper.best(gpus).plan.tp for gpus in paper.sizes()]
+    told_of = f"the best TP of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(map(str, tps))}"
+    return Answer(f"{tps[0]}->{tps[-1]}", (told_of,), holds=all(a <= b for a, b in pairwise(tps)))
+
+
+def _gap(paper: Any, target: Target) -> Answer:
+    """Answer whether the gain over TP=8 grows with the number of GPUs."""
+    gains = [paper.best(gpus).step.mfu / paper.best(gpus, 8).step.mfu for gpus in paper.sizes()]
+    told_of = f"gains of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
+    return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
+
+
+def _best_expert_step(paper: Any, gpus: int, tp: int, pp: int, imbalance: int, eps: Sequence[int]) -> tuple[int, PlanRow]:
+    """Return the expert parallelism with the shortest step, and that step.
+
+    Args:
+        paper: The paper.
+        gpus: The number of GPUs.
+        tp: The size of tensor parallelism.
+        pp: The number of stages.
+        imbalance: The imbalance of experts in per cent.
+        eps: The sizes of expert parallelism that are tried.
+    """
+    found = []
+    for ep in eps:
+        more = {"ep": ep, "etp": max(1, tp // ep), "imbalance": imbalance / 100}
+        found.append((ep, paper.steps.of(MOE, plan_of(MOE, tp, pp, gpus // (tp * pp), **more))))
+    return min(found, key=lambda each: each[1].step_time_s)
+
+
+_STRAGGLER = (
+    "the coefficient is (max - min) / max of the tokens of an expert (footnote 4); between them nothing is printed: one expert "
+    "is taken to have max, each other min, and the step is that of the GPU with the fullest"
+)
+_UNPRINTED = (
+    "the plan with EP is not printed: EP=8 is taken, as an expert is on one GPU of its group (footnote 3), with TP=64 and "
+    "PP=16 as in table 5, and TP / EP ranks share an expert, so that they hold as much as by TP alone"
+)
+_SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the same 6.4 Tb/s: a ring joins neighbours alone (2.1)"
+
+
+def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
+    """Answer the MFU with expert parallelism at an imbalance."""
+    step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
+    even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
+    falls = f"{step.mfu / even:.4f} of that at 0 %"
+    return Answer(100 * step.mfu, (*step_notes(MOE, step), falls, _STRAGGLER, _UNPRINTED, _SWITCHED))
+
+
+def _step_with_imbalance(paper: Any, gpus: int, imbalance: int) -> PlanRow:
+    """Return the step with expert parallelism at an imbalance in per cent."""
+    return _best_expert_step(paper, gpus, _TP, 16, imbalance, _EPS[-1:])[1]
+
+
+def _crossing(paper: Any, target: Target) -> Answer:
+    """Answer whether expert parallelism becomes slower than tensor parallelism between 0 % and 10 % of imbalance."""
+    own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
+    tp = paper.steps.of(MOE, _plan(MOE, own)).mfu
+    at = [_step_with_imbalance(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
+    words = f"MFU by TP {tp:.4f}, by EP {at[0]:.4f} at {_AT_ZERO} % and {at[1]:.4f} at {_AT_TEN} %"
+    holds = at[0] > tp > at[1]
+    return Answer("crossover in (0,10)" if holds else "none in (0,10)", (words, _STRAGGLER, _UNPRINTED, _SWITCHED), holds=holds)
+
+
+def _best_ep(paper: Any, target: Target) -> Answer:
+    """Answer whether tensor parallelism alone is best at a practical imbalance."""
+    sizes = [each for each in paper.of("5") if "mfu" in each.id]
+    won, words = True, []
+    for each in sizes:
+        gpus, tp, pp = each.number("gpus"), each.number("tp"), each.number("pp")
+        ep, step = _best_expert_step(paper, gpus, tp, pp, _PRACTICAL, _EPS)
+        alone, shared = paper.steps.of(MOE, _plan(MOE, each)).mfu, step.mfu
+        won &= alone >= shared
+        words.append(f"{gpus} GPUs: MFU {alone:.4f} by EP=1, {shared:.4f} by EP={ep}")
+    return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed", _SWITCHED), holds=won)
+
+
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "abs-mfu": _improvement,
+        "t2-prod": _product,
+        "t2-imp": _improvement,
+        "t2-mfu-": partial(_mfu, DENSE, 1.0),
+        "t2-mfu8": _mfu_of_tp,
+        "t2-cfg": _config,
+        "t2-trend": _trend,
+        "t2-gap": _gap,
+        "t4-ep": _mfu_with_imbalance,
+        "t4-tp": partial(_mfu, MOE, 100.0),
+        "t4-x-t5": _percent,
+        "t4-cross": _crossing,
+        "t5-prod": _product,
+        "t5-mfu": partial(_mfu, MOE, 1.0),
+        "t5-ep1": _best_ep,
+    }
+)
