@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.registry import unknown

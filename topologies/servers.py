@@ -17,8 +17,8 @@ from emu.topology.builders.switch_adding import SwitchAdding
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.paths.shortest_paths import or_shortest
+from emu.topology.placement import in_units
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable_npus import in_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"

@@ -10,7 +10,7 @@ from math import factorial, prod
 
 from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
 from emu.topology.topology import Topology
 

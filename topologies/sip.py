@@ -15,8 +15,8 @@ from emu.topology.builders.route_parts import join, mix
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
 from emu.topology.paths.shortest_paths import or_shortest, shortest
+from emu.topology.placement import in_whole_units
 from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
-from emu.topology.usable_npus import in_whole_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"

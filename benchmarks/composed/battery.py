@@ -14,7 +14,7 @@ from benchmarks.composed.drawn import Drawn, several
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
 from emu.study.choice.chooser import choice_on
-from emu.study.training.axis_placement import npus_of, with_axes
+from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import ComposedStep, composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm

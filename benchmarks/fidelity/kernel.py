@@ -13,7 +13,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.units import TICKS_PER_S, format_size, ticks
 
 _DATA = Path(__file__).parents[2] / "tests" / "data" / "tcp-star.csv"

@@ -17,7 +17,7 @@ from emu.arrays import F64
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.study.timing.collective import time_collective
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.topology.placement import place
 from emu.units import format_bandwidth, format_size, format_time, ticks
 from launch.papers.nccl.report import measured_times

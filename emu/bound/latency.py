@@ -10,7 +10,7 @@ from emu.bound.network import Network
 from emu.bound.sets import ALL_PAIRS
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
-from emu.topology.paths.bellman_ford import least_weights
+from emu.topology.paths.shortest_paths import least_weights
 
 _WORK = 2**18  # arcs that all searches together may visit, about
 _ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})  # each rank has something for each other

@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.bound.network import Network
 from emu.bound.symmetry import Symmetry
-from emu.topology.paths.bellman_ford import least_weights
+from emu.topology.paths.shortest_paths import least_weights
 
 _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 

@@ -11,8 +11,7 @@ import numpy as np
 from emu.arrays import I32
 from emu.collective.operation import Operation
 from emu.collective.proof import check_shapes
-from emu.collective.schedule import RowsError, Schedule, Sends
-from emu.collective.translation import Translations
+from emu.collective.schedule import RowsError, Schedule, Sends, Translations
 
 
 def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:

@@ -1,11 +1,16 @@
 """The graph: tasks with sizes, hops and predecessors. It is all that the engine sees.
 
 A schedule on a placement and a whole training step are both graphs. Letters: V tasks, L links, H hops, E predecessor edges.
+
+Also here: errors about one task of a graph, worded in the terms of the code that made the graph.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from emu.arrays import F64, I32, I64, Bool, digest
+from emu.errors import InputError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -43,3 +48,27 @@ class Graph:
     def digest(self) -> str:
         """Return a digest; equal graphs have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
+
+
+class TaskError(InputError):
+    """The error of a graph that cannot be run because of one task; `{}` in the text stands for that task's name."""
+
+    def __init__(self, where: str, said: str, task: int) -> None:
+        super().__init__(where, said, task)
+        self.said, self.task = said, task
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.said.format(f'task {self.task}')}"
+
+
+@contextmanager
+def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
+    """Reword errors about tasks that are raised within: begin with `where`, and call a task `name(task)`.
+
+    Raises:
+        InputError: An error about a task was raised within.
+    """
+    try:
+        yield
+    except TaskError as error:
+        raise InputError(f"{where}: {error.said.format(name(error.task))}") from None

@@ -5,14 +5,13 @@ from functools import partial
 
 from emu.collective.schedule import Schedule
 from emu.fabric.fabric_job import FabricJob
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.names import message_name
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
+from emu.fabric.lowering.tasks import message_name
 from emu.fabric.run import run
-from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
-from emu.fabric.lowering.domain import Domain, SymmetryMove
+from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits

@@ -19,8 +19,7 @@ from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
 from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
-from emu.fabric.lowering.classes import Joins, classes_of, invariant
-from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.classes import Domain, Joins, classes_of, invariant
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import graph_of

@@ -1,14 +1,25 @@
-"""The one entry to the engine: a graph in, a timeline out. The entry picks the method: sweep, quotient or solver."""
+"""The one entry to the engine: a graph in, a timeline out. The entry picks the method: sweep, quotient or solver.
 
-from collections.abc import Iterable
+Also here: the test for a chaotic result: time it several times with starts moved by a tick.
+
+Where sharing feeds back through dependencies, one tick more or less can move the end by percents. Then one figure says little,
+and its spread over perturbed starts is printed beside it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
+from emu.errors import must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
+from emu.units import seconds
 
 
 class CapacityEvent(NamedTuple):
@@ -37,3 +48,47 @@ def run(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Timeline
     state.admit(graph)
     state.advance()
     return state.timeline()
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The least and the largest value of a chaotic result over perturbed starts."""
+
+    seeds: int
+    least_s: float
+    most_s: float
+
+
+def perturb(graph: Graph, seed: int) -> Graph:
+    """Return the graph with each task delayed by one tick or not, at random."""
+    late = np.random.default_rng(seed).integers(2, size=graph.n_tasks)
+    return replace(graph, ready_fs=graph.ready_fs + late)
+
+
+def check_seeds(seeds: int) -> None:
+    """Check that there are two runs or more, because one run has no spread.
+
+    Raises:
+        InputError: There are fewer.
+    """
+    if seeds < 2:
+        raise must_be("perturb", "the number of runs", "0, or 2 or more", seeds)
+
+
+def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lambda timeline: timeline.end_s) -> Spread | None:
+    """Return the spread of a result over perturbed starts.
+
+    None where the results differ by no more than one tick for each task.
+
+    Args:
+        graph: The graph that is timed.
+        seeds: The number of runs, each with its own perturbation.
+        result_s: Reads the result off a timeline, in seconds; by default its end.
+
+    Raises:
+        InputError: There are fewer than two runs.
+    """
+    check_seeds(seeds)
+    results = [result_s(run(perturb(graph, seed))) for seed in range(seeds)]
+    least, most = min(results), max(results)
+    return Spread(seeds, least, most) if most - least > seconds(graph.n_tasks) else None

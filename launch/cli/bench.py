@@ -14,8 +14,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.measure.bench import Mover, measure
-from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.bench import BenchRow, Mover, measure
 from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
@@ -38,10 +37,8 @@ from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
-from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_text
-from launch.show.text.spread import spread_lines
-from launch.show.text.table import table
+from launch.show.text.table import merged_assumption_lines, spread_lines, table
 
 _ALL = "all"
 _EFFORTS = {"quick": QUICK, "all": ALL}
@@ -153,7 +150,7 @@ def bench_command(
     else:
         print_text(_table(rows))
     if png is not None:
-        draw = importlib.import_module("launch.show.chart.topology_chart")  # not above: it loads matplotlib
+        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
         with may_fail():
             draw.draw_topologies(rows, png)
     wrong = sum(row.wrong or 0 for row in rows)

@@ -11,7 +11,7 @@ from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job
-from emu.study.live.step_times import times_of_estimate
+from emu.study.live.timed_faults import times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of, job_steps
@@ -37,8 +37,7 @@ from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
-from launch.show.text.estimate_report import estimate_report
-from launch.show.text.estimate_table import estimates_report
+from launch.show.text.estimate_table import estimate_report, estimates_report
 
 
 @click.command("estimate")

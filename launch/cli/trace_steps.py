@@ -12,8 +12,7 @@ from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job
-from emu.study.live.step_times import times_of_trace
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults, times_of_trace
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.served.replay_timing import time_replay
 from emu.study.training.step.choices import choice_for

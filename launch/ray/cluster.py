@@ -19,7 +19,7 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder
 from emu.cluster.cluster import Make, Program, ProgramResult
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.fatal_signal import death_in_words, ranks_in_words
 from emu.cluster.processes.job_process import JobProcess, ProcessResult, on_every_rank, ranks_of_processes

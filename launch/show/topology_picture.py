@@ -18,10 +18,9 @@ from launch.show.canvas import INK, save, text_width_pt, wrap
 from launch.show.picture.cables import CableCounts, cable_counts
 from launch.show.picture.full_drawing import paint_all
 from launch.show.picture.group_drawing import arrange, paint_groups
-from launch.show.picture.groups import group_nodes
+from launch.show.picture.groups import group_nodes, switch_names
 from launch.show.picture.layout import layout
 from launch.show.picture.style import NPU, TIMES, Palette, palette
-from launch.show.picture.switch_kinds import switch_names
 from launch.show.text.topology_facts import LinkClass, link_classes
 
 MOST_NODES = 400  # nodes of a topology that is drawn in full

@@ -3,7 +3,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from emu.collective.translation import Translations
+from emu.collective.schedule import Translations
 
 GRIDS = [(5,), (2, 3), (4, 1, 3), (2, 2, 2)]
 

@@ -7,7 +7,7 @@ from emu.fabric.build import Builder
 from emu.fabric.lower import lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 
 MS = 10**12
 STAR = star("star", 4, 1e9, 0)

@@ -8,7 +8,7 @@ from emu.fabric.ideal import ideal
 from emu.fabric.lower import LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins, _classes, classes_of
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
 
 MS = 10**12

@@ -10,7 +10,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 
 
 @st.composite

@@ -12,7 +12,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.units import ticks
 
 ROWS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "tcp-star.csv").read_text().splitlines()))

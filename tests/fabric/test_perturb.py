@@ -7,8 +7,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.operation import cut, operation
 from emu.errors import InputError
 from emu.fabric.lower import lower
-from emu.fabric.perturb import perturb, spread
-from emu.fabric.run import run
+from emu.fabric.run import perturb, run, spread
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 

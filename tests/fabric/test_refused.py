@@ -9,9 +9,8 @@ import pytest
 from emu.errors import InputError, RunError
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.solver.state import State
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, TaskError, name_tasks
 from emu.fabric.run import CapacityEvent, run
-from emu.fabric.task_error import TaskError, name_tasks
 from tests.fabric.reference import GB, Task, graph_of, messages
 
 ONE = Task(size=1, hops=((0, 1),))

@@ -11,8 +11,8 @@ from emu.errors import InputError
 from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lower_alone, run_named, time_alone
 from emu.fabric.lower import lower
-from emu.fabric.lowering.names import message_name
-from emu.topology.builders.star import star
+from emu.fabric.lowering.tasks import message_name
+from emu.topology.builders.wiring import star
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Circuits
 

@@ -13,8 +13,7 @@ from emu.errors import InputError
 from emu.study.choice.candidates import candidates
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site
-from emu.study.measure.bench import bench
-from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.bench import BenchRow, bench
 from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from emu.collective.translation import Translations
+from emu.collective.schedule import Translations
 from emu.fabric.job_symmetry import move, powers_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import CHANNELS

@@ -5,7 +5,7 @@ import pytest
 from emu.errors import InputError
 from emu.registry import Registry
 from emu.topology import catalogue
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.topology.catalogue import (
     TOPOLOGIES,
     Bandwidth,

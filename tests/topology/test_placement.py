@@ -6,8 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.builders.star import star
-from emu.topology.builders.wiring import Cables, wire
+from emu.topology.builders.wiring import Cables, star, wire
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.placement import by_axes, hubs, place, switches_add_assumption, with_helpers
 from emu.topology.topology import Topology

@@ -10,8 +10,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.builders.star import star
-from emu.topology.builders.wiring import Cables, wire
+from emu.topology.builders.wiring import Cables, star, wire
 from emu.topology.catalogue import build_topology
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.removal import remove_parts

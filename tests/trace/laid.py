@@ -5,7 +5,7 @@ import numpy as np
 from emu.arrays import column
 from emu.collective.algorithm import Choice
 from emu.fabric.run import run
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import replay
 from emu.trace.report.report import report

@@ -2,8 +2,7 @@
 
 from emu.topology.catalogue import Count, Dims
 from topologies.hpn.host_plan import AGGS, HpnPlan, HpnRates, plan_of
-from topologies.hpn.registration import register_variant
-from topologies.hpn.settings import HashSettings, HpnHashSettings
+from topologies.hpn.registration import HashSettings, HpnHashSettings, register_variant
 
 _CLOS = (4, 128, 8)  # segments, hosts, rails: 64 ports down of an Agg, Table 2's 4K
 _RAIL_ONLY = (120, 128, 8)  # 122,880 GPUs (Table 4)

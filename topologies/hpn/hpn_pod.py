@@ -2,8 +2,7 @@
 
 from emu.topology.catalogue import Count, Dims
 from topologies.hpn.host_plan import AGGS, UP, HpnPlan, HpnRates, plan_of
-from topologies.hpn.registration import register_variant
-from topologies.hpn.settings import HostSettings, Spares
+from topologies.hpn.registration import HostSettings, Spares, register_variant
 
 _SEGMENT = (128, 8)  # active hosts; GPUs of a host, each with a rail (5.1, 5.2)
 _POD = (15, *_SEGMENT)  # segments (6.2)

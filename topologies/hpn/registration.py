@@ -1,10 +1,15 @@
-"""The registration of HPN's variants: a variant's plan gives both its wiring and its invariants."""
+"""The registration of HPN's variants: a variant's plan gives both its wiring and its invariants.
+
+Also here: settings of HPN that are words or may be 0, and groups of settings that several variants share.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
-from emu.topology.catalogue import Build, Invariants, topology
+from emu.errors import must_be
+from emu.topology.catalogue import Build, Invariants, SettingKind, one_of, topology
 from emu.topology.topology import Topology
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
 from topologies.hpn.hpn_wiring import build
@@ -38,3 +43,39 @@ def register_variant(
         return topology(name, source=f"{_SOURCE}{section}", examples=examples, invariants=told, full=full)(wired)
 
     return file
+
+
+def _read_spares(text: str, name: str) -> int:
+    """Return the number of backup hosts from a setting's text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise must_be("topology", name, "a whole number of 0 or more", text)
+    return int(text)
+
+
+Spares = Annotated[int, SettingKind(_read_spares, str)]
+Way = Annotated[str, one_of("nvlink", "agg")]
+Hash = Annotated[str, one_of("polarised", "independent")]
+Paths = Annotated[str, one_of("disjoint", "hashed")]
+
+
+@dataclass(frozen=True)
+class HashSettings:
+    """The settings of the choice among equal paths, for networks that were not built for disjoint paths."""
+
+    hash: Hash = "polarised"  # whether all switches hash a message's five-tuple in one way (2.2), or each tier in its own
+    paths: Paths = "hashed"  # whether hosts choose disjoint paths for a pair's connections (6.1), or the hash picks paths
+
+
+@dataclass(frozen=True)
+class HpnHashSettings(HashSettings):
+    """The settings of the choice among equal paths for HPN, whose hosts choose disjoint paths by default."""
+
+    paths: Paths = "disjoint"
+
+
+@dataclass(frozen=True)
+class HostSettings(HpnHashSettings):
+    """The settings of hosts where Aggs join several segments."""
+
+    backup: Spares = 0  # backup hosts of a segment
+    cross_rail: Way = "nvlink"  # route to another rail: over the GPU of the host that is on that rail, or over an Agg

@@ -17,8 +17,8 @@ from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import join
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Invariants, Latency, topology
+from emu.topology.placement import in_blocks
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
-from emu.topology.usable_npus import in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates

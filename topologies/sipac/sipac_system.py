@@ -17,9 +17,9 @@ from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, SettingKind, topology
 from emu.topology.orbits import components
+from emu.topology.placement import in_blocks
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology
-from emu.topology.usable_npus import in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.combs import comb_lines
 from topologies.sipac.jobs import Configuration, initial, moves, reconfigure, sequential

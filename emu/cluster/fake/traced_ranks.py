@@ -12,7 +12,7 @@ from emu.arrays import I64, Bool, column
 from emu.backend.rank.notes import Notes
 from emu.cluster.fake.fake_rank import Mesh, TracedRank
 from emu.errors import InputError
-from emu.trace.report.phases import STAGES
+from emu.trace.report.report import STAGES
 from emu.trace.request_lines import lines_entry
 from emu.trace.trace import PARTS, Group, Kind, Trace
 

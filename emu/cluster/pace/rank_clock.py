@@ -17,8 +17,8 @@ from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.device_queues import DeviceQueues
-from emu.cluster.pace.due_times import DueTimes
-from emu.cluster.pace.pace import Tempo
+from emu.cluster.pace.pacer import DueTimes
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests

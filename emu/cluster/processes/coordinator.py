@@ -22,15 +22,14 @@ from emu.backend.executor.wire import serve_store
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import PaceListeners, Pacer
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
 from emu.cluster.processes.log_notices import Notice, Notices
 from emu.cluster.rank_failure import RankExit, takes_precedence
-from emu.cluster.watch.sight import Sight
-from emu.cluster.watch.watch import PATIENCE_S
+from emu.cluster.watch.watch import PATIENCE_S, Sight
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

@@ -22,14 +22,13 @@ from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
-from emu.cluster.pace.pace import Tempo
 from emu.cluster.pace.pacer import PaceListeners
+from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.processes.coordinator import Address, LastWordsConnection, connection
 from emu.cluster.processes.log_notices import Notice
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
-from emu.cluster.watch.processes import has_processes
-from emu.cluster.watch.sight import Sight
+from emu.cluster.watch.watch import Sight, has_processes
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Make, Program
-from emu.cluster.pace.pace import Tempo
-from emu.cluster.pace.timeliness import NOT_LATE, Lateness
+from emu.cluster.pace.timeliness import NOT_LATE, Lateness, Tempo
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator import Address
 from emu.cluster.processes.coordinator_client import CoordinatorClient

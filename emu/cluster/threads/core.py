@@ -3,9 +3,12 @@
 One rank runs at a time, and what it computes is small. Where another processor is idle, the system wakes the next rank there,
 and it finds nothing in its caches: a step of 64 ranks took a third longer. So all ranks keep to one processor as long as they
 have it for themselves, and go wherever the system likes when they had to wait for it.
+
+Also here: settings that the ranks of a process have in common: how often Python looks for cycles, and modes of PyTorch.
 """
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -15,6 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
+import torch
+
+from emu.backend.rank.count import pause_counting
 from emu.cluster.rank_state.cpu_device import replace_attribute
 
 _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
@@ -87,3 +93,24 @@ def _beside(start: Callable[..., int]) -> Callable[..., int]:
 
 if sys.platform == "linux":
     os.register_at_fork(after_in_child=_let_go)
+
+
+_NEW_OBJECTS = 200_000  # before the collector looks for cycles
+
+
+@contextmanager
+def collect_less() -> Iterator[None]:
+    """Let Python's garbage collector look for cycles less often: it looks at the objects of all ranks."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Leave every mode that the running rank has set: work here is for all ranks."""
+    with pause_counting(), torch._C.DisableTorchFunction(), torch.inference_mode():  # which alone may write what was made in it
+        yield

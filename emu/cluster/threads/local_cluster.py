@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from emu.backend.rank.record import Recording
 from emu.cluster.cluster import Program, ProgramResult
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.threads.threads import Threads
 from emu.cluster.watch.watch import PATIENCE_S

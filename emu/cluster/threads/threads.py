@@ -29,9 +29,9 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import Agreement, agree, carry_out
-from emu.cluster.pace.pace import Pace
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.rank_clock import RankClock
+from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
@@ -42,13 +42,11 @@ from emu.cluster.strands.stores import Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_turn, this_strand
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
-from emu.cluster.threads.core import Core, processor_release
+from emu.cluster.threads.core import Core, collect_less, outside_modes, processor_release
 from emu.cluster.threads.isolation import find_groups, rank_isolation
 from emu.cluster.threads.rests import Rests
-from emu.cluster.threads.run_settings import collect_less, outside_modes
 from emu.cluster.threads.standstill import Standstill
-from emu.cluster.watch.stop import end, where
-from emu.cluster.watch.watch import PATIENCE_S, Watch
+from emu.cluster.watch.watch import PATIENCE_S, Watch, end, where
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 

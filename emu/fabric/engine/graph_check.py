@@ -8,8 +8,7 @@ import numpy as np
 from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.errors import must_be
-from emu.fabric.graph import Graph
-from emu.fabric.task_error import TaskError
+from emu.fabric.graph import Graph, TaskError
 
 _LENGTHS = (
     ("V", "alpha_fs", 0),

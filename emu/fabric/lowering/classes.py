@@ -7,9 +7,14 @@ Where translations are declared, the rows are those of rank 0, and so are the ta
 an edge says how far away the rank is that is waited for. A task waits because of what is read or written at some place, and
 every place is a translation of a place of rank 0. There, rank 0 itself reads; what is written comes from the rank that the
 translation that brings the receiver to 0 gives. Without translations every participant is a place, and each class is one task.
+
+Also here: the domain of a job with symmetries: the nodes and links that stand for all that the symmetries map them to.
+
+Letter: L links.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -19,11 +24,11 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import I32, I64, Bool, column
-from emu.collective.schedule import Schedule
-from emu.collective.translation import Translations
+from emu.collective.schedule import Schedule, Translations
 from emu.fabric.lowering.circuits import SwitchTurns, turns_of
 from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
+from emu.fabric.lowering.message_routes import MessageRoutes
 from emu.fabric.lowering.message_table import (
     Accesses,
     MessageTable,
@@ -36,6 +41,7 @@ from emu.fabric.lowering.message_table import (
     some_empty,
 )
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
+from emu.topology.orbits import Orbits
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
@@ -277,3 +283,25 @@ def _as_classes(edges: Predecessors, n_tasks: int, back: I64, moves: Translation
     left = np.logical_and.reduceat(left, first) if len(first) else left  # to have ended is more than to have left
     begins = np.searchsorted(task[first], np.arange(n_tasks + len(joins) + 1))
     return column(begins, np.int64), column(pred[first], np.int32), column(left, np.bool_), column(away[first], np.int64)
+
+
+class SymmetryMove(NamedTuple):
+    """One symmetry, as a permutation of nodes and of links."""
+
+    node: I64  # [n_nodes] image of each node
+    link: I64  # [L] image of each link
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Domain:
+    """The orbits of nodes and links of a job under its symmetries; one of each orbit stands for all."""
+
+    nodes: Orbits
+    links: Orbits
+    ways: dict[object, MessageRoutes] = field(default_factory=dict)  # routes of each placed schedule that was tested
+
+    @staticmethod
+    def of(moves: tuple[SymmetryMove, ...]) -> "Domain":
+        """Return the domain of one or more symmetries."""
+        nodes, links = map(list, zip(*moves, strict=True))
+        return Domain(Orbits.of(len(nodes[0]), nodes), Orbits.of(len(links[0]), links))

@@ -1,14 +1,22 @@
 """Predecessor edges: which task waits for which, and the columns of a graph that they become.
 
 Letters: V tasks, E edges.
+
+Also here: the compiled loops that give the edges and hops of each class to every copy that stands for others.
+
+Letters: C classes, E edges, D copies of each class, one after another, R pairs, U distinct distances between copies.
 """
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+from numpy import bool_, empty, int32, zeros
+from numpy import int64 as np_int64
 
 from emu.arrays import I32, I64, Bool, column
+from emu.compiled.function import compiled_making_arrays
+from emu.compiled.kinds import I32_2D
 from emu.fabric.lowering.dependencies import EdgeSink, drop_repeats, wait_for_given
 
 Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Graph
@@ -53,3 +61,52 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
     write(EdgeSink(start[:-1].copy(), pred, left, np.array([n_tasks])))
     end = drop_repeats(start, pred, left, np.zeros(len(start), np.int64))
     return start, pred[:end], left[:end]
+
+
+@compiled_making_arrays
+def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int, begin: I64) -> tuple[I32, Bool]:
+    """Return the predecessors of all tasks [E D], and whether each wait ends when the predecessor has left [E D].
+
+    Args:
+        start: [C + 1] where the predecessors of each class begin.
+        pred: [E] class that must come first.
+        left: [E] see `Graph.pred_left`.
+        kind: [E] number of the edge's distance, 0..U-1.
+        there: [U, D] the copy at each distance from each copy.
+        size: D.
+        begin: [C D + 1] where the predecessors of each task begin.
+    """
+    preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)
+    for c in range(len(start) - 1):
+        for i in range(size):
+            at = begin[c * size + i]
+            for e in range(start[c], start[c + 1]):
+                preds[at], lefts[at] = pred[e] * size + there[kind[e], i], left[e]
+                at += 1
+    return preds, lefts
+
+
+@compiled_making_arrays
+def spread_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
+    """Return hop_start of all tasks [C D + 1], then hop_link and hop_weight.
+
+    Args:
+        pair: [C] pair of each class; -1: it takes no route.
+        size: D.
+        way_start: [R D + 1] where the hops of each pair in each copy begin, the copies of a pair one after another.
+        way_link: link of each hop.
+        way_weight: weight of each hop.
+    """
+    start = zeros(len(pair) * size + 1, np_int64)
+    for c in range(len(pair)):
+        for i in range(size):
+            t, way = c * size + i, pair[c] * size + i
+            start[t + 1] = start[t] + (way_start[way + 1] - way_start[way] if pair[c] >= 0 else 0)
+    link, weight = empty(start[-1], int32), empty(start[-1], int32)
+    for c in range(len(pair)):
+        for i in range(size):
+            t, way = c * size + i, pair[c] * size + i
+            for h in range(start[t + 1] - start[t]):
+                link[start[t] + h] = way_link[way_start[way] + h]
+                weight[start[t] + h] = way_weight[way_start[way] + h]
+    return start, link, weight

@@ -9,8 +9,7 @@ import numpy as np
 
 from emu.arrays import I64, column, digest
 from emu.collective.schedule import Schedule
-from emu.fabric.lowering.classes import Classes
-from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.classes import Classes, Domain
 from emu.fabric.lowering.message_routes import RoutePairs
 from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Topology

@@ -10,8 +10,8 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.fabric.job_symmetry import SymmetryPower, move
-from emu.fabric.lowering.domain import SymmetryMove
-from emu.topology.facts.route_spread import routes_spread, some_pairs
+from emu.fabric.lowering.classes import SymmetryMove
+from emu.topology.facts.facts import routes_spread, some_pairs
 from emu.topology.topology import Topology
 from emu.topology.topology_cache import cached_by_topology
 

@@ -13,7 +13,7 @@ from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.live.elastic_job import run_elastic, time_elastic, traces_by_plan
 from emu.study.live.faulty_job import FaultyJob
-from emu.study.live.step_times import times_of_trace
+from emu.study.live.timed_faults import times_of_trace
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import RunOn, on_threads

@@ -13,8 +13,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import spell
-from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, job_of_steps
-from emu.study.live.job_losses import check_room_for_job, job_ends
+from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, check_room_for_job, job_ends, job_of_steps
 from emu.study.training.learn.checkpoints import CheckpointFolder, last
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program

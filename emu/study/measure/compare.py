@@ -9,8 +9,7 @@ from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.study.choice.candidates import candidates, fitting_algorithms
-from emu.study.measure.bench import measure
-from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.bench import BenchRow, measure
 from emu.study.measure.request import Case, PlacedBench
 from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
 from emu.units import TICKS_PER_S

@@ -11,7 +11,7 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
-from emu.fabric.perturb import check_seeds
+from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
 from emu.study.timing.collective import Job

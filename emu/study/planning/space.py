@@ -14,7 +14,7 @@ from emu.model.plan.plan import CHOICES, Plan, divisors
 from emu.model.plan.plan_checks import check_fits, check_runs, even_layers, tp_sizes
 from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
-from emu.study.training.axis_placement import axes_of
+from emu.study.training.axes import axes_of
 
 PLACEMENTS = 8  # limit of orders of a plan's axes that are tried
 _LEFT_OUT = {  # values of words that are not searched unless they are given

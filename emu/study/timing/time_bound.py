@@ -13,7 +13,7 @@ from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lay_alone
 from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import busiest_fs
-from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.study.timing.chain import chain_fs, message_count
 from emu.study.timing.collective import Job, name_even_sizes, slot_bytes

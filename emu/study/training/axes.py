@@ -1,16 +1,24 @@
-"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, and their check against the axes of a run."""
+"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, and their check against the axes of a run.
+
+Also here: the placement of ranks by axes: which axis of a plan has neighbouring NPUs of a topology.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, column
 from emu.collective.algorithm import Choice, algorithm, operation_of
 from emu.collective.operation import OPERATIONS
-from emu.errors import InputError
+from emu.errors import InputError, must_be
+from emu.model.plan.plan import Plan
+from emu.model.plan.rank_axes import AXES
 from emu.registry import nearest, unknown
 from emu.study.choice.candidates import fitting_algorithms
 from emu.study.choice.site import Site, choosers
+from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 from emu.trace.trace import Events, Kind
 
@@ -86,3 +94,54 @@ def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
     raise InputError(
         f"--algorithm: {operation} of {axis} must be one that {where} can have, got {served!r}; {nearest(name, others)}"
     )
+
+
+def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the axes of a plan that have more than one rank, in the given order, or in that of the ranks' numbers.
+
+    Raises:
+        InputError: The given axes do not name each of them once.
+    """
+    sizes = plan.sizes
+    own = tuple(axis for axis in AXES if sizes[axis] > 1)
+    if not axes:
+        return own
+    named = tuple(axis for axis in axes if plan.sizes.get(axis, 0) != 1)
+    if sorted(named) != sorted(own):
+        what = f"each of {','.join(own)} once, the one of neighbouring NPUs first"
+        raise must_be("estimate", "--axes", what, ",".join(axes), f"such as {','.join(reversed(own))}")
+    return named
+
+
+def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
+    """Return a topology whose order of NPUs gives neighbouring NPUs to the first of the axes, and distant ones to the last.
+
+    Raises:
+        InputError: As `axes_of`, or the plan has more ranks than there are NPUs.
+    """
+    wanted = axes_of(plan, axes)
+    if wanted == axes_of(plan):
+        return topology
+    npus = np.concatenate((npus_of(topology, plan, axes), order(topology)[plan.world :]))
+
+    def placer(ranks: int, faulty: I64) -> I64:
+        kept = npus[~np.isin(npus, faulty)]
+        return column(kept[:ranks], np.int64)
+
+    return replace(topology, placer=placer)
+
+
+def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
+    """Return [ranks] the NPU of each rank; arguments and errors as in `with_axes`."""
+    return column(place(topology, plan.world)[_slots(plan, axes_of(plan, axes))], np.int64)
+
+
+def _slots(plan: Plan, axes: tuple[str, ...]) -> I64:
+    """Return [ranks] the position of each rank in the order in which the first axis counts fastest."""
+    sizes = [plan.sizes[axis] for axis in axes]
+    stride = dict(zip(axes, [prod(sizes[:i]) for i in range(len(sizes))], strict=True))
+    ranks, slots, below = np.arange(plan.world), np.zeros(plan.world, np.int64), 1
+    for axis in AXES:
+        slots += ranks // below % plan.sizes[axis] * stride.get(axis, 0)
+        below *= plan.sizes[axis]
+    return slots

@@ -14,7 +14,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.training.axis_placement import npus_of, with_axes
+from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import Composition, composition, representative_tapes
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
 from emu.study.training.served.options import other_choosers

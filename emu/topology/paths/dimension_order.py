@@ -13,8 +13,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import InputError
 from emu.topology.orbits import components
-from emu.topology.paths.bellman_ford import least_weights
-from emu.topology.paths.shortest_paths import ShortestPaths, shortest
+from emu.topology.paths.shortest_paths import ShortestPaths, least_weights, shortest
 from emu.topology.topology import Links, Routes
 
 

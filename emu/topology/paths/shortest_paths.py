@@ -2,18 +2,49 @@
 
 A path is as fast as its slowest link. With cost first and rate second, Dijkstra's search stays right (Sobrinho, Algebra and
 algorithms for QoS path computation and hop-by-hop routing in the Internet, 2002). Letters: P pairs, L links, D destinations.
+
+Also here: distances between nodes for any weights of links: the search of Bellman and Ford, from the nodes that came nearer
+last.
+
+Letters: L links, V nodes, D searches.
+
+Also here: the links that leave each node, or lead to it, found for many nodes at one time.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import F64, I64, Bool, column
 from emu.topology.builders.route_parts import between_npus, interleave, mix
-from emu.topology.paths.incidence import IncidentLinks
 from emu.topology.topology import Links, Router, Routes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IncidentLinks:
+    """The links at each node, by one of their two ends."""
+
+    order: I64  # [L] links, sorted by that end
+    starts: I64  # [nodes + 1] where the links of each node begin in `order`
+
+    @classmethod
+    def of(cls, node: I64, n_nodes: int) -> "IncidentLinks":
+        """Return the table of links whose end is `node` [L]."""
+        order = np.argsort(node, kind="stable")
+        starts = np.searchsorted(node[order], np.arange(n_nodes + 1))
+        return cls(column(order, np.int64), column(starts, np.int64))
+
+    def at(self, nodes: I64) -> tuple[I64, I64]:
+        """Return every link at each of some nodes, and for each link the index of its node in `nodes`."""
+        counts = self.starts[nodes + 1] - self.starts[nodes]
+        ends = np.cumsum(counts)
+        place = np.repeat(np.arange(len(nodes)), counts)
+        within = np.arange(len(place)) - np.repeat(ends - counts, counts)
+        return self.order[within + np.repeat(self.starts[nodes], counts)], place
+
 
 UNREACHED = 2**38  # cost that stands for: there is no path
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
@@ -166,3 +197,28 @@ def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64
         here, hop = ways.links.dst[link].astype(np.int64), hop + 1
         going = here != there
     return walked
+
+
+def least_weights(
+    ends: tuple[ArrayLike, ArrayLike], weight: ArrayLike, n_nodes: int, sources: Sequence[ArrayLike] | I64
+) -> F64:
+    """Return [D, V] the least sum of weights from the nearest source of each search to each node; infinite: there is no path.
+
+    Args:
+        ends: [L] and [L] the nodes that each link leaves and enters.
+        weight: [L] 0 or more.
+        n_nodes: V.
+        sources: The nodes of each search, one or several.
+    """
+    out, dst, cost = IncidentLinks.of(column(ends[0], np.int64), n_nodes), column(ends[1], np.int64), column(weight, np.float64)
+    found = np.full(len(sources) * n_nodes, np.inf)
+    here: I64 = np.concatenate([row * n_nodes + column(of, np.int64) for row, of in enumerate(sources)])
+    found[here] = 0
+    while len(here):
+        link, place = out.at(here % n_nodes)
+        there = (here // n_nodes * n_nodes)[place] + dst[link]
+        away = found[here][place] + cost[link]
+        better = away < found[there]
+        np.minimum.at(found, there[better], away[better])
+        here = np.unique(there[better])
+    return found.reshape(len(sources), n_nodes)

@@ -23,8 +23,7 @@ from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import LoweredSchedule, delay_entries, lay, lower_placed
-from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers

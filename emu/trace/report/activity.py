@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.trace.report.request_times import RequestTimes
-from emu.trace.report.spans import Spans, covered, joined
+from emu.trace.report.request_times import RequestTimes, Spans, covered, joined
 
 _MOST = 64  # ranks, each of which waits for the next, that are looked through
 

@@ -14,8 +14,7 @@ from emu.arrays import I64
 from emu.fabric.timeline import Timeline
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import ReplayGraph
-from emu.trace.report.phases import stages_of
-from emu.trace.report.report import StepReport
+from emu.trace.report.report import StepReport, stages_of
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds
 

@@ -3,6 +3,8 @@
 An instant of a step is computation, else exposed communication, else idle. Communication is exposed where the rank stands still
 for a request to which all members have come. Where one has not, it is idle: it waits for a rank of another stage of its
 pipeline (bubble), or of its own (straggling).
+
+Also here: the phases of a step: the stage of each rank of a pipeline, and the time of its optimizer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +18,29 @@ from emu.errors import InputError
 from emu.fabric.timeline import Timeline
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.activity import Activity, time_division
-from emu.trace.report.phases import optimizer_fs, stages_of
-from emu.trace.report.request_times import Arrivals, RequestTimes, requests_of
-from emu.trace.report.spans import Spans, covered
+from emu.trace.report.request_times import Arrivals, RequestTimes, Spans, covered, requests_of
 from emu.trace.steps import count_steps, equal_steps
-from emu.trace.trace import Kind, Trace
+from emu.trace.trace import UPDATE, Kind, Trace
 from emu.units import seconds
+
+STAGES = "pp"  # the axis whose groups have a rank of each stage of a pipeline, in their order
+
+
+def stages_of(trace: Trace) -> dict[int, int]:
+    """Return the stage of each rank of a pipeline."""
+    return {rank: stage for group in trace.groups if group.axis == STAGES for stage, rank in enumerate(group.ranks)}
+
+
+def optimizer_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int) -> int | None:
+    """Return the ticks of a rank's computation in a step after the mark of an optimizer; None: there is no such mark."""
+    events, first = trace.events_of(rank), replayed.first_event[rank]
+    marks = np.flatnonzero((events.kind == Kind.MARK) & (events.step == step))
+    begun = [row for row in marks.tolist() if events.name[row] == UPDATE]
+    if not begun:
+        return None
+    rows = np.flatnonzero((events.kind == Kind.COMPUTE) & (events.step == step))
+    task = replayed.begins[first + rows[rows > begun[0]]]
+    return int((timeline.end_fs[task] - timeline.start_fs[task]).sum())
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from emu.cluster.pace.pace import Pace
+from emu.cluster.pace.timeliness import Pace
 from emu.errors import InputError
 from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
 from emu.study.live.faulty_job import FaultyJob

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from emu.errors import InputError, RunError
-from emu.study.live.faulty_job import FaultyJob
-from emu.study.live.job_losses import losses
+from emu.study.live.faulty_job import FaultyJob, losses
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.fault_script import faults_of, read_faults

@@ -7,8 +7,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from emu.cluster.pace.pace import Pace, Tempo
-from emu.cluster.pace.timeliness import PaceFigures
+from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob

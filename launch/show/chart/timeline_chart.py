@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from emu.errors import must_be
-from emu.trace.report.spans import merged
+from emu.trace.report.request_times import merged
 from emu.units import TICKS_PER_S
 from launch.show.canvas import new_page, save
 from launch.show.lanes import Lane

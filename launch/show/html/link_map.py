@@ -14,10 +14,9 @@ from launch.show.html.page import Svg
 from launch.show.picture.cables import curves
 from launch.show.picture.frames import frame_labels, frames
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
-from launch.show.picture.groups import GroupedTopology, group_nodes
+from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout
 from launch.show.picture.style import NPU, node_size_pt, palette
-from launch.show.picture.switch_kinds import switch_names
 from launch.show.topology_picture import MOST_NODES
 
 _PAGE_PT = 850.0  # width of the page

@@ -10,9 +10,9 @@ from emu.trace.report.link_use import busiest
 from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.page import Cell, KeyFigure, Table, table_of
 from launch.show.text.estimate_table import exposed_axes
-from launch.show.text.spread import spread_lines
 from launch.show.text.step_choice import step_choice_text
 from launch.show.text.step_report import straggling_text
+from launch.show.text.table import spread_lines
 from launch.show.text.topology_facts import link_classes
 
 _LINKS = 20  # links in the table of the busiest

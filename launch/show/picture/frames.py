@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.topology.topology import Box, Drawing
-from launch.show.picture.label import Label, free_place, label_around, size_of_words
+from launch.show.picture.layout import Label, free_place, label_around, size_of_words
 
 _PAD = 0.42  # from the outermost node to its frame, in gaps between NPUs
 _NEST = 0.22  # additional distance for each frame inside

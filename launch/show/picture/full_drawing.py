@@ -14,8 +14,8 @@ from emu.topology.topology import Drawing, Topology
 from launch.show.canvas import INK, text_width_pt
 from launch.show.picture.cables import cables, curves
 from launch.show.picture.frames import SMALLEST_PT, frame_labels, frames
+from launch.show.picture.groups import switch_names
 from launch.show.picture.style import FRAME, NPU, Palette, least_gap, node_size_pt
-from launch.show.picture.switch_kinds import switch_names
 
 _SMALLEST_NAMES_PT = 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]

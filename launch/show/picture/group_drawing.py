@@ -11,11 +11,9 @@ from emu.arrays import F64, I64
 from emu.topology.topology import Drawing
 from emu.units import format_bandwidth
 from launch.show.picture.cables import cables, curves
-from launch.show.picture.groups import GroupedTopology
-from launch.show.picture.label import Label, free_place, label_around, size_of_words
-from launch.show.picture.layout import grid_positions, tier_positions
+from launch.show.picture.groups import GroupedTopology, layers
+from launch.show.picture.layout import Label, free_place, grid_positions, label_around, size_of_words, tier_positions
 from launch.show.picture.style import NPU, TIMES, Palette
-from launch.show.picture.switch_kinds import layers
 
 WIDE, LINE = 1.7, 0.3  # width of a symbol, and height of a line of its text
 ROOM = 3.0  # room in which cables bend around a symbol

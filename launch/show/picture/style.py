@@ -7,7 +7,7 @@ from scipy.spatial import KDTree
 
 from emu.arrays import F64
 from emu.topology.topology import Topology
-from launch.show.picture.switch_kinds import switch_names
+from launch.show.picture.groups import switch_names
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NPU, FRAME = "#22313f", "#dde3ea"

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.bench import BenchRow
 from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows
 from emu.study.measure.request import PlacedBench
 from emu.units import format_size, format_time
-from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.bounds import bounds_text, of_bound
+from launch.show.text.table import merged_assumption_lines
 
 
 def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from emu.bound.limit import CROSSED, CUT, LATENCY, MESSAGES, PATHS, TRIED
-from emu.study.measure.bench_row import BenchRow
+from emu.study.measure.bench import BenchRow
 from emu.units import format_size, format_time
 
 BOUND_COLUMNS = ("of_bound", "bound")

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emu.study.cost.cost import Cost
-from emu.study.cost.ownership import OwnershipCost
+from emu.study.cost.cost import Cost, OwnershipCost
 from launch.show.text.table import table
 
 if TYPE_CHECKING:

@@ -1,14 +1,17 @@
-"""Estimates of a step on several topologies as one table."""
+"""Estimates of a step on several topologies as one table.
+
+Also here: the report of a step that was estimated on one topology, as text.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from emu.model.stack.stack import find_software
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.step_choice import step_choice_text
-from launch.show.text.step_report import off_told
-from launch.show.text.table import table
+from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_lines
+from launch.show.text.table import merged_assumption_lines, table
 
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
 
@@ -74,3 +77,21 @@ def _row(r: StepEstimate, axes: Sequence[str]) -> tuple[str, ...]:
     size = (str(r.ranks), str(r.dp), str(r.global_batch))
     timed = (r.how, str(r.domain), f"{r.tasks}", f"{r.wall_s:.1f}")
     return (r.topology, *size, *times, f"{r.mfu:.3f}", format_size(r.peak_memory_bytes), *timed)
+
+
+def estimate_report(r: StepEstimate) -> str:
+    """Return the figures of one estimate as text."""
+    ranks = "all ranks" if r.domain == r.ranks else f"{r.domain} of {r.ranks} ranks, which stand for all"
+    software = f"software={r.software}{'' if find_software(r.software).is_executed else ' (generated, not executed)'}"
+    lines = [
+        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}, {software}",
+        *([] if r.stack == f"software={r.software}" else [f"with {r.stack}"]),
+        "",
+        *step_lines(r),
+        f"expected        {expected_told(r)}",
+        *rate_lines(r),
+        *([f"placement       {r.axes}: neighbouring NPUs are on the first axis"] if r.axes else []),
+        f"timed           {r.tasks:,} tasks of {ranks} (engine: {r.how}), in {r.wall_s:.1f} s",
+        *foot_lines(r),
+    ]
+    return "\n".join(lines)

@@ -5,9 +5,8 @@ from itertools import groupby
 
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
-from launch.show.text.assumptions import assumption_lines
 from launch.show.text.pacing_report import pacing_lines, pacing_warning
-from launch.show.text.table import table
+from launch.show.text.table import assumption_lines, table
 
 
 def job_report(result: FaultyJob) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.study.planning.search.search import REQUESTS, STEPS
 from emu.units import format_size, format_time
-from launch.show.text.assumptions import merged_assumption_lines
 from launch.show.text.estimate_table import axes_in_order
 from launch.show.text.step_report import off_told
-from launch.show.text.table import table
+from launch.show.text.table import merged_assumption_lines, table
 
 _HEAD = ("", "plan", "placement", "step", "MFU")
 

@@ -1,6 +1,14 @@
-"""Aligned tables of plain text, readable in a pipe as on a screen."""
+"""Aligned tables of plain text, readable in a pipe as on a screen.
+
+Also here: the assumptions of a report as text.
+
+Also here: the spread of a chaotic time, in one line.
+"""
 
 from collections.abc import Sequence
+
+from emu.fabric.run import Spread
+from emu.units import format_time
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, units: Sequence[str] = ()) -> str:
@@ -27,3 +35,39 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def _is_number(cell: str) -> bool:
     """Return whether a cell counts as a number; a lone "-" does."""
     return cell[:1].isdigit() or cell == "-" or (cell[:1] == "-" and cell[1:2].isdigit())
+
+
+def assumption_lines(assumptions: Sequence[str]) -> list[str]:
+    """Return the lines under "Assumed:", a line for each sentence."""
+    return ["Assumed:", *(f"- {sentence}" for sentence in assumptions)]
+
+
+def merged_assumption_lines(told: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return the assumptions of several results, each sentence once.
+
+    A sentence that not all results have begins with the names of those that have it.
+
+    Args:
+        told: Pairs of a name and the sentences of one result; a name may come again.
+    """
+    names = list(dict.fromkeys(name for name, _ in told))
+    of: dict[str, list[str]] = {}
+    for name, sentences in told:
+        for sentence in sentences:
+            if name not in of.setdefault(sentence, []):
+                of[sentence].append(name)
+    return assumption_lines([s if len(for_) == len(names) else f"{', '.join(for_)}: {s}" for s, for_ in of.items()])
+
+
+def spread_lines(what: str, spread: Spread | None) -> list[str]:
+    """Return the line; none where the time is not chaotic.
+
+    Args:
+        what: The name of the thing that takes the time.
+        spread: The least and the most time over several runs; None: the time is not chaotic.
+    """
+    if spread is None:
+        return []
+    apart = f"{100 * (spread.most_s / spread.least_s - 1):.1f} %"
+    low, high = format_time(spread.least_s), format_time(spread.most_s)
+    return [f"chaotic: {what} takes {low} to {high} ({apart} apart) in {spread.seeds} runs whose starts moved by a tick"]

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emu.study.faults.goodput import Restarts
-from emu.study.faults.waste import Waste
+from emu.study.faults.waste import Restarts, Waste
 from launch.show.text.table import table
 
 _ALWAYS = 0.99  # share of the time for a column "p99"

@@ -15,9 +15,8 @@ from torch import Tensor
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.reduction import REDUCE_OPERATIONS, unwritten_mark
 from emu.collective.operation import Operation, cut, operation
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.schedule import Schedule, Sends, Translations
 from emu.collective.transform import concatenate
-from emu.collective.translation import Translations
 from emu.errors import InputError
 
 

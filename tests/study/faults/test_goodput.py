@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from emu.errors import InputError
-from emu.study.faults.goodput import optimal_restarts
+from emu.study.faults.waste import optimal_restarts
 
 
 def simulated(interval, delta, restart, mtbf, segments, seed):

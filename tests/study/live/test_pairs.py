@@ -5,8 +5,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.study.live.faulty_job import time_faulty_job
-from emu.study.live.job_losses import check_room_for_job, job_ends, losses
+from emu.study.live.faulty_job import check_room_for_job, job_ends, losses, time_faulty_job
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.topology.fault_injection.fault_check import check_faults

@@ -9,7 +9,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.search import frontier, result_cache, search, timer
+from emu.study.planning.search import result_cache, search, timer
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate, parts_s, reason_of
 from launch.show.text.plan_table import plans_report
@@ -296,7 +296,7 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
     request, line = replace(SMALL[0], best=2), SMALL[1]
     anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.nearer, exhaustive(*SMALL)[:2]
-    monkeypatch.setattr(frontier, "_TOGETHER", 1)
+    monkeypatch.setattr(timer, "_TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
         wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])

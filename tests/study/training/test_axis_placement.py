@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.axis_placement import axes_of, with_axes
+from emu.study.training.axes import axes_of, with_axes
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.model.pipeline.turns import BACKWARD, FORWARD, RECEIVE, SEND, all_turns
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.trace.trace import Group
 from tests.trace.laid import Words, told, trace_of
 

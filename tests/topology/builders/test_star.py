@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 
 
 def test_npus_meet_through_the_switch_and_helpers_are_one_link_away():

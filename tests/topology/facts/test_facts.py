@@ -9,7 +9,7 @@ import pytest
 
 from emu.arrays import column
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.builders.star import star
+from emu.topology.builders.wiring import star
 from emu.topology.facts import facts
 from emu.topology.facts.facts import bisection, cut, diameter, paths, summary
 from emu.topology.topology import Links, Routes, Topology

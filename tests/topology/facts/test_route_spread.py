@@ -3,7 +3,7 @@
 import pytest
 
 from emu.topology.catalogue import build_topology
-from emu.topology.facts.route_spread import routes_spread
+from emu.topology.facts.facts import routes_spread
 
 
 @pytest.mark.parametrize(

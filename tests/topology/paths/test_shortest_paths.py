@@ -11,9 +11,8 @@ from scipy.stats import chisquare
 
 from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.bellman_ford import least_weights
 from emu.topology.paths.path_check import find_uneven, find_unjoined
-from emu.topology.paths.shortest_paths import UNREACHED, distances, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, distances, least_weights, shortest
 
 
 def _links(pairs, rate=None):

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.usable_npus import in_whole_units
+from emu.topology.placement import in_whole_units
 from topologies.infinitehbd.circuits.fibres import blocked_distance
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.paths.bellman_ford import least_weights
+from emu.topology.paths.shortest_paths import least_weights
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Routes, Topology
 from emu.units import format_time, seconds

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.backend.executor.compiler.cell_moves import CellMoves
 from emu.backend.executor.compiler.slot_layout import MEMORY, STAGE, SlotLayout, SlotPlace
-from emu.collective.translation import Translations
+from emu.collective.schedule import Translations
 
 
 class StridedRange(NamedTuple):

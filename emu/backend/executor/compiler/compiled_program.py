@@ -18,9 +18,8 @@ from emu.backend.executor.compiler.schedule_cells import CellRows, Cells
 from emu.backend.executor.compiler.slot_layout import SCRATCH, SlotLayout
 from emu.collective.operation import Operation
 from emu.collective.orbit import block_translations
-from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Translations
 from emu.collective.transform import rows_of_participants
-from emu.collective.translation import Translations
 
 _AT_A_TIME = 2**16  # rows of all ranks: few enough that their columns stay in cache
 

@@ -14,8 +14,7 @@ from emu.backend.executor.compiler.slot_layout import INPUT, NOWHERE, OUTPUT, SC
 from emu.collective.operation import Operation
 from emu.collective.proof import ScheduleFault, empty_add_error, empty_send_error
 from emu.collective.proof_cells import number_cells
-from emu.collective.schedule import Schedule
-from emu.collective.translation import Translations
+from emu.collective.schedule import Schedule, Translations
 
 
 class CellRows(NamedTuple):

@@ -12,8 +12,7 @@ from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.solver.admit import count_waits, link_bytes, place_members, successors
 from emu.fabric.engine.solver.event_loop import advance, begin, let_go
-from emu.fabric.engine.solver.opening import open_link
-from emu.fabric.engine.solver.transfer import transfer_tasks
+from emu.fabric.engine.solver.opening import open_link, transfer_tasks
 from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
@@ -32,8 +31,7 @@ from emu.fabric.engine.state_layout import (
     align_records,
     columns,
 )
-from emu.fabric.graph import Graph
-from emu.fabric.task_error import TaskError
+from emu.fabric.graph import Graph, TaskError
 from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 

@@ -13,9 +13,9 @@ from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
 from emu.study.choice.equal_groups import canonical_npus
 from emu.study.planning.bound.rates import RequestTime
-from emu.study.training.axis_placement import npus_of
+from emu.study.training.axes import npus_of
 from emu.study.training.composed.place_requests import choosing
-from emu.topology.facts.route_spread import routes_spread
+from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 
 

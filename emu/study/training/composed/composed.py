@@ -15,8 +15,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
+from emu.fabric.graph import name_tasks
 from emu.fabric.run import run
-from emu.fabric.task_error import name_tasks
 from emu.fabric.timeline import Timeline
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape

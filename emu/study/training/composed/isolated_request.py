@@ -17,7 +17,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.link_clusters import link_clusters_of
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
-from emu.fabric.lowering.domain import Domain
+from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run

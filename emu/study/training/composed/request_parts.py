@@ -14,7 +14,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
-from emu.topology.facts.route_spread import routes_spread
+from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE

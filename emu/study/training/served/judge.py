@@ -8,8 +8,8 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
+from emu.fabric.graph import name_tasks
 from emu.fabric.run import run
-from emu.fabric.task_error import name_tasks
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.composed_graph import compose

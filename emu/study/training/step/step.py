@@ -8,8 +8,8 @@ from functools import partial
 from emu.arrays import F64
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
-from emu.fabric.perturb import Spread, check_seeds, spread
-from emu.fabric.task_error import name_tasks
+from emu.fabric.graph import name_tasks
+from emu.fabric.run import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise

@@ -8,7 +8,7 @@ from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
 from emu.units import format_time
-from launch.show.chart.topology_chart import topology_figure
+from launch.show.chart.algorithm_chart import topology_figure
 from tests.launch.show.drawn import on_one_another, outside
 
 LINES = [f"{shape},bandwidth=50GB/s,latency=500ns" for shape in ("ring:n=8", "full-mesh:n=8", "switch:n=8")]

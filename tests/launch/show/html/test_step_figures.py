@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.fabric.perturb import Spread
+from emu.fabric.run import Spread
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology

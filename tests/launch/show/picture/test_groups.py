@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from launch.show.picture.groups import group_nodes
-from launch.show.picture.switch_kinds import switch_names
+from launch.show.picture.groups import group_nodes, switch_names
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 FULL = [

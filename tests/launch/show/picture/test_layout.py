@@ -11,8 +11,8 @@ from emu.arrays import column
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Topology
+from launch.show.picture.groups import layers
 from launch.show.picture.layout import layout
-from launch.show.picture.switch_kinds import layers
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]

@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 
 from emu.topology.catalogue import build_topology
-from launch.show.picture.switch_kinds import layers, switch_names
+from launch.show.picture.groups import layers, switch_names
 
 
 @pytest.mark.parametrize(

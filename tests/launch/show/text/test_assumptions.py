@@ -1,4 +1,4 @@
-from launch.show.text.assumptions import merged_assumption_lines
+from launch.show.text.table import merged_assumption_lines
 
 
 def test_a_sentence_is_told_once_and_for_whom_if_not_for_all():

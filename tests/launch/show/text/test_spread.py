@@ -1,7 +1,7 @@
 """A line where a time is chaotic, none where it is not."""
 
-from emu.fabric.perturb import Spread
-from launch.show.text.spread import spread_lines
+from emu.fabric.run import Spread
+from launch.show.text.table import spread_lines
 
 
 def test_a_chaotic_time_is_told_with_both_ends_and_how_far_they_are_apart():

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.composed.battery import both_ways as measured
 from benchmarks.composed.drawn import wide
 from emu.study.choice.chooser import choice_on
-from emu.study.training.axis_placement import npus_of
+from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
 from emu.study.training.composed.stretches import TimeSpans
