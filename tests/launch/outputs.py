@@ -78,7 +78,15 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
 class Drawn(Paper):
     """A paper of one figure."""
 
+    title = "A paper"
+    source = "Somebody, A paper, 2026"
+
     figures = MappingProxyType({"1": lambda _: Figure("a figure", "x", "y", (Curve("a", (0.0, 1.0), (0.0, 1.0)),))})
+
+    @classmethod
+    def page_notes(cls) -> str:
+        """Return the text below its rows."""
+        return ""
 
 
 @dataclass(frozen=True)

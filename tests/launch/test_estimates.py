@@ -66,8 +66,8 @@ def test_a_step_with_experts_or_in_fp8_has_the_interval_of_its_own_kind(emu, kin
     found = emu(*step, *narrow, "--json").json
     assert found["either_way"] == worst(kind) > worst("dense")
     assert found["either_way_by"] in emu(*step, *narrow).out
-    assert ("experts" in found["either_way_by"], "FP8" in found["either_way_by"]) == ("moe" in kind, "FP8" in kind)
-    if kind == "moe":  # no run with experts is known of an A100
+    assert ("experts" in found["either_way_by"], "FP8" in found["either_way_by"]) == ("experts" in kind, "FP8" in kind)
+    if kind == "experts":  # no run with experts is known of an A100
         assert "either_way" not in emu(*step, "--device", "a100-80g", "--json").json
 
 

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Set
 
-from emu.cluster.watch.watch import SAID_S, Sight, is_idle, not_back
+from emu.cluster.watch.sight import Sight, is_idle
+from emu.cluster.watch.watch import SAID_S, not_back
 from emu.errors import RunError
 
 _ASK_S = 1.0

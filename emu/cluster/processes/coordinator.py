@@ -29,7 +29,8 @@ from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
 from emu.cluster.processes.log_notices import Notice, Notices
 from emu.cluster.rank_failure import RankExit, takes_precedence
-from emu.cluster.watch.watch import PATIENCE_S, Sight
+from emu.cluster.watch.sight import Sight
+from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import Choice
 from emu.errors import EmuError, RunError
 

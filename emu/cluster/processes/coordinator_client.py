@@ -28,7 +28,8 @@ from emu.cluster.processes.coordinator import Address, LastWordsConnection, conn
 from emu.cluster.processes.log_notices import Notice
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
-from emu.cluster.watch.watch import Sight, has_processes
+from emu.cluster.watch.processes import has_processes
+from emu.cluster.watch.sight import Sight
 from emu.errors import RunError
 
 _GONE = (EOFError, OSError)

@@ -19,7 +19,7 @@ from emu.cluster.strands.locks import Replacement, locks
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
 from emu.cluster.strands.waits import waits
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch.watch import Sight, look_at, spent_s
+from emu.cluster.watch.sight import Sight, look_at, spent_s
 
 _sleep = time.sleep  # the system's, whatever that name is while ranks run
 _LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started

@@ -20,7 +20,7 @@ import torch
 from emu.backend.rank.source_lines import caller
 from emu.cluster.strands.locks import Replacement, now, rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
-from emu.cluster.watch.watch import Idle, are_of_processes
+from emu.cluster.watch.processes import Idle, are_of_processes
 
 _LOOK_S, _IDLE_S = 0.02, 0.1  # between two looks at processes, and how long they do nothing that are not at work
 _monotonic = time.monotonic

@@ -2,149 +2,19 @@
 
 Waits that Emu knows hand on the turn, so a deadlock among them is named at once. What is left is what a rank does without
 asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has a turn.
-
-Also here: the processes that this one has started: whether there are any, whether they are at work, and what comes from them.
-
-Also here: a sight of a thread from outside: its line, what it waits for, and whether it has used the processor.
-
-Also here: the end of a run that somebody interrupts: where each rank was, and an end also for those that ask for nothing.
 """
 
-import ctypes
-import linecache
 import logging
-import os
-import re
-import socket
-import stat
-import struct
-import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
-import psutil
-
-from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
-from emu.cluster.strands.strand import Strand, StrandEnd
+from emu.cluster.strands.strand import Strand
+from emu.cluster.watch.processes import has_processes
+from emu.cluster.watch.sight import IDLE_S, look_at, spent_s
 from emu.errors import RunError
-
-
-def has_processes() -> bool:
-    """Return whether this process has started others, which may be at work for it."""
-    return bool(psutil.Process().children())
-
-
-class Idle:
-    """One look after another at the processes that this one has started: how long they have done nothing."""
-
-    def __init__(self) -> None:
-        self._spent_s, self._since_s = -1.0, time.monotonic()
-
-    def time_s(self) -> float:
-        """Return for how long none of them has been seen to run, to be ready to, or to use a disk."""
-        spent_s, runs = 0.0, False
-        for process in _descendants():
-            with suppress(psutil.Error):  # it has ended
-                spent_s += sum(process.cpu_times()[:2])
-                runs = runs or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
-        if runs or spent_s != self._spent_s:
-            self._spent_s, self._since_s = spent_s, time.monotonic()
-        return time.monotonic() - self._since_s
-
-
-def are_of_processes(files: Sequence[int]) -> bool:
-    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
-
-    Args:
-        files: Their descriptors.
-    """
-    processes = _descendants()
-    held = {file for process in processes for file in _held_by(process.pid)}
-    ends = any(map(_has_ended, processes))  # its files are closed at any moment now
-    return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
-
-
-def _descendants() -> list[psutil.Process]:
-    """Return the processes that this one has started, and those that they have started."""
-    found: list[psutil.Process] = psutil.Process().children(True)
-    return found
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    return True
-
-
-def _held_by(pid: int) -> Iterator[str]:
-    """Return the names of the files that a process holds; none where the system does not tell."""
-    with suppress(OSError):  # it has ended
-        for each in os.scandir(f"/proc/{pid}/fd"):
-            with suppress(OSError):  # it has closed it
-                yield str(Path(each.path).readlink())
-
-
-def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
-    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
-    if not stat.S_ISSOCK(os.fstat(file).st_mode):
-        return ends or (bool(held) and str(Path(f"/proc/self/fd/{file}").readlink()) in held)
-    with socket.socket(fileno=os.dup(file)) as end:
-        if end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
-            return False
-        pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(pid) not in (0, os.getpid())
-
-
-_WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
-_PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
-IDLE_S = 1e-3  # less is no work
-
-
-class Sight(NamedTuple):
-    """One look at a thread."""
-
-    line: SourceLine | None  # of the user's program
-    does: str  # in words
-    waits: bool  # for a lock, a thread or a store, as far as its line tells
-    spent_s: float  # of the processor, since it was started
-
-    def told(self, rank: int) -> str:
-        """Return such as `rank 1 waits for a lock or a thread (train.py:12)`."""
-        return f"rank {rank} {self.does}{in_brackets(self.line)}"
-
-
-def look_at(thread: threading.Thread) -> Sight | None:
-    """Return where a thread is; None where it has ended."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None or thread.ident is None:
-        return None
-    file, number = frame.f_code.co_filename, frame.f_lineno or 0  # none, as it is about to begin
-    waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
-    does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
-    return Sight(line, does, waits, spent_s(thread))
-
-
-def spent_s(thread: threading.Thread) -> float:
-    """Return how long a thread has used the processor."""
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
-    except (AttributeError, OSError):  # the system does not tell, or the thread has ended
-        return time.process_time()
-
-
-def is_idle(before: Sight, now: Sight) -> bool:
-    """Return whether a thread has not used the processor between two looks."""
-    return now.spent_s - before.spent_s < IDLE_S
-
 
 PATIENCE_S = 60.0
 SAID_S = 5.0  # a rank that does not come back for so long is told of
@@ -249,47 +119,3 @@ def not_back(what: str, for_s: float, others: int) -> str:
     """Return the words for a rank that does not come back while all others wait."""
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"
-
-
-_AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
-
-
-def where(strands: Sequence[Strand]) -> str:
-    """Return in words where the ranks are, such as `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for strand in strands:
-        sight = look_at(strand.thread)
-        if sight is not None:
-            found[f"at {sight.line}" if sight.line else "before its first line"].append(strand.rank)
-    return "; ".join(f"{_named(ranks)} {at}" for at, ranks in found.items())
-
-
-def _named(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
-
-
-def end(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
-    """Wait until the run is over; return whether it is.
-
-    A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
-    for 1 s no other thread has got its turn.
-
-    Args:
-        work: Returns how many turns there have been, and the threads that run.
-        over: Waits for so long; returns whether the run is over.
-    """
-    since_s, told = time.monotonic(), frozenset[threading.Thread]()
-    before, _ = work()
-    while not over(_AGAIN_S):
-        turns, threads = work()
-        late_s = time.monotonic() - since_s
-        if turns != before:
-            before, since_s = turns, time.monotonic()
-        elif late_s > _MOST_S:
-            return False
-        elif late_s > _PATIENT_S:
-            for thread in set(threads) - told:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(StrandEnd))
-            told |= set(threads)
-    return True

@@ -18,8 +18,8 @@ class RunKind(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word for the kind in files and tables, such as `moe in FP8`."""
-        return ("moe" if self.experts else "dense") + " in FP8" * self.fp8
+        """The word for the kind in files and tables, such as `experts in FP8`."""
+        return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
 
 
 KINDS: Mapping[str, RunKind] = {

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.collective.algorithm import algorithm
-from emu.topology.paths.path_check import cycle
+from emu.topology.paths.deadlock import cycle
 from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.networks import build_once, collective_s
 from launch.papers.targets import Answer

@@ -132,7 +132,7 @@ def test_every_run_that_no_fit_has_seen_can_be_asked_and_none_is_in_the_fit():
     assert len(asked) == 54
     assert asked["bridge-qwen3-30b-16-fp8"].architecture == "qwen3-moe"
     assert not {run.id for run in read_runs(TRAINING, "training.csv")} & set(asked)
-    assert {run.kind for run in runs} == {"dense", "moe", "dense in FP8", "moe in FP8"}
+    assert {run.kind for run in runs} == {"dense", "experts", "dense in FP8", "experts in FP8"}
     stacks = {asked[run.id].request.stack.fp8 for run in runs if run.precision == "fp8"}
     assert stacks == {"delayed", "tensor"}
 

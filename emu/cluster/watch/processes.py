@@ -1,0 +1,78 @@
+"""The processes that this one has started: whether there are any, whether they are at work, and what comes from them."""
+
+import os
+import socket
+import stat
+import struct
+import time
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+
+def has_processes() -> bool:
+    """Return whether this process has started others, which may be at work for it."""
+    return bool(psutil.Process().children())
+
+
+class Idle:
+    """One look after another at the processes that this one has started: how long they have done nothing."""
+
+    def __init__(self) -> None:
+        self._spent_s, self._since_s = -1.0, time.monotonic()
+
+    def time_s(self) -> float:
+        """Return for how long none of them has been seen to run, to be ready to, or to use a disk."""
+        spent_s, runs = 0.0, False
+        for process in _descendants():
+            with suppress(psutil.Error):  # it has ended
+                spent_s += sum(process.cpu_times()[:2])
+                runs = runs or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+        if runs or spent_s != self._spent_s:
+            self._spent_s, self._since_s = spent_s, time.monotonic()
+        return time.monotonic() - self._since_s
+
+
+def are_of_processes(files: Sequence[int]) -> bool:
+    """Return whether all that may come through some pipes and sockets comes from processes that this one has started.
+
+    Args:
+        files: Their descriptors.
+    """
+    processes = _descendants()
+    held = {file for process in processes for file in _held_by(process.pid)}
+    ends = any(map(_has_ended, processes))  # its files are closed at any moment now
+    return bool(processes and files) and all(_is_of_process(each, held, ends) for each in files)
+
+
+def _descendants() -> list[psutil.Process]:
+    """Return the processes that this one has started, and those that they have started."""
+    found: list[psutil.Process] = psutil.Process().children(True)
+    return found
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def _held_by(pid: int) -> Iterator[str]:
+    """Return the names of the files that a process holds; none where the system does not tell."""
+    with suppress(OSError):  # it has ended
+        for each in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # it has closed it
+                yield str(Path(each.path).readlink())
+
+
+def _is_of_process(file: int, held: Set[str], ends: bool) -> bool:
+    """Return whether another process holds the other end: of a pipe one that holds what is `held`, or one that has ended."""
+    if not stat.S_ISSOCK(os.fstat(file).st_mode):
+        return ends or (bool(held) and str(Path(f"/proc/self/fd/{file}").readlink()) in held)
+    with socket.socket(fileno=os.dup(file)) as end:
+        if end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return False
+        pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid) not in (0, os.getpid())

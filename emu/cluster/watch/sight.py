@@ -1,0 +1,54 @@
+"""A sight of a thread from outside: its line, what it waits for, and whether it has used the processor."""
+
+import linecache
+import re
+import sys
+import threading
+import time
+from typing import NamedTuple
+
+from emu.backend.rank.source_lines import SourceLine, in_brackets, is_users
+
+_WAITING = re.compile(r"\.(acquire|join|wait|result)\(|^\s*(async )?with\b")  # as a line of Python says it
+_PRIMITIVES = ("threading.py", "queue.py", "_base.py")  # of Python, that wait for locks alone
+IDLE_S = 1e-3  # less is no work
+
+
+class Sight(NamedTuple):
+    """One look at a thread."""
+
+    line: SourceLine | None  # of the user's program
+    does: str  # in words
+    waits: bool  # for a lock, a thread or a store, as far as its line tells
+    spent_s: float  # of the processor, since it was started
+
+    def told(self, rank: int) -> str:
+        """Return such as `rank 1 waits for a lock or a thread (train.py:12)`."""
+        return f"rank {rank} {self.does}{in_brackets(self.line)}"
+
+
+def look_at(thread: threading.Thread) -> Sight | None:
+    """Return where a thread is; None where it has ended."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or thread.ident is None:
+        return None
+    file, number = frame.f_code.co_filename, frame.f_lineno or 0  # none, as it is about to begin
+    waits = file.endswith(_PRIMITIVES) or bool(_WAITING.search(linecache.getline(file, number)))
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
+    does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
+    return Sight(line, does, waits, spent_s(thread))
+
+
+def spent_s(thread: threading.Thread) -> float:
+    """Return how long a thread has used the processor."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+    except (AttributeError, OSError):  # the system does not tell, or the thread has ended
+        return time.process_time()
+
+
+def is_idle(before: Sight, now: Sight) -> bool:
+    """Return whether a thread has not used the processor between two looks."""
+    return now.spent_s - before.spent_s < IDLE_S
