@@ -3,111 +3,31 @@
 Each schedule is proved by exact multisets and again by random integers, and timed on the ideal fabric of its claim, where a
 message takes 1 ms of latency and a block 1 ms of a port; in a claim of several link classes these differ from class to class.
 Above 2**24 rows nothing is timed.
-
-Also here: the execution of algorithms on real tensors between processes, compared with the operation and with one process.
-
-Also here: the proof of one algorithm on one shape, from every tried root: of every row, or of rows that stand for the rest.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import islice, zip_longest
-from typing import Literal, NamedTuple
+from itertools import islice
 
 import numpy as np
-from torch import Tensor
 
-from emu.backend.executor.executor import execute
-from emu.collective.algorithm import Algorithm, Choice
+from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
-from emu.collective.integers import check_integers
-from emu.collective.operation import ROOTED, Operation, cut, operation
-from emu.collective.orbit import adds_once_per_round, slot_representatives
-from emu.collective.proof import ProofError, ScheduleFault, prove
-from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
+from emu.collective.operation import ROOTED, cut, operation
+from emu.collective.proof import ScheduleFault
+from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
-from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import lower
-from emu.study.measure.move import CollectiveMove, MoveResult, RankRunner
+from emu.study.prove.algorithm_proof import How, ProofResult, prove_algorithm
 from emu.units import TICKS_PER_S
 
-How = Literal["exact", "by translation", "not run", ""]
-
-
-class ProofSubject(NamedTuple):
-    """The schedule and the operation that a proof is about."""
-
-    schedule: Schedule
-    operation: Operation
-    how: How
-    rows: int  # of the whole schedule
-
-
-@dataclass(frozen=True, slots=True)
-class ProofResult:
-    """The result of a proof."""
-
-    said: str  # "ok", or why it was refused or not run
-    how: How  # "" where it was refused
-    roots: tuple[int, ...]  # that were tried; where it was refused, the last of them did it
-    rows: int = 0  # of the schedule from one root
-    uniform: bool = True  # every rank that wants a block gets the same bits
-    fault: ScheduleFault | None = None
-    schedule: Schedule | None = None  # from the first root, where every row was held
-
-
-def roots_of(operation: str, n: int) -> list[int]:
-    """Return the roots that are tried: the first, the last and one between."""
-    return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
-
-
-def subject(found: Algorithm, shape: Shape, root: int = 0) -> ProofSubject:
-    """Return the whole schedule; above 2**24 rows, the part of it that its translations carry to the rest.
-
-    Raises:
-        RowsError: There are more than 2**24 rows, and no suitable translation is declared.
-        InputError: As `Algorithm.schedule`.
-    """
-    stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
-    rows = stored.n_rows_of_all
-    if rows > MAX_ROWS:
-        return ProofSubject(*slot_representatives(stored, wanted), "by translation", rows)
-    return ProofSubject(stored.expand(), wanted, "exact", rows)
-
-
-def prove_algorithm(found: Algorithm, shape: Shape) -> ProofResult:
-    """Prove an algorithm by exact multisets and by random integers; a refusal is a result, not an exception."""
-    roots = roots_of(found.operation, ranks_of(shape))
-    done: list[ProofResult] = []
-    for end, root in enumerate(roots, 1):
-        done.append(replace(_from_root(found, shape, root), roots=tuple(roots[:end])))
-        if done[-1].said != "ok":
-            return done[-1]
-    return replace(done[-1], uniform=all(each.uniform for each in done), schedule=done[0].schedule)
-
-
-def _from_root(found: Algorithm, shape: Shape, root: int) -> ProofResult:
-    """Return the result of the proof from one root."""
-    try:
-        of = subject(found, shape, root)
-        prove(of.schedule, of.operation)
-        check_integers(of.schedule, of.operation, seed=ranks_of(shape))
-    except RowsError as error:
-        return ProofResult(str(error), "not run", (root,))
-    except EmuError as error:
-        return ProofResult(str(error), "", (root,), fault=error.fault if isinstance(error, ProofError) else None)
-    if of.how == "exact":
-        return ProofResult("ok", of.how, (root,), of.rows, schedule=of.schedule)
-    return ProofResult("ok", of.how, (root,), of.rows, adds_once_per_round(of.schedule))
-
-
 RANKS = (*range(1, 18), 31, 32, 64)
-PROCESSES = (2, 3, 4)  # where ranks are processes that execute it, see `emu.study.prove.verify`
+PROCESSES = (2, 3, 4)  # where ranks are processes that execute it, see `emu.study.prove.execution`
 _MOST = 1024  # ranks that an algorithm may be for, if it is for none of those
 _TOLERANCE = Fraction(1, 10**9)
 _MS = TICKS_PER_S // 1000
@@ -263,95 +183,3 @@ def _judge(claim: Claim, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> s
         bound = "" if exact else "at most "
         return f"takes {taken_fs / _MS:.9g} ms on {show_shape(shape)} ranks, it must be {bound}{float(claimed_fs / _MS):.9g}"
     return "equal" if exact else "bound"
-
-
-_COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionRow:
-    """The result of one algorithm on real int64 tensors among ranks that are processes."""
-
-    operation: str
-    algorithm: str
-    ranks: int
-    roots: tuple[int, ...]
-    wrong: int  # elements that are not what the operation says
-    differ: int  # elements that are not what one process gets
-    wall_s: float
-
-    @property
-    def ok(self) -> bool:
-        """True if every element is right."""
-        return not self.wrong and not self.differ
-
-
-def verify_execution(run: RankRunner, algorithms: Iterable[Algorithm], ns: Iterable[int] = PROCESSES) -> Iterator[ExecutionRow]:
-    """Execute each algorithm on the ranks of `run`; compare it with the operation and with one process.
-
-    Raises:
-        RunError: A rank failed.
-    """
-    found = tuple(algorithms)
-    for n in ns:
-        for batch in _one_an_operation(each for each in found if any(True for _ in each.shapes(n))):
-            yield from _executed(run, batch, n)
-
-
-def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
-    """Yield sets of algorithms that one job can run, because a choice names one algorithm for each operation."""
-    by_operation: dict[str, list[Algorithm]] = {}
-    for each in found:
-        by_operation.setdefault(each.operation, []).append(each)
-    for batch in zip_longest(*by_operation.values()):
-        yield [each for each in batch if each is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """Moves one after another; call it with a rank."""
-
-    moves: tuple[CollectiveMove, ...]
-
-    def __call__(self, rank: int) -> list[MoveResult]:
-        return [move(rank) for move in self.moves]
-
-
-def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[ExecutionRow]:
-    """Yield the results of algorithms that one job runs together."""
-    jobs = [
-        (each, CollectiveMove(each.operation, n, _count(each, n), "int64", root=root, keep=True))
-        for each in batch
-        for root in _roots(each, n)
-    ]
-    by_rank = run(n, Choice({each.operation: each.name for each in batch}), _Several(tuple(what for _, what in jobs)))
-    done = list(zip(jobs, zip(*by_rank, strict=True), strict=True))
-    for each in batch:
-        mine = [(what, moved) for (of, what), moved in done if of is each]
-        wall_s = sum(max(m.wall_s for m in moved) for _, moved in mine)
-        wrong = sum(m.wrong for _, moved in mine for m in moved)
-        differ = sum(_differ(each, what, moved) for what, moved in mine)
-        yield ExecutionRow(each.operation, each.name, n, _roots(each, n), wrong, differ, wall_s)
-
-
-def _count(found: Algorithm, n: int) -> int:
-    """Return a number of elements that gives blocks of unequal size, if the operation can have them."""
-    return _COUNT + -_COUNT % operation(found.operation, n).count_step
-
-
-def _roots(found: Algorithm, n: int) -> tuple[int, ...]:
-    return tuple(roots_of(found.operation, n))
-
-
-def _differ(found: Algorithm, what: CollectiveMove, moved: Sequence[MoveResult]) -> int:
-    """Return the number of elements that differ from those of one process."""
-    alone = what.payload()
-    built = found.schedule(found.fit(what.n_ranks), what.root)
-    execute(built, alone.operation, alone.buffers(), counts=alone.block_counts)
-    outputs = [pair.output for pair in alone.buffers().values()]
-    return sum(_different(m.output, output) for m, output in zip(moved, outputs, strict=True))
-
-
-def _different(got: Tensor | None, expected: Tensor) -> int:
-    assert got is not None
-    return int((got != expected).sum())

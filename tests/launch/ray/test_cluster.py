@@ -28,7 +28,7 @@ from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_ch
 from emu.study.measure.bench import bench
 from emu.study.measure.move import TensorMover
 from emu.study.measure.request import BenchRequest
-from emu.study.prove.verify import verify_execution
+from emu.study.prove.execution import verify_execution
 from emu.study.training.learn.learn import learn
 from emu.study.training.learn.program import Program
 from emu.study.training.learn.text import read_text

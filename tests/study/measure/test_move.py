@@ -13,7 +13,7 @@ from emu.collective.operation import OPERATIONS, operation
 from emu.study.measure.bench import bench
 from emu.study.measure.move import CollectiveMove, MoveResult, TensorMover, move
 from emu.study.measure.request import BenchRequest
-from emu.study.prove.verify import ExecutionRow, verify_execution
+from emu.study.prove.execution import ExecutionRow, verify_execution
 from emu.topology.catalogue import build_topology
 
 

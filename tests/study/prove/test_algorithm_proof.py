@@ -7,13 +7,14 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule, Sends
-from emu.study.prove.verify import prove_algorithm, ranks_to, shapes_of, subject, verify
+from emu.study.prove.algorithm_proof import prove_algorithm, subject
+from emu.study.prove.verify import ranks_to, shapes_of, verify
 
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for 100 rows."""
-    for module in ("collective.schedule", "study.prove.verify"):
+    for module in ("collective.schedule", "study.prove.algorithm_proof"):
         monkeypatch.setattr(f"emu.{module}.MAX_ROWS", 100)
 
 
