@@ -84,7 +84,7 @@ class CompiledFunction(Generic[P, R]):
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
-        """Return the first signature that fits these arguments, and the number of numbers in them."""
+        """Return the index of the first signature that fits these arguments, and how many numbers they have in all."""
         for chosen, counters in enumerate(self._counters):
             counts = [count(value) for count, value in zip(counters, args, strict=True)]
             if -1 not in counts:

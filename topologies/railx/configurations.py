@@ -174,7 +174,7 @@ def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
 
 
 def _other_a(r: int) -> str:
-    """Return the hint with the values of `a` that work for r rails."""
+    """Return a hint: values of the setting `a` with which r rails join the nodes of a row all to all, and how many nodes."""
     sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 

@@ -159,7 +159,7 @@ def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `flow` picks it."""
+    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `walk.flow` picks it."""
     n = walk.system.n
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
@@ -167,7 +167,16 @@ def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
 
 
 def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return a rail of a complete group that leads from one place to another, at the nearest chip; `flow` picks it."""
+    """Return for each pair a rail that leads where it goes in a complete dimension, and 1 if it leaves by the - port, else 0.
+
+    The rail is one of those whose port is at the chip nearest to the pair's chip. Of several, `walk.flow` picks one.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        placed: The rails of the dimension, and the number of the first of them.
+        asked: [n] the pairs, the place of each in the dimension, and the place that it goes to.
+    """
     system, (group, first), (who, here, there) = walk.system, placed, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
     minus = np.arange(2)[:, None]

@@ -47,7 +47,7 @@ class TurnGiver(Protocol):
         """Return when a strand that ran without the turn has it: in its order, or once no other is ready."""
 
     def await_idle(self, strand: "Strand") -> None:
-        """Let others go on before the strand that waits for processes, because these do not work."""
+        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
 
     def stopped(self) -> Exception:
         """Return the error for a strand that goes on after the run has failed."""

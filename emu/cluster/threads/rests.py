@@ -169,7 +169,10 @@ class Rests:
 
     @contextmanager
     def held_by_none(self) -> Iterator[None]:
-        """End the run with an error of the cluster itself in this context: it is named, and no strand is left waiting."""
+        """End the run if this context raises an error: the cluster itself has failed, and no rank is to blame.
+
+        The error is kept as the first error of the run. All strands that wait go on and end.
+        """
         try:
             yield
         except BaseException as error:
@@ -229,7 +232,7 @@ class Rests:
         self._resume()
 
     def await_idle(self, strand: Strand) -> None:
-        """Let others go on before a strand that waits for processes, because these do not work."""
+        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
         with self.held_by_none():
             self.baton.await_idle(strand.number)
 

@@ -14,7 +14,7 @@ from emu.dtypes import FP8, item_bytes
 from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
 from emu.model.generate.item import Action, Ask, Gradient, Work
 from emu.model.generate.part import Part
-from emu.model.generate.states import ROOT, GroupSizes, SharingGroup, WeightGroup, padded_elements, sharing_group
+from emu.model.generate.states import ROOT, WeightGroupSizes, SharingGroup, WeightGroup, padded_elements, sharing_group
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import GATHERS, REDUCES
@@ -189,15 +189,15 @@ class ShardedStates(WholeGradients):
         return found
 
     @cached_property
-    def _sizes(self) -> dict[WeightGroup, GroupSizes]:
+    def _sizes(self) -> dict[WeightGroup, WeightGroupSizes]:
         """The size of each group that the stage has."""
-        sizes: dict[WeightGroup, GroupSizes] = {}
+        sizes: dict[WeightGroup, WeightGroupSizes] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
                 group = WeightGroup(place, experts=True) if part.travels(operator) else self._group(place)
                 elements, filled = sizes.get(group, (0, 0))
                 more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
-                sizes[group] = GroupSizes(elements + operator.parameters, filled + more)
+                sizes[group] = WeightGroupSizes(elements + operator.parameters, filled + more)
         return sizes
 
     def least(self) -> Iterator[Ask]:

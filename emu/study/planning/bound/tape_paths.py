@@ -225,7 +225,14 @@ class TapePaths(ABC):
         )
 
     def _update(self, tape: Tape, plan: Plan, scaled: int, owned: int) -> None:
-        """Add the scaling of gradients, and the optimizer over a number of parameters, to a tape."""
+        """Add the scaling of gradients and the optimizer to a tape.
+
+        Args:
+            tape: The tape.
+            plan: The plan.
+            scaled: The number of gradients that the rank scales.
+            owned: The number of parameters that the rank updates.
+        """
         tape.compute(gradient_work(self.stack.precision, 2 * scaled))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
@@ -362,7 +369,7 @@ class _UncountedGradients(WholeGradients):
     """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Ignore a gradient that is there."""
+        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
 
 
 def _waits(events: Events) -> list[list[int]]:
