@@ -137,7 +137,7 @@ class MeshPlan:
 
     @property
     def spines(self) -> int:
-        """The number of upper switches of the DCN, as many as a leaf has racks."""
+        """The number of upper switches of the data-centre network (DCN), as many as a lower switch (leaf) has racks."""
         return self.racks // self.superpods if self.beyond else 0
 
     @property

@@ -85,7 +85,7 @@ class TimelinessRecord:
             for late in each:
                 self.late = self.late.plus(late)
 
-    def told(self, pace: float, computes: bool) -> PaceFigures:
+    def figures(self, pace: float, computes: bool) -> PaceFigures:
         """Return the figures of the run, given its pace and whether computations were paced too."""
         late = self.late
         return PaceFigures(
@@ -126,9 +126,9 @@ class Tempo:
             mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
-    def told(self) -> PaceFigures:
+    def figures(self) -> PaceFigures:
         """Return the figures of how late this host was, compared with virtual time at the wanted pace."""
-        return self.kept.told(self.factor, self.computes)
+        return self.kept.figures(self.factor, self.computes)
 
     def real_s(self, virtual_fs: int) -> float:
         """Return the seconds of this host that some ticks take."""
@@ -155,9 +155,9 @@ class Pace:
     faults: tuple[Fault, ...] = ()
     under: Callable[[Topology], Topology] = lambda as_is: as_is
 
-    def told(self) -> PaceFigures:
+    def figures(self) -> PaceFigures:
         """Return the figures of how late this host was, and the faults that the ranks have met."""
-        return replace(self.tempo.told(), faults=tuple(map(str, self.faults)))
+        return replace(self.tempo.figures(), faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
         """Return the empty fabric, with its ranks on the first NPUs.

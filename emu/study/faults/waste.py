@@ -30,7 +30,7 @@ class Machine:
 
     @property
     def npus(self) -> int:
-        """The NPUs of all copies."""
+        """The number of NPUs of the machine, over all copies of its topology."""
         return self.copies * self.topology.n_npus
 
     def usable(self, group: int, faulty: Bool) -> I64:

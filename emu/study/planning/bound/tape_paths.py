@@ -16,7 +16,7 @@ import numpy as np
 
 from emu.collective.operation import ROOTED
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, gradient_work, run
-from emu.model.generate.item import Ask, Gradient, RepeatedWork, WeightGradientWork
+from emu.model.generate.item import Ask, Gradient, RepeatedComputation, WeightGradientComputation
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import leave_gradient
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
@@ -326,10 +326,10 @@ class PytorchPaths(TapePaths):
                     (
                         item
                         for item in part.backward
-                        if not isinstance(item, WeightGradientWork | RepeatedWork | Gradient | Moment)
+                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
                     ),
                 )
-                run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
+                run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return LayerPaths(*map(self._way, tapes))
