@@ -148,7 +148,7 @@ def _machine() -> Any:
 
 
 def _globals_of(function: FunctionType) -> dict[str, object]:
-    """Return the globals of its module that a function uses, by name."""
+    """Return the global names that a function's code reads, with their values; its machine code depends on them."""
     loads = (at.argval for at in dis.get_instructions(function.__code__) if at.opname == "LOAD_GLOBAL")
     return {name: function.__globals__[name] for name in loads if name in function.__globals__}
 

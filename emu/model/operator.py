@@ -105,7 +105,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """One operator of a model."""
+    """One operator of a model, such as a product or a norm: its parameters, the work of its passes, and how ranks share it."""
 
     name: str  # the module's path in its layer, e.g. "attention.wq"; what is no module of its own has a name beside it
     kind: str  # one of the words at the top of this module, such as PRODUCT or NORM

@@ -240,7 +240,7 @@ class Part(Share):
 
     @property
     def _shards(self) -> dict[str, str]:
-        """The styles by path, of modules that more than one rank shares."""
+        """The style of tensor parallelism of each module that several ranks share, by the path of the module."""
         shards = dict(self.model.shards) if self.plan.tp > 1 else {}
         if self.routed is None:
             return shards

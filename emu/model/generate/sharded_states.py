@@ -237,7 +237,7 @@ class ShardedStates(WholeGradients):
             self._next(group)
 
     def _free(self) -> None:
-        """Release the buffer of the weights gathered before, once they are in their place."""
+        """Release the buffer into which weights were gathered last, once they are copied out of it."""
         self._close_buffer()
         self._hold_back(self.before)
         self.before = ()

@@ -106,7 +106,7 @@ class Waste:
         return float(self.wasted[self._at(self.wasted, quantile)])
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the state up to which the values, from the smallest, have a share of the time."""
+        """Return the index of the state that has a quantile of the values, where each value counts by its share of the time."""
         order = np.argsort(values, kind="stable")
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
