@@ -96,7 +96,7 @@ def _offsets(walk: _Walk) -> list[I64]:
 
 
 def channels(system: System, *, dragonfly: bool = False) -> int:
-    """Return the number of virtual channels of the minimal routing (4.1.1).
+    """Return the number of virtual channels of the minimal routing (RailX 4.1.1).
 
     It is one more than the hops between the nodes farthest apart.
     """
@@ -242,7 +242,7 @@ def _gateway(walk: _Walk, group: RailGroup, chance: I64) -> I64:
 
 
 def nonminimal(system: System) -> Router:
-    """Return the router over a column of nodes that the hash picks, on a HyperX (4.1.2).
+    """Return the router over a column of nodes that the hash picks, on a HyperX (RailX 4.1.2).
 
     A route takes an X-rail there, a Y-rail, and an X-rail back. The walk to a rail that turns from Y to X is on the next VC
     already:

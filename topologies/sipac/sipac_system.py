@@ -361,7 +361,7 @@ def _job_words(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """Return a sentence on the change of jobs: wavelengths that move to other links, comb lines that stay on theirs (3.C)."""
+    """Return a sentence on the change of jobs: wavelengths that move to other links, lines that stay (Flex-SiPAC 3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)

@@ -14,7 +14,7 @@ from emu.trace.kernel import MOVES, Shape
 
 
 class Computation(NamedTuple):
-    """A computation."""
+    """One kernel that a rank runs, with its FLOPs and its memory traffic."""
 
     name: str
     flops: int

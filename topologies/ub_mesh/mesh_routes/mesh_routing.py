@@ -25,7 +25,7 @@ from topologies.ub_mesh.wires import cables
 
 
 def relays(plan: MeshPlan) -> Bool:
-    """Return [nodes] whether each node relays: switches do, and NPUs (3.3.1), but not backup NPUs, which wait."""
+    """Return [nodes] whether each node relays: switches do, and NPUs (UB-Mesh 3.3.1), but not backup NPUs, which wait."""
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
