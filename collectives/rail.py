@@ -39,7 +39,7 @@ def all_to_all(dims: tuple[int, ...]) -> Schedule:
 
 
 def _rings(dims: Dims) -> tuple[int, int, int]:
-    """Return the number of nodes, of ranks of a node, and of rings."""
+    """Return the number of nodes, of ranks of a node, and of the rings that run at one time through all ranks."""
     m, rings, *rest = dims
     return m, rings * (rest[0] if rest else 1), rings
 

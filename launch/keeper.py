@@ -41,11 +41,11 @@ def keep() -> None:
 
 
 def _begin(words: int, hears: int) -> None:
-    """Report to the parent the signals that this process gets, and at its end the fatal one and its place.
+    """Begin to report signals to the parent: each one as it comes, and the fatal one with the line of code where it struck.
 
     Args:
-        words: The file of last words.
-        hears: The pipe to which each signal is written.
+        words: The descriptor of the file to which the fatal signal is written.
+        hears: The descriptor of the pipe to which each signal is written.
     """
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.

@@ -76,7 +76,7 @@ def _dac(gpus: int) -> int:
 
 
 def _tree_invariants(tiers: list[Tier]) -> Invariants:
-    """Return the invariants of a tree by its tiers."""
+    """Return the invariants of a tree, from its tiers by closed forms: its links, degree, diameter, bisection and more."""
     counts, first = count(tiers), tiers[0]
     return Invariants(
         2 * sum(counts.cables),
@@ -190,7 +190,12 @@ def _eight_known(**settings: Any) -> Invariants:
 
 
 def _eight_bill(racks: int, modules: int) -> dict[str, int]:
-    """Return the bill: every switch is a node whose cables to GPUs are an NVLink each; a cable up has modules at both ends."""
+    """Return the bill of parts of several racks, in which every NVSwitch counts, whether or not it is a node of its own.
+
+    Args:
+        racks: The number of racks.
+        modules: The optical modules for each GPU: half of them at the lower switches, half at the upper ones.
+    """
     wiring = count(_eight_tiers(racks, modules, "apart", 1.0, 0))
     leaves, up = wiring.nodes[1], _HALF * modules / _FULL
     return {

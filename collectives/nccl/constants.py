@@ -16,8 +16,8 @@ class Generation(NamedTuple):
     """The numbers that NCCL has for the GPUs of one generation."""
 
     name: str
-    nvlink: float  # rate that data reach over all NVLinks of a GPU
-    most_nvlink: float  # the vendor's rate, one way, of all NVLinks of the generation's fastest GPU
+    nvlink: float  # GB/s, the rate that data reach over all NVLinks of a GPU
+    most_nvlink: float  # GB/s, the vendor's rate, one way, of all NVLinks of the generation's fastest GPU
     within: tuple[float, ...]  # speeds of a channel that are tried in one server, the highest first
     between: tuple[float, ...]  # speeds of a channel that are tried over NICs
     ll: float  # the largest rate of LL in one server, all channels together

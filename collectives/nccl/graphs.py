@@ -76,7 +76,7 @@ def generation_of(nvlink: float) -> Generation:
 
 
 def _nvlink(known: Generation, around: GroupNetwork) -> float:
-    """Return the rate that NCCL gives all NVLinks of a GPU.
+    """Return the rate in GB/s that NCCL gives all NVLinks of a GPU together.
 
     A GPU with fewer links than its generation has less, in proportion.
     """

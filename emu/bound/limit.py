@@ -148,7 +148,7 @@ def _exchange(search: _LimitSearch) -> Iterator[Term]:
 
 
 def _search_work(search: _LimitSearch) -> int:
-    """Return the number of arcs that searches from one rank of each kind visit."""
+    """Return the number of arcs that are visited if one rank of each kind (see `Symmetry`) starts a search."""
     return len(search.alike.ranks) * len(search.net.src)
 
 
@@ -172,7 +172,7 @@ def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
 
 
 def _count_work(op: Operation) -> int:
-    """Return the work to count what one set has to send, without its flow."""
+    """Return the number of blocks that are looked at to count what one set of nodes has to send; arcs are not counted."""
     return op.n_ranks if op.name == ALL_PAIRS else len(op.have) + len(op.want)
 
 

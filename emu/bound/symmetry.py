@@ -21,7 +21,10 @@ _TIERS = 8  # tiers of switches that a hash reaches; switches that differ only f
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symmetry:
-    """The kinds of ranks and arcs of a network; without maps, each is a kind of its own."""
+    """The kinds of ranks and arcs of a network.
+
+    Ranks, or arcs, are of one kind if the maps bring them onto one another. Without maps, each is a kind of its own.
+    """
 
     maps: tuple[I64, ...]  # [V] each: the image of every node
     ranks: I64  # [R] the node of the first rank of each kind
@@ -34,12 +37,19 @@ class Symmetry:
         return np.bincount(self.rank_kind[self.rank_kind >= 0])
 
     def pair_kind(self, src: I64, dst: I64) -> I64:
-        """Return [P] the kind of each pair of nodes; all pairs of a kind must be among them."""
+        """Return [P] the kind of each pair of nodes: the maps bring pairs of one kind onto one another.
+
+        All pairs of a kind must be among the given ones.
+        """
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
 
     def group_kind(self, group: I64) -> I64:
-        """Return [G] the kind of each group; `group` is the group of each node [V], or -1."""
+        """Return [G] the kind of each set of nodes: the maps bring sets of one kind onto one another.
+
+        Args:
+            group: [V] the number of the set that each node is in; -1: none.
+        """
         here = np.flatnonzero(group >= 0)
         images = [_image_of(group[here], group[image[here]]) for image in self.maps]
         return _kinds(np.arange(group.max() + 1), [image for image in images if image is not None])

@@ -29,7 +29,8 @@ class Claim:
     `link`: each (src, dst, channel) has one link;
     `pair`: each (src, dst) has one link.
     With `link_class`, a participant has those ports for each class, a link has the class of its pair, and alpha and beta give a
-    tuple with one entry for each class. Without it there is one class.
+    tuple with one entry for each class. Without it there is one class. On the shapes for which `exact` is true both sides of
+    the formula are equal.
     """
 
     fabric: Fabric

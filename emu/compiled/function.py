@@ -84,7 +84,7 @@ class CompiledFunction(Generic[P, R]):
         return any(has_records(kind) for signature in self.signatures for kind in signature.values())
 
     def match(self, args: tuple[Any, ...]) -> tuple[int, int]:
-        """Return the first signature that fits these arguments, and the number of numbers in them."""
+        """Return the index of the first signature that fits these arguments, and how many numbers they have in all."""
         for chosen, counters in enumerate(self._counters):
             counts = [count(value) for count, value in zip(counters, args, strict=True)]
             if -1 not in counts:
@@ -148,7 +148,7 @@ def _machine() -> Any:
 
 
 def _globals_of(function: FunctionType) -> dict[str, object]:
-    """Return the globals of its module that a function uses, by name."""
+    """Return the global names that a function's code reads, with their values; its machine code depends on them."""
     loads = (at.argval for at in dis.get_instructions(function.__code__) if at.opname == "LOAD_GLOBAL")
     return {name: function.__globals__[name] for name in loads if name in function.__globals__}
 

@@ -94,17 +94,26 @@ def _time(g: Columns, order: I32, s: _Moments) -> None:
             start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
         if end > first + 1:
             start = max(start, _all_there(g, s, g.pred, g.pred_left, first, end))
-        body = 0.0
+        ticks = 0.0
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
-            body = max(body, g.size[v] * g.hop_weight[h] / s.capacity[g.hop_link[h]])
-        s.start[v], s.left[v], s.end[v] = start, start + body, start + body + g.alpha[v]
+            ticks = max(ticks, g.size[v] * g.hop_weight[h] / s.capacity[g.hop_link[h]])
+        s.start[v], s.left[v], s.end[v] = start, start + ticks, start + ticks + g.alpha[v]
         if g.hop_start[v] == g.hop_start[v + 1]:
             s.left[v] = s.end[v]
 
 
 @compiled
 def _all_there(g: Columns, s: _Moments, tasks: I32, left: Bool, low: int, high: int) -> float:
-    """Return when all of some tasks have left or ended at least, by what they put on their links together."""
+    """Return a lower bound of the tick at which all of some tasks have left or ended, from their bytes on each link.
+
+    Args:
+        g: The columns of the graph.
+        s: The least moments of tasks, as far as they are known, and columns for the sums of links.
+        tasks: Numbers of tasks; those from `low` up to `high` - 1 count.
+        left: Whether a task counts when it leaves (true) or when it ends (false); one mark for each of `tasks`.
+        low: The first index.
+        high: One past the last index.
+    """
     n, latest = 0, 0.0
     for j in range(low, high):
         v = tasks[j]

@@ -17,13 +17,13 @@ from emu.errors import InputError
 class Graph:
     """Tasks and the waits between them, as columns.
 
-    A task with hops is a message. It may start when all its predecessors allow it. Its body of `size_bytes` then flows over its
-    links at the max-min fair rate. The task has *left* when its body has, and it *ends* (is delivered) `alpha_fs` later. A task
-    without hops is a computation, a delay or a join. It ends, and has left, `alpha_fs` after its start.
+    A task with hops is a message. It may start when all its predecessors allow it. Its `size_bytes` then flow over its
+    links at the max-min fair rate. The task has *left* when its last byte has, and it *ends* (is delivered) `alpha_fs` later.
+    A task without hops is a computation, a delay or a join. It ends, and has left, `alpha_fs` after its start.
     """
 
     capacity_Bps: F64  # [L] bandwidth of each directed link
-    size_bytes: I64  # [V] size of the body; 0 without hops
+    size_bytes: I64  # [V] bytes of a message; 0 without hops
     alpha_fs: I64  # [V] ticks: latency of the head, or the duration of a task without hops
     ready_fs: I64  # [V] ticks: not before this
     hop_start: I64  # [V + 1] where the hops of each task begin

@@ -14,7 +14,7 @@ class Timeline:
     """The result of `run`: times in ticks, from which seconds are derived."""
 
     start_fs: I64  # [V] when the task started
-    left_fs: I64  # [V] when its body had left
+    left_fs: I64  # [V] when its last byte had left
     end_fs: I64  # [V] when it was delivered, or done
     carried_bytes: F64  # [L] bytes each link carried
     how: Literal["sweep", "quotient", "solver"]  # the method of the engine
@@ -28,8 +28,8 @@ class Timeline:
     def rounding_s(self) -> float:
         """The most by which the clock's whole ticks can have made the time shorter than exact arithmetic would, in seconds.
 
-        A body leaves at the nearest tick, up to half a tick too early. Bodies that leave at one instant share their links, so
-        that all of them together gain no more. A floating-point step for each instant comes on top.
+        A message leaves at the nearest tick, up to half a tick too early. Messages that leave at one instant share their links,
+        so that all of them together gain no more. A floating-point step for each instant comes on top.
         """
         instants = len(np.unique(self.left_fs))
         return instants * seconds(1) / 2 + (instants + 4) * float(np.spacing(self.end_s))

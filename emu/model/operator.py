@@ -105,10 +105,10 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """One operator of a model."""
+    """One operator of a model, such as a product or a norm: its parameters, the work of its passes, and how ranks share it."""
 
     name: str  # the module's path in its layer, e.g. "attention.wq"; what is no module of its own has a name beside it
-    kind: str  # one of the words above
+    kind: str  # one of the words at the top of this module, such as PRODUCT or NORM
     parameters: int = 0
     eager: Passes = Passes()  # as PyTorch runs it without a compiler, on a CPU
     fused: Passes = Passes()  # as one kernel that reads and writes each element once
@@ -125,8 +125,8 @@ class ModelOperator:
     reads_with: str = ""  # products of one such name read the same input: a fused stack runs them as one
     unfused: Passes = Passes()  # by several kernels: of attention by products that write their scores, with a softmax between
     tensors: int = 1  # of equal size, that have its parameters: the weight and the bias of a norm are two
-    ahead: Amount = Amount()  # of the forward, what reads nothing of what came in last, so that it does not wait for that
-    until_saved: Amount = Amount()  # of the forward, what comes before it keeps the last of what the backward needs
+    ahead: Amount = Amount()  # the part of the forward that does not read the input that arrives last, so need not wait for it
+    until_saved: Amount = Amount()  # the part of the forward up to the moment when all that the backward needs is kept
     table_bytes: int = 0  # of constants that its module has beside its parameters, whole on every rank
     narrow: Passes | None = None  # as `eager`, of activations below float32, with what is worked out in float32; None: as eager
     compiled: Passes | None = None  # as the compiler of PyTorch fuses it with its neighbours; None: as it is without

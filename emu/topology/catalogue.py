@@ -84,7 +84,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invariants:
-    """Numbers that a source or a closed form gives for one instance; tests compare the topology with them."""
+    """Numbers that a built topology must have, from a source or a closed form; tests compare the topology with them."""
 
     links: int  # directed links
     degree: int | tuple[int, int]  # links out of each NPU; the fewest and the most where NPUs differ

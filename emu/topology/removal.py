@@ -42,7 +42,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
     cost = None if topology.cost is None else topology.cost[~dead]
     detour = shortest(left, topology.n_nodes, topology.passes, cost)
     router = _DetourRouter(topology, detour, dead, dead_nodes, column(np.cumsum(~dead) - 1, np.int64))
-    turned = topology.circuits and Circuits(partial(_needs, topology.circuits, router), topology.circuits.turn_fs)
+    turned = topology.circuits and Circuits(partial(_needs, topology.circuits, router), topology.circuits.switching_fs)
     return replace(
         topology,
         name=topology.name + _failure_words(topology, np.flatnonzero(dead_nodes), np.flatnonzero(dead_links)),

@@ -63,10 +63,13 @@ Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each ra
 
 @dataclass(frozen=True, slots=True)
 class Circuits:
-    """Optical switches that must be in a certain state while a message crosses them, and the time of a turn."""
+    """Optical switches that must be in a certain state while a message crosses them, and the time of a change of state.
+
+    P messages, Q the most switches that one of them crosses. The arguments of `needs` are those of a `Router`.
+    """
 
     needs: Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, key) -> [P, Q] switches, -1 for none; [P, Q] their states
-    turn_fs: int  # ticks of a turn
+    switching_fs: int  # ticks in which a switch changes its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +231,9 @@ class Topology:
         The last two fix the router.
         """
         links = (getattr(self.links, n) for n in Links.__slots__)
-        turn_fs = None if self.circuits is None else self.circuits.turn_fs
+        switching_fs = None if self.circuits is None else self.circuits.switching_fs
         sizes = (self.name, self.n_npus, self.n_nodes, self.dims, self.routing)
-        return digest((*sizes, *links, self.cost, self.relays, self.message_fs, self.adding_fs, self.adds, turn_fs))
+        return digest((*sizes, *links, self.cost, self.relays, self.message_fs, self.adding_fs, self.adds, switching_fs))
 
 
 def check_link_count(name: str, count: int) -> None:

@@ -234,7 +234,7 @@ def _axes(text: str) -> tuple[int, ...]:
 
 
 def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
-    """Refuse an order of dimensions that the topology does not have.
+    """Refuse a value of `--axes` that does not name each dimension of the topology once.
 
     Raises:
         InputError: `--axes` does not name each dimension once.

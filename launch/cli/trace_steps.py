@@ -49,7 +49,7 @@ class RecordedTrace:
         """Return the trace timed on each topology.
 
         Args:
-            perturb: The number of further runs with perturbed starts.
+            perturb: The number of further runs in which starts are perturbed.
 
         Raises:
             InputError: the file cannot be read, or a topology, the device or an algorithm is unknown.

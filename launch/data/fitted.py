@@ -56,7 +56,12 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
-    """Return the clock of a device, as a share of that of the device whose kernels it has, and the run that sets it."""
+    """Return the clock of a device, as a share, and the name of the published run from whose time this share follows.
+
+    Args:
+        device: The device; its kernels were timed on a like device, and the share is that of this device's clock.
+        path: The file with all shares.
+    """
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return float(found[device]["clock"]), str(found[device]["set_by"])
 

@@ -22,7 +22,7 @@ GBPS = 1e9 / 8  # bytes per second
 
 @cache
 def build_once(word: str) -> Topology:
-    """Return a built topology; each is built once."""
+    """Return the topology that a word names, such as `hpn:pod:backup=8`; each is built once."""
     return build_topology(word)
 
 
@@ -38,7 +38,7 @@ def above(topology: Topology, tier: str) -> I64:
 
 
 def out_of(topology: Topology, node: int, to: I64) -> tuple[float, int]:
-    """Return the bytes per second, and the number of links, from a node to some others."""
+    """Return the links from a node to some others: the bytes per second of all together, and their number."""
     chosen = (topology.links.src == node) & np.isin(topology.links.dst, to)
     return float(topology.links.bandwidth_Bps[chosen].sum()), int(chosen.sum())
 

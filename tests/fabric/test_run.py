@@ -151,7 +151,7 @@ def test_an_empty_graph_has_an_empty_timeline() -> None:
     assert (times_of(timeline), timeline.carried_bytes.tolist(), timeline.end_s) == ([], [0.0], 0.0)
 
 
-def test_a_capacity_change_divides_a_body() -> None:
+def test_a_capacity_change_divides_a_message() -> None:
     graph = graph_of([GB], messages([[0]]))
     timeline = run(graph, [CapacityEvent(0, MS // 2, GB / 2)])
     assert (timeline.left_fs.tolist(), timeline.how) == ([3 * MS // 2], "solver")

@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology, read_topology
 from emu.topology.facts.facts import bisection, cut
 from tests.topologies import counted
-from topologies.railx.rail_wiring import Group, System, circuits, strides
+from topologies.railx.rail_wiring import RailGroup, System, circuits, strides
 
 SMALL = [f"railx:{v}:{e}" for v in ("torus", "hyperx", "dragonfly", "split") for e in TOPOLOGIES.find(f"railx:{v}").examples]
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
@@ -22,9 +22,9 @@ def _system(line):
     if kind == "split":
         return System(m, n, *arguments["rails"])
     if kind == "torus":
-        return System(m, n, *((Group("ring", size, m * n),) for size in nodes))
+        return System(m, n, *((RailGroup("ring", size, m * n),) for size in nodes))
     sizes = (m * n // (a or 1) + 1,) * 2 if kind == "hyperx" else (m * n + 1, arguments["groups"])
-    return System(m, n, *((Group("complete", size, m * n),) for size in sizes))
+    return System(m, n, *((RailGroup("complete", size, m * n),) for size in sizes))
 
 
 def _between_nodes(topology, m):

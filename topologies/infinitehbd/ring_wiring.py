@@ -103,7 +103,7 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, turn_fs: int) -> 
 def _repair(
     plan: OcstrxPlan, lit_around: _RingRebuild, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
-    """Return the reaction to failed parts: fibres that lead further bypass a node of the job with a failed GPU (4.2).
+    """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """

@@ -16,11 +16,11 @@ from emu.units import format_bandwidth, format_time, seconds
 from topologies.railx.grid_placement import placer
 from topologies.railx.rail_repair import repair_grid
 from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.rail_wiring import NAME, Group, Hardware, System, check, links_of, shifts
+from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 
-Split = tuple[tuple[Group, ...], tuple[Group, ...]]
+Split = tuple[tuple[RailGroup, ...], tuple[RailGroup, ...]]
 
 
 def _read_rails(text: str, name: str) -> Split:
@@ -34,9 +34,9 @@ def _read_rails(text: str, name: str) -> Split:
     return x, y
 
 
-def _group(kind: str, size: str, rails: str) -> Group:
+def _group(kind: str, size: str, rails: str) -> RailGroup:
     """Return the ring (C) or the all-to-all (K) of some nodes on some rails."""
-    return Group("ring" if kind == "C" else "complete", int(size), int(rails))
+    return RailGroup("ring" if kind == "C" else "complete", int(size), int(rails))
 
 
 def _show_rails(split: Split) -> str:
@@ -128,7 +128,7 @@ def _torus(m: int, n: int, nodes: Sequence[int], hardware: Hardware) -> System:
     """Return the system whose rails form rings along X and Y."""
     if len(nodes) != 2:
         raise must_be(NAME, "nodes", "two sizes, along X and Y, such as 4x4", "x".join(map(str, nodes)))
-    x, y = (((Group("ring", size, m * n)),) for size in nodes)
+    x, y = (((RailGroup("ring", size, m * n)),) for size in nodes)
     return System(m, n, x, y, hardware)
 
 
@@ -169,12 +169,12 @@ def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
     if r // a + 1 in NONE:
         what = f"r/a + 1, but not 4 or 6, which no rings join as Lemma 3.1 wants (r = m n = {r})"
         raise must_be(NAME, "nodes in a row", what, r // a + 1, f"{_other_a(r)}, another m or n, or a torus")
-    row = (Group("complete", r // a + 1, r),)
+    row = (RailGroup("complete", r // a + 1, r),)
     return System(m, n, row, row, hardware)
 
 
 def _other_a(r: int) -> str:
-    """Return the hint with the values of `a` that work for r rails."""
+    """Return a hint: values of the setting `a` with which r rails join the nodes of a row all to all, and how many nodes."""
     sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 
@@ -219,7 +219,7 @@ def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
     r = m * n
     if (r + 1) * r < groups - 1:
         raise must_be(NAME, "groups", f"at most {(r + 1) * r + 1}, as (r+1) r rails leave one (r = m n = {r})", groups)
-    x, y = ((Group("complete", size, r),) for size in (r + 1, groups))
+    x, y = ((RailGroup("complete", size, r),) for size in (r + 1, groups))
     return System(m, n, x, y, hardware)
 
 

@@ -16,7 +16,7 @@ _MOST = 20  # largest number of rows with faults that share a row or a column: 2
 
 
 def largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
-    """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault are left (Algorithm 2).
+    """Return the rows and columns of a grid of nodes to keep, so that most nodes without a fault are left (RailX Algorithm 2).
 
     A fault alone in its row and column costs one of either. For the others each case is tried. The paper's cases are a row or a
     column for each fault; here a case is a set of rows, which then gives the columns, so that there are fewer cases.

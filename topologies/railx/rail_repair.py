@@ -14,7 +14,7 @@ from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology
 from emu.units import format_time, seconds
 from topologies.railx.grid_placement import largest_grid
-from topologies.railx.rail_wiring import NAME, Group, System, check
+from topologies.railx.rail_wiring import NAME, RailGroup, System, check
 
 
 def repair_grid(
@@ -106,8 +106,17 @@ def _stays(npus: I64, ranks: int, faulty: I64) -> I64:
     return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)
 
 
-def _of_size(groups: tuple[Group, ...], nodes: int, axis: str) -> tuple[Group, ...]:
-    """Return the dimensions of an axis for a number of nodes: the same ones, or one of another size."""
+def _of_size(groups: tuple[RailGroup, ...], nodes: int, axis: str) -> tuple[RailGroup, ...]:
+    """Return the dimensions of X or of Y for another number of nodes along it.
+
+    Args:
+        groups: The dimensions as they are; they stay so if they have that number of nodes.
+        nodes: The number of nodes; if there is one dimension, it gets this size.
+        axis: `X` or `Y`, for messages.
+
+    Raises:
+        InputError: There are several dimensions, or the rails cannot join each of so many nodes to every other.
+    """
     sizes = [group.size for group in groups]
     if nodes == int(np.prod(sizes)):
         return groups

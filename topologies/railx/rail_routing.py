@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.topology.builders.route_parts import mix, take_turns
 from emu.topology.topology import Router, Routes
-from topologies.railx.rail_wiring import Group, System, strides
+from topologies.railx.rail_wiring import RailGroup, System, strides
 
 _FAR = 2**20  # further than any chip of a mesh
 
@@ -96,7 +96,7 @@ def _offsets(walk: _Walk) -> list[I64]:
 
 
 def channels(system: System, *, dragonfly: bool = False) -> int:
-    """Return the number of virtual channels of the minimal routing (4.1.1).
+    """Return the number of virtual channels of the minimal routing (RailX 4.1.1).
 
     It is one more than the hops between the nodes farthest apart.
     """
@@ -119,7 +119,7 @@ def _minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
     return walk.routes(virtual)
 
 
-def _cross_group(walk: _Walk, axis: int, placed: tuple[Group, int, int], virtual: int) -> None:
+def _cross_group(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], virtual: int) -> None:
     """Cross to the destination's digit of one logical dimension."""
     group, first, stride = placed
     digit, wanted = (place[axis] // stride % group.size for place in (walk.node, walk.to_node))
@@ -132,7 +132,7 @@ def _cross_group(walk: _Walk, axis: int, placed: tuple[Group, int, int], virtual
     walk.cross(who, axis, place, port, (virtual, virtual + 1))
 
 
-def _go_round(walk: _Walk, axis: int, placed: tuple[Group, int, int], who: I64, virtual: int) -> None:
+def _go_round(walk: _Walk, axis: int, placed: tuple[RailGroup, int, int], who: I64, virtual: int) -> None:
     """Go the shorter way round, on one rail all the way."""
     group, first, stride = placed
     digit, wanted = (place[axis][who] // stride % group.size for place in (walk.node, walk.to_node))
@@ -159,15 +159,24 @@ def _backwards(walk: _Walk, axis: int, who: I64, excess: I64) -> I64:
 
 
 def _rail_on(walk: _Walk, axis: int, who: I64, first: int, end: int) -> I64:
-    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `flow` picks it."""
+    """Return one of the rails first..end-1 that end on the nearest row (or column) of chips; `walk.flow` picks it."""
     n = walk.system.n
     line = np.clip(walk.chip[1 - axis][who], first // n, (end - 1) // n)
     low, high = np.maximum(first, line * n), np.minimum(end, line * n + n)
     return column(low + walk.flow[who] % (high - low), np.int64)
 
 
-def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
-    """Return a rail of a complete group that leads from one place to another, at the nearest chip; `flow` picks it."""
+def _nearest(walk: _Walk, axis: int, placed: tuple[RailGroup, int], asked: tuple[I64, I64, I64]) -> tuple[I64, I64]:
+    """Return for each pair a rail that leads where it goes in a complete dimension, and 1 if it leaves by the - port, else 0.
+
+    The rail is one of those whose port is at the chip nearest to the pair's chip. Of several, `walk.flow` picks one.
+
+    Args:
+        walk: The messages on their way.
+        axis: 0 along X, 1 along Y.
+        placed: The rails of the dimension, and the number of the first of them.
+        asked: [n] the pairs, the place of each in the dimension, and the place that it goes to.
+    """
     system, (group, first), (who, here, there) = walk.system, placed, asked
     rail = first + _rails(group, here, there, walk.node[1 - axis][who])
     minus = np.arange(2)[:, None]
@@ -180,7 +189,7 @@ def _nearest(walk: _Walk, axis: int, placed: tuple[Group, int], asked: tuple[I64
     return rail.reshape(each)[np.arange(len(who)), best], best // rail.shape[2]
 
 
-def _rails(group: Group, here: I64, there: I64, line: I64) -> I64:
+def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
     """Return [P, 2, C] rails of the group that lead there by their + and their - port.
 
     Numbers from `group.rails` on mean none.
@@ -209,14 +218,14 @@ def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
     return walk.routes(3)
 
 
-def _cross_row(walk: _Walk, group: Group, to: I64, virtual: int) -> None:
+def _cross_row(walk: _Walk, group: RailGroup, to: I64, virtual: int) -> None:
     """Move walks along their row to column `to`."""
     who = np.flatnonzero(walk.node[0] != to)
     port = _nearest(walk, 0, (group, 0), (who, walk.node[0][who], to[who]))
     walk.cross(who, 0, to[who], port, (virtual, virtual + 1))
 
 
-def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
+def _gateway(walk: _Walk, group: RailGroup, chance: I64) -> I64:
     """Return [P] the column to take.
 
     It is the source's or the destination's where that leads to the row, else one that the hash picks.
@@ -233,7 +242,7 @@ def _gateway(walk: _Walk, group: Group, chance: I64) -> I64:
 
 
 def nonminimal(system: System) -> Router:
-    """Return the router over a column of nodes that the hash picks, on a HyperX (4.1.2).
+    """Return the router over a column of nodes that the hash picks, on a HyperX (RailX 4.1.2).
 
     A route takes an X-rail there, a Y-rail, and an X-rail back. The walk to a rail that turns from Y to X is on the next VC
     already:

@@ -26,7 +26,7 @@ NAME = "railx"
 
 
 @dataclass(frozen=True)
-class Group:
+class RailGroup:
     """Rails of X or of Y that make one logical dimension (Dimension Splitting): all one ring, or each node to every other.
 
     In a complete dimension, ring i is the i-th directed cycle of a Hamiltonian decomposition: each node has every other next to
@@ -82,8 +82,8 @@ class System:
 
     m: int
     n: int
-    x: tuple[Group, ...]  # logical dimensions of X, with their rails in order; the last is the fastest digit of a node
-    y: tuple[Group, ...]
+    x: tuple[RailGroup, ...]  # logical dimensions of X, with their rails in order; the last is the fastest digit of a node
+    y: tuple[RailGroup, ...]
     hardware: Hardware = Hardware()
 
     @property
@@ -149,7 +149,7 @@ def check(system: System) -> None:
     check_link_count(NAME, 2 * system.cables)
 
 
-def _check_group(group: Group) -> None:
+def _check_group(group: RailGroup) -> None:
     """Check that rails can join the nodes of a group as it says."""
     for what, number, least in (("nodes", group.size, 2), ("rails", group.rails, 1)):
         if number < least:
@@ -195,13 +195,13 @@ def after(system: System, axis: int) -> I64:
     return np.concatenate([_follow(g, s, place, line) for g, s in zip(groups, strides(groups), strict=True)], axis=2)
 
 
-def _follow(group: Group, stride: int, place: I64, line: I64) -> I64:
+def _follow(group: RailGroup, stride: int, place: I64, line: I64) -> I64:
     """Return the places that the + ports of some places lead to, one for each rail of the group."""
     digit = place // stride % group.size
     return place + (group.after[group.ring(line, np.arange(group.rails)), digit] - digit) * stride
 
 
-def strides(groups: Sequence[Group]) -> list[int]:
+def strides(groups: Sequence[RailGroup]) -> list[int]:
     """Return the stride of each group's digit in a node's place along X or Y."""
     return [prod(g.size for g in groups[i + 1 :]) for i in range(len(groups))]
 
@@ -219,7 +219,15 @@ def circuits(system: System, axis: int) -> I64:
 
 
 def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
-    """Return the chips at a rail's + port and at the - port that its circuit leads to, [nodes, r] and [nodes, r]."""
+    """Return the two chips that each rail of each node joins, [nodes, r] and [nodes, r].
+
+    The first is the chip of the node that has the rail's + port. The second is the chip of another node: a circuit leads from
+    the + port to the - port of the same rail there.
+
+    Args:
+        system: The parts; r is the number of rails of a node along an axis.
+        axis: 0 for the rails of X, 1 for those of Y.
+    """
     there = after(system, axis)
     place, line = np.arange(there.shape[1])[:, None], np.arange(there.shape[0])[:, None, None]
     across = np.arange(system.r) // system.n

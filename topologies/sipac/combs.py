@@ -22,7 +22,7 @@ class Lines(NamedTuple):
 
 
 def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None = None) -> Lines:
-    """Return the comb lines of each link.
+    """Return the comb lines of each link, so that no compute unit (CU) sends or receives two signals on one line.
 
     Args:
         near: The links.

@@ -235,12 +235,21 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
 def repair_links(
     now: Configuration, light: SteeredLight, by: str, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
-    """Return the reaction to failed parts (3.C).
+    """Return the reaction of the system to failed parts (Flex-SiPAC 3.C).
 
-    Their wavelengths move to other links of the job, or the job moves to other CUs.
+    Wavelengths of failed links move to other links of the job. Else the job moves to other compute units (CU).
+
+    Args:
+        now: The wavelengths of all links, and the jobs.
+        light: The settings of light.
+        by: The method that assigns wavelengths: `heuristic` or `program`.
+        whole: The topology without failed parts.
+        broken: The parts that have failed by now.
+        ranks: The number of ranks of the job.
+        was: The parts that had failed before.
 
     Raises:
-        InputError: No block of CUs is free for a job that has a failed CU or that links no longer join.
+        InputError: The job must move, because a CU of it has failed or no links join its CUs, and no block of CUs is free.
     """
     (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
     moved = moves(before, after)
@@ -352,7 +361,7 @@ def _job_words(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _change_words(before: Configuration, now: Configuration) -> tuple[str, ...]:
-    """Return a sentence on the change of jobs: wavelengths that move to other links, comb lines that stay on theirs (3.C)."""
+    """Return a sentence on the change of jobs: wavelengths that move to other links, lines that stay (Flex-SiPAC 3.C)."""
     w, near = now.levels.w, now.near
     were = comb_lines(near, before.wavelengths, w)
     are = comb_lines(near, now.wavelengths, w, were)

@@ -59,7 +59,7 @@ def _read_via(text: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DcnSettings:
-    """The settings of the way to the DCN (3.3.4): NICs on CPU boards, or UB switches."""
+    """The settings of the way to the DCN (UB-Mesh 3.3.4): NICs on CPU boards, or UB switches."""
 
     via: Annotated[str, SettingKind(_read_via, str)] = "nic"  # solution (b), or (a)
     nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
@@ -137,7 +137,7 @@ class MeshPlan:
 
     @property
     def spines(self) -> int:
-        """The number of upper switches of the DCN, as many as a leaf has racks."""
+        """The number of upper switches of the data-centre network (DCN), as many as a lower switch (leaf) has racks."""
         return self.racks // self.superpods if self.beyond else 0
 
     @property

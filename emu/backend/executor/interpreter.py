@@ -16,7 +16,7 @@ class Pending(Protocol):
     """A transfer that has started."""
 
     def wait(self) -> object:
-        """Block until the buffer may be used again."""
+        """Block until the transfer has ended: what was sent may be overwritten, or what was received may be read."""
 
 
 class Wire(Protocol):

@@ -33,9 +33,10 @@ def size_of(net: Network, symmetry: Symmetry) -> int:
 
 
 def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
-    """Return the time of the best trees that add up one block of each rank and spread the sum.
+    """Return the time of an all_reduce by the best trees, if each rank's buffer is one block.
 
-    The time is in blocks per unit of capacity.
+    Trees to each rank add up the buffers, and trees from each rank spread the sum; the block is divided over all these trees.
+    The time is in blocks per unit of capacity; `Network.seconds` turns it into seconds for each byte of the buffer.
     """
     hops = _hops(net, symmetry)
     n_kinds, n_sources, n_hops = int(hops.kind.max()) + 1, len(symmetry.ranks), len(hops.kind)

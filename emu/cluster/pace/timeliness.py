@@ -1,4 +1,4 @@
-"""The record of how far this host has kept up with the clock of a paced run.
+"""The record of how late this host was in a paced run, in which virtual time passes at a fixed pace.
 
 Also here: the pace of a run: the speed of a fabric's clock on this host, and the fabric.
 """
@@ -38,15 +38,15 @@ class PaceFigures:
 
 
 class Lateness(NamedTuple):
-    """The lateness of one process, as it reports it to the others."""
+    """The lateness of the answers and computations of one process, which it reports to the others."""
 
-    messages: int = 0
-    in_time: int = 0
-    worst_s: float = 0.0
-    compute_s: float = 0.0
+    messages: int = 0  # answers that its ranks got
+    in_time: int = 0  # those of them that were not late
+    worst_s: float = 0.0  # by which the latest answer was late
+    compute_s: float = 0.0  # by which the host took longer than the devices, over all computations
 
     def plus(self, other: "Lateness") -> "Lateness":
-        """Return the sum of both."""
+        """Return the lateness of two processes together: counts and `compute_s` are added, `worst_s` is the larger one."""
         worst = max(self.worst_s, other.worst_s)
         return Lateness(self.messages + other.messages, self.in_time + other.in_time, worst, self.compute_s + other.compute_s)
 
@@ -85,8 +85,8 @@ class TimelinessRecord:
             for late in each:
                 self.late = self.late.plus(late)
 
-    def told(self, pace: float, computes: bool) -> PaceFigures:
-        """Return the figures of the run."""
+    def figures(self, pace: float, computes: bool) -> PaceFigures:
+        """Return the figures of the run, given its pace and whether computations were paced too."""
         late = self.late
         return PaceFigures(
             pace=pace,
@@ -102,7 +102,7 @@ class TimelinessRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tempo:
-    """The pace of one run: the seconds of this host for each second of virtual time, and how far the host kept up.
+    """The pace of one run: the seconds of this host for each second of virtual time, and the record of how late it was.
 
     Args:
         factor: The pace; above 0.
@@ -126,9 +126,9 @@ class Tempo:
             mend = "such as 1000: a microsecond of the fabric then takes a millisecond here"
             raise must_be("pace", "--pace", "above 0, and finite", self.factor, mend)
 
-    def told(self) -> PaceFigures:
-        """Return the figures of how far this host has kept up."""
-        return self.kept.told(self.factor, self.computes)
+    def figures(self) -> PaceFigures:
+        """Return the figures of how late this host was, compared with virtual time at the wanted pace."""
+        return self.kept.figures(self.factor, self.computes)
 
     def real_s(self, virtual_fs: int) -> float:
         """Return the seconds of this host that some ticks take."""
@@ -155,9 +155,9 @@ class Pace:
     faults: tuple[Fault, ...] = ()
     under: Callable[[Topology], Topology] = lambda as_is: as_is
 
-    def told(self) -> PaceFigures:
-        """Return the figures of how far this host has kept up, and the faults that the ranks have met."""
-        return replace(self.tempo.told(), faults=tuple(map(str, self.faults)))
+    def figures(self) -> PaceFigures:
+        """Return the figures of how late this host was, and the faults that the ranks have met."""
+        return replace(self.tempo.figures(), faults=tuple(map(str, self.faults)))
 
     def traffic(self, n_ranks: int) -> Traffic:
         """Return the empty fabric, with its ranks on the first NPUs.

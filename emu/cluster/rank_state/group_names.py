@@ -11,10 +11,10 @@ _LONGEST = 32  # the most letters of the ranks in a name
 
 
 def group_namer(original: Callable[..., Any], made: Callable[[], Counter[tuple[int, ...]]]) -> Callable[..., Any]:
-    """Return the replacement of PyTorch's `_process_group_name`, which counts all groups that a rank has made.
+    """Return a function that names process groups, in place of PyTorch's `_process_group_name`.
 
-    A name is the members and a number: the groups of equal members are counted in the order in which these make them, as NCCL
-    does.
+    PyTorch's own function numbers all groups that a rank has made. Here, a name is the members and a number: the groups of
+    equal members are counted in the order in which these make them, as NCCL does.
 
     Args:
         original: PyTorch's own function, which names the default group.

@@ -97,7 +97,7 @@ class Attributes:
 
 
 class _ImportHook:
-    """An import hook that calls a function when one of some modules is loaded, before anything else happens."""
+    """An import hook that calls a function when the code of a module has run, before the module's importer goes on."""
 
     def __init__(self, names: Collection[str], tell: Callable[[str], object]) -> None:
         self._names, self._tell = names, tell

@@ -147,7 +147,11 @@ class Modules:
         return {name: [table.get(name) for table in _TABLES] for name in self._names}
 
     def load(self, state: dict[str, Sequence[Any]]) -> None:
-        """Set the modules to saved ones."""
+        """Put saved modules, and the locks of their imports, back into the tables of Python's import system.
+
+        Args:
+            state: By name of a module its entry in each table, as `save` returns it; a module without a name here is removed.
+        """
         for name in self._names:
             for table, value in zip(_TABLES, state.get(name, _ABSENT), strict=True):
                 if value is None:

@@ -1,4 +1,4 @@
-"""Threads that a rank starts: each becomes a strand of the rank at its start, and hands on its turn where it waits."""
+"""Threads that a rank starts: each becomes a strand of the rank at its start, and hands on the baton where it waits."""
 
 import threading
 from collections import defaultdict
@@ -99,7 +99,7 @@ def _starting(start: Callable[[Any], None], family: Family) -> Callable[[Any], N
         made: Any = thread
         made.run = lambda run=thread.run: family.live(child, run)
         was_native, was_daemon = parent.is_native, made._daemonic
-        parent.is_native = True  # it waits for the thread to be there, which has no turn then
+        parent.is_native = True  # it waits for the thread to be there, which does not have the baton then
         made._daemonic = True  # to Python: whom it waits for at the end of a rank is not for the end of this process
         try:
             start(thread)
@@ -116,7 +116,7 @@ def _is_free(thread: Any) -> bool:
 
 
 def _joining(join: Callable[..., None], family: Family) -> Callable[..., None]:
-    """Return the replacement of `Thread.join`: the strand hands on its turn while it waits."""
+    """Return the replacement of `Thread.join`: the strand hands on the baton while it waits."""
 
     @wraps(join)
     def joined(thread: threading.Thread, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Locks whose waiting strands hand on their turn; all other waits of `threading` and `queue` are made of them.
+"""Locks whose waiting strands hand on the baton; all other waits of `threading` and `queue` are made of them.
 
 A thread that belongs to no rank waits for them as for the system's own.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.strand import Strand, TurnGiver, Wait, check_goes_on, current_strand, take_turn
+from emu.cluster.strands.strand import BatonGiver, Strand, Wait, check_goes_on, current_strand, take_turn
 
 Replacement = tuple[object, str, object]  # where, under which name, by what
 _new_lock, _monotonic = threading.Lock, time.monotonic
@@ -19,13 +19,13 @@ _python_queue: Any = queue
 
 
 class Lock:
-    """A lock, in place of `threading.Lock`: a strand that waits for it hands on its turn."""
+    """A lock, in place of `threading.Lock`: a strand that waits for it hands on the baton."""
 
     __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
 
     def __init__(self) -> None:
         self._lock = _new_lock()
-        self._turns: TurnGiver | None = None  # of strands that have waited for it
+        self._turns: BatonGiver | None = None  # of strands that have waited for it
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -41,7 +41,7 @@ class Lock:
         return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
 
     def _is_held_beside(self) -> bool:
-        """Return whether a strand that runs without the turn has it, such as a queue's feeder: by chance, and not for long."""
+        """Return whether a strand that runs without the baton has it, such as a queue's feeder: by chance, and not for long."""
         holder = self._holder
         return holder is not None and holder.is_free
 
@@ -77,7 +77,7 @@ class Lock:
 
 
 def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
-    """Hand on the turn of the calling thread's strand until its wait is over, at the latest at a time.
+    """Hand on the baton of the calling thread's strand until its wait is over, at the latest at a time.
 
     Args:
         strand: The strand of the calling thread.

@@ -59,7 +59,7 @@ class Stores:
 
 
 class SharedStore(_Store):  # type: ignore[misc]
-    """A store whose waits hand on the turn.
+    """A store whose waits hand on the baton.
 
     Args:
         table: PyTorch's store that holds the keys.

@@ -17,13 +17,13 @@ _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
 
 
-class TurnGiver(Protocol):
-    """The giver of turns: it lets one strand run at a time."""
+class BatonGiver(Protocol):
+    """The object that hands the baton to one strand of a process at a time; the strand that has it runs."""
 
     failure: BaseException | None  # of the run
 
     def has_threads(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that takes turns."""
+        """Return whether a rank has more than one strand that waits for the baton."""
 
     def now(self) -> float:
         """Return the time by which strands rest."""
@@ -41,13 +41,13 @@ class TurnGiver(Protocol):
         """Wake the strands that wait for a key; return whether there were any."""
 
     def step_out(self, strand: "Strand", *, awaits: bool = False) -> None:
-        """Let others run while the strand runs on without the turn, or waits for working processes."""
+        """Let others run while the strand runs on without the baton, or waits for working processes."""
 
     def step_in(self, strand: "Strand", *, is_last: bool = False) -> None:
-        """Return when a strand that ran without the turn has it: in its order, or once no other is ready."""
+        """Return when a strand that ran without the baton has it: in its order, or once no other is ready."""
 
     def await_idle(self, strand: "Strand") -> None:
-        """Let others go on before the strand that waits for processes, because these do not work."""
+        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
 
     def stopped(self) -> Exception:
         """Return the error for a strand that goes on after the run has failed."""
@@ -60,10 +60,10 @@ class Strand:
     Args:
         number: The number in the cluster; for the thread of a rank's program, the rank.
         rank: The rank that it belongs to.
-        turns: The giver of its turns.
+        turns: The object that hands it the baton.
         thread: The thread.
-        is_free: Whether it runs beside the others without the turn, until it asks for something of the rank's.
-        is_native: Whether its waits block as the system's do: amid code that must not hand on the turn.
+        is_free: Whether it runs beside the others without the baton, until it asks for something of the rank's.
+        is_native: Whether its waits block as the system's do: amid code that must not hand on the baton.
         ends: Whether it must end at its next wait, because its rank has ended.
         is_done: Whether it has ended.
         end: Once it has ended: the end of all its work.
@@ -72,7 +72,7 @@ class Strand:
 
     number: int
     rank: int
-    turns: TurnGiver
+    turns: BatonGiver
     thread: threading.Thread
     is_free: bool = False
     is_native: bool = False
@@ -147,7 +147,7 @@ def enter(strand: Strand | None) -> None:
 
 @contextmanager
 def native_waits() -> Iterator[None]:
-    """Let the calling thread's strand keep its turn while it waits: for waits of Emu itself."""
+    """Let the calling thread's strand keep the baton while it waits: for waits of Emu itself."""
     strand = current_strand()
     if strand is None:
         yield
@@ -160,7 +160,7 @@ def native_waits() -> Iterator[None]:
 
 
 def take_turn(strand: Strand, *, is_last: bool = False) -> None:
-    """Return when it is the turn of the calling thread's strand, which may have run without it.
+    """Return when the calling thread's strand has the baton, which may have run without it.
 
     Args:
         strand: The strand.

@@ -30,9 +30,9 @@ class Strands:
 
     Args:
         n_ranks: The number of ranks of the job; threads that ranks start get the numbers after it.
-        rests: The giver of turns.
+        rests: The object that hands on the baton.
         recording: The record of what they do; None: there is none.
-        resumed: A function that is called on a strand's thread whenever its turn has come.
+        resumed: A function that is called on a strand's thread whenever it gets the baton.
     """
 
     def __init__(self, n_ranks: int, rests: Rests, recording: Recording | None, resumed: Callable[[], None]) -> None:
@@ -87,7 +87,7 @@ class Strands:
             child.is_done = True
             del self._by_number[child.number]
             self._rests.wake(child)
-            with self._rests.held_by_none():
+            with self._rests.end_on_error():
                 baton.leave(child.number)
 
     def _do(self, child: Strand, body: Callable[[], object]) -> None:
@@ -118,12 +118,12 @@ class Strands:
         return True
 
     def running(self) -> tuple[Strand | None, int]:
-        """Return the strand whose turn it is, or None, and the number of turns so far."""
+        """Return the strand that has the baton, or None, and the number of turns so far."""
         number, turns = self._rests.baton.running, self._rests.baton.turns
         return None if number is None else self._by_number.get(number), turns
 
     def at_work(self) -> tuple[int, list[threading.Thread]]:
-        """Return the number of turns so far, and the running threads: of the strand with the turn, and of free strands."""
+        """Return the number of turns so far, and the running threads: of the strand with the baton, and of free strands."""
         running, turns = self.running()
         strands = [strand for strand in list(self._by_number.values()) if strand.is_free or strand is running]
         return turns, [strand.thread for strand in strands]

@@ -2,7 +2,7 @@
 
 While it waits others run, if its rank has other threads: one of them may cause what it waits for. It asks whether this has come
 at times of the strands' clock, so that what another strand causes is seen at the same moment in every run. A rank without
-threads of its own keeps its turn, unless it waits until a time. Data from a process that a rank has started come once no
+threads of its own keeps the baton, unless it waits until a time. Data from a process that a rank has started come once no
 strand is ready: otherwise the speed of the process would decide after which turn the strand goes on.
 """
 
@@ -136,7 +136,7 @@ def outside(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hands_on(strand: Strand) -> bool:
-    """Return whether a strand that waits for the system hands on its turn: it has it, and its rank has other threads."""
+    """Return whether a strand that waits for the system hands on the baton: it has it, and its rank has other threads."""
     return not (strand.is_free or strand.is_native) and strand.turns.has_threads(strand.rank)
 
 

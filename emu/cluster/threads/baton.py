@@ -40,7 +40,7 @@ class Baton:
         self._core = core
         self._gates: dict[int, LockType] = {}  # by strand; locked while it rests
         self._ranks: dict[int, int] = {}  # of each strand
-        self.lock = threading.RLock()  # over all of it: while a thread has it, no strand gets its turn
+        self.lock = threading.RLock()  # over all of it: while a thread has it, no strand gets the baton
         self._ready: deque[int] = deque()
         self._timed: dict[int, tuple[float, float]] = {}  # until when strands rest: of its own time, and of this host's
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
@@ -84,7 +84,7 @@ class Baton:
         return self._ranks[strand]
 
     def has_others(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that takes turns."""
+        """Return whether a rank has more than one strand that waits for the baton."""
         return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
 
     @property
@@ -177,7 +177,7 @@ class Baton:
         self.rest(strand)
 
     def wake(self, strand: int) -> None:
-        """Make a resting strand ready, unless its time has come and it has not had its turn since."""
+        """Make a resting strand ready, unless its time has come and it has not had the baton since."""
         with self.lock:
             self._timed.pop(strand, None)
             if strand not in self._due:

@@ -68,7 +68,10 @@ def _let_go() -> None:
 
 @contextmanager
 def processor_release() -> Iterator[None]:
-    """Let processes that ranks start run beside them: each has the processors of the thread that starts it."""
+    """Let processes that ranks start run on all processors, although the ranks keep to one.
+
+    A process gets the processors of the thread that starts it. So a thread may use all while it starts one.
+    """
     with ExitStack() as stack:
         for place, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
             if hasattr(place, name):

@@ -44,10 +44,10 @@ class Rests:
         self.waits: dict[int, object] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
         self._timed: set[int] = set()  # of the strands that rest, those that go on at a time
-        self._back = set[int]()  # strands that have come back from native code and have not had their turn since
+        self._back = set[int]()  # strands that have come back from native code and have not had the baton since
         self.failure: BaseException | None = None
         self.story: Callable[[], str] = str  # who waits for what
-        self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever its turn has come again
+        self.resumed: Callable[[], None] = lambda: None  # called on a strand's thread whenever it has the baton again
 
     def now(self) -> float:
         """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
@@ -75,7 +75,7 @@ class Rests:
         self._tell_beyond(self.baton.rank_of(strand))
         rings = self.rings if until_s is not None else None
         ring = rings and rings.at(until_s or 0.0, partial(self.wake, _key(what)))
-        with self.held_by_none():
+        with self.end_on_error():
             self.baton.rest(strand, None if rings else until_s)
         if rings:
             rings.forget(ring)
@@ -168,8 +168,11 @@ class Rests:
             self.wake_all()
 
     @contextmanager
-    def held_by_none(self) -> Iterator[None]:
-        """End the run with an error of the cluster itself in this context: it is named, and no strand is left waiting."""
+    def end_on_error(self) -> Iterator[None]:
+        """End the run if this context raises an error: the cluster itself has failed, and no rank is to blame.
+
+        The error is kept as the first error of the run. All strands that wait go on and end.
+        """
         try:
             yield
         except BaseException as error:
@@ -186,18 +189,18 @@ class Rests:
 
     def give_way(self, strand: int) -> None:
         """Let the other ready strands run, then go on."""
-        with self.held_by_none():
+        with self.end_on_error():
             self.baton.give_way(strand)
         self._resume()
 
     def has_threads(self, rank: int) -> bool:
-        """Return whether a rank has more than one strand that takes turns."""
+        """Return whether a rank has more than one strand that waits for the baton."""
         return self.baton.has_others(rank)
 
     def step_out(self, strand: Strand, turn: int | None = None, *, awaits: bool = False) -> None:
-        """Let others run while a strand runs on without the turn, if it has it; arguments as in `Baton.step_out`."""
-        strand.is_free = True  # before another has the turn
-        with self.held_by_none():
+        """Let others run while a strand runs on without the baton, if it has it; arguments as in `Baton.step_out`."""
+        strand.is_free = True  # before another has the baton
+        with self.end_on_error():
             strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
 
     def let_run(self, strand: Strand, turn: int) -> None:
@@ -213,7 +216,7 @@ class Rests:
                 self.step_out(strand, turn)
 
     def _come_back(self, strand: Strand) -> None:
-        """Return when it is the turn of the calling thread's strand, if others were let run while it was blocked."""
+        """Return when the calling thread's strand has the baton, if others were let run while it was blocked."""
         with self.baton.lock:
             is_free = strand.is_free
         if is_free:
@@ -223,19 +226,19 @@ class Rests:
             self._back.discard(strand.number)
 
     def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
-        """Return when a strand that ran without the turn has it: in its order, or once no other is ready."""
-        with self.held_by_none():
+        """Return when a strand that ran without the baton has it: in its order, or once no other is ready."""
+        with self.end_on_error():
             self.baton.step_in(strand.number, is_last=is_last)
         self._resume()
 
     def await_idle(self, strand: Strand) -> None:
-        """Let others go on before a strand that waits for processes, because these do not work."""
-        with self.held_by_none():
+        """Let the other strands go on before a strand that waits for processes, because these compute nothing at present."""
+        with self.end_on_error():
             self.baton.await_idle(strand.number)
 
     def _resume(self) -> None:
-        """Call `resumed` on the strand that has its turn again."""
-        if not self.baton.abandoned:  # else nobody has a turn, and what ranks share is as it was before them
+        """Call `resumed` on the strand that has the baton again."""
+        if not self.baton.abandoned:  # else nobody has the baton, and what ranks share is as it was before them
             self.resumed()
 
     def stopped(self) -> StoppedError:

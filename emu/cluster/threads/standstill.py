@@ -48,7 +48,7 @@ class Standstill:
         return self._meetings.story(waits, others, self._ended)
 
     def lasts(self) -> tuple[str, bool]:
-        """Return the waits in words if no rank has its turn, and whether, by what Emu knows, none will ever go on.
+        """Return the waits in words if no rank has the baton, and whether, by what Emu knows, none will ever go on.
 
         If ranks sleep, or wait outside of Python, the words name those that the others wait for.
         """

@@ -220,7 +220,7 @@ class Threads:
             raise
 
     def _check_here(self, rank: int) -> None:
-        """Refuse a request from a thread or a process that is none of the rank's; wait for the rank's turn."""
+        """Refuse a request from a thread or a process that is none of the rank's; wait until the rank has the baton."""
         strand = current_strand()
         if os.getpid() != self._process:
             mend = "the ranks are there already, so take RANK from the environment, or torch.multiprocessing.spawn"
@@ -285,7 +285,7 @@ class Threads:
         """Carry out what the desk says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
-            with self._rests.held_by_none():
+            with self._rests.end_on_error():
                 self._carry_out(agreed, arrivals, wire, tell)
         except BaseException as error:
             self._rests.fail(rank, error)
@@ -336,7 +336,7 @@ class Threads:
 
     @starts_rank
     def _body(self, rank: int, program: Callable[[int], T], results: dict[int, T]) -> None:
-        with suppress(BaseException), self._rests.held_by_none():  # what is raised here has been kept
+        with suppress(BaseException), self._rests.end_on_error():  # what is raised here has been kept
             strand = self._strands.main(rank)
             self._baton.await_turn(rank)
             fatal_signal.announce_rank(rank)

@@ -31,7 +31,7 @@ def end(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callab
     """Wait until the run is over; return whether it is.
 
     A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
-    for 1 s no other thread has got its turn.
+    for 1 s no other thread has got the baton.
 
     Args:
         work: Returns how many turns there have been, and the threads that run.

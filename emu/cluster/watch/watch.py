@@ -1,7 +1,7 @@
 """A thread beside the ranks that sees which of them does not come back while all others wait, and says so.
 
-Waits that Emu knows hand on the turn, so a deadlock among them is named at once. What is left is what a rank does without
-asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has a turn.
+Waits that Emu knows hand on the baton, so a deadlock among them is named at once. What is left is what a rank does without
+asking anybody: it computes, it sleeps, or it waits for something that no other rank can bring, as none has the baton.
 """
 
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger("emu")
 
 @dataclass(slots=True)
 class _Turn:
-    """The turn that is under way."""
+    """The time for which the present strand has had the baton."""
 
     strand: Strand | None
     number: int
@@ -35,13 +35,13 @@ class _Turn:
 
 
 class Watch:
-    """One thread that looks at the strand that has the turn.
+    """One thread that looks at the strand that has the baton.
 
     Args:
         turn: Returns that strand, None if none has it, and how many turns there have been.
         blocked: Is given a strand that has waited for long without the processor, and the number of its turn.
         waiting: Returns how many other ranks have not ended.
-        story: Returns who waits for what where no rank has its turn, "" if nobody waits for long, and whether none can go on
+        story: Returns who waits for what where no rank has the baton, "" if nobody waits for long, and whether none can go on
             unless a thread lets it that Emu does not know.
         fail: Is given the error of a rank that waits for ever.
         patience_s: A rank that waits for so long, and does nothing else, is given up.

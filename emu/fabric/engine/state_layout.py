@@ -86,7 +86,7 @@ class Engine(NamedTuple):
     links: LINKS  # [L]
     graph: Columns
     next_start: I64  # [V + 1]
-    next_task: I32  # [E] who waits; ~v: only until the body has left
+    next_task: I32  # [E] who waits; ~v: only until the last byte has left
     members: U32_OUT  # [H] by link: tasks that started to flow on it; some may have left since
     floor: F64_OUT  # [1] no rate below this changes in this step
     opened: I32_OUT  # [L] links whose rates are to be solved

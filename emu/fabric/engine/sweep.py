@@ -1,8 +1,8 @@
 """The sweep: time a graph as if nothing were shared, then verify that nothing is.
 
-A body's nominal rate is the least that a link of its route gives it alone. If at every instant every link could carry what
-crosses it at nominal rates, then no body limits another, and this is the solver's answer to the bit; else the sweep has no
-answer. Letters: V tasks, L links, H hops, B bodies on one link.
+A message's nominal rate is the least that a link of its route gives it alone. If at every instant every link could carry what
+crosses it at nominal rates, then no message limits another, and this is the solver's answer to the bit; else the sweep has no
+answer. Letters: V tasks, L links, H hops, B messages on one link.
 """
 
 from typing import NamedTuple
@@ -28,8 +28,8 @@ class _Pass(NamedTuple):
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
     end: I64_OUT  # [V]
-    met: BOOL_OUT  # [L] whether bodies may be on the link at the same time
-    since: I64_OUT  # [L] start of the body that leaves last so far; `until`: when it leaves; `load`: its load
+    met: BOOL_OUT  # [L] whether messages may be on the link at the same time
+    since: I64_OUT  # [L] start of the message that leaves last so far; `until`: when it leaves; `load`: its load
     until: I64_OUT  # [L]
     load: F64_OUT  # [L]
 
@@ -49,7 +49,7 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
 
 @compiled
 def _rate(g: Columns, capacity: F64, v: int) -> float:
-    """Return the nominal rate of a body; it is computed each time, because a column of rates would take memory."""
+    """Return the nominal rate of a message; it is computed each time, because a column of rates would take memory."""
     rate = np.inf
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         rate = min(rate, capacity[g.hop_link[h]] / g.hop_weight[h])
@@ -57,8 +57,8 @@ def _rate(g: Columns, capacity: F64, v: int) -> float:
 
 
 @compiled
-def _body(g: Columns, rate: float, v: int) -> int:
-    """Return the ticks that a body takes at its nominal rate: 0 without a body, -1 beyond the clock."""
+def _flow_ticks(g: Columns, rate: float, v: int) -> int:
+    """Return the ticks that a message takes at its nominal rate: 0 without bytes, -1 beyond the clock."""
     if g.size[v] == 0:
         return 0
     ticks = max(1.0, np.rint(g.size[v] / rate)) if rate > 0 else np.inf
@@ -67,7 +67,7 @@ def _body(g: Columns, rate: float, v: int) -> int:
 
 @compiled
 def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
-    """Let a body cross its links; return False where one surely cannot carry it beside another."""
+    """Let a message cross its links; return False where one surely cannot carry it beside another."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         k, load = g.hop_link[h], g.hop_weight[h] * rate
         if s.start[v] < s.until[k]:
@@ -85,15 +85,15 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
     for i in range(len(s.start)):
         v = order[i] if len(order) > 0 else i
         rate = _rate(g, capacity, v)
-        start, body = g.ready[v], _body(g, rate, v)
+        start, ticks = g.ready[v], _flow_ticks(g, rate, v)
         for j in range(g.pred_start[v], g.pred_start[v + 1]):
             start = max(start, s.left[g.pred[j]] if g.pred_left[j] else s.end[g.pred[j]])
-        if body < 0 or body >= MAX_TICKS - start or g.alpha[v] >= MAX_TICKS - start - body:
+        if ticks < 0 or ticks >= MAX_TICKS - start or g.alpha[v] >= MAX_TICKS - start - ticks:
             return False
-        s.start[v], s.left[v], s.end[v] = start, start + body, start + body + g.alpha[v]
+        s.start[v], s.left[v], s.end[v] = start, start + ticks, start + ticks + g.alpha[v]
         if g.hop_start[v] == g.hop_start[v + 1]:
             s.left[v] = s.end[v]
-        elif body > 0 and not _cross(g, capacity, s, v, rate):
+        elif ticks > 0 and not _cross(g, capacity, s, v, rate):
             return False
     return True
 
@@ -117,7 +117,7 @@ def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link carries its bodies [B] at every instant; ends come before starts."""
+    """Return whether a link carries its messages [B] at every instant; ends come before starts."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)
@@ -142,7 +142,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 @compiled_making_arrays
 def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
-    """Return whether every link where bodies may meet carries all of them at their nominal rates."""
+    """Return whether every link where messages may meet carries all of them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):

@@ -302,6 +302,6 @@ class Domain:
 
     @staticmethod
     def of(moves: tuple[SymmetryMove, ...]) -> "Domain":
-        """Return the domain of one or more symmetries."""
+        """Return the orbits of nodes and of links under one or more symmetries."""
         nodes, links = map(list, zip(*moves, strict=True))
         return Domain(Orbits.of(len(nodes[0]), nodes), Orbits.of(len(links[0]), links))

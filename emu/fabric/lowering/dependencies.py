@@ -58,16 +58,18 @@ def _emit_runs(out: EdgeSink, waiting: TaskRange, others: TaskRange, left: bool)
 
 @compiled
 def wait_for_others(places: I64_2D, when: tuple[I32, I32], task: tuple[I32, I32], left: bool, out: EdgeSink) -> None:
-    """Let each waiting task wait for the last others of earlier rounds; these imply all others of earlier rounds.
+    """Let each waiting task wait for all others of earlier rounds, with few edges.
 
-    Each of the others in turn waits for the waiting tasks of rounds before its own. So the last round of others implies those
-    before the previous round of waiting tasks. Waiting tasks that see the same others share a run.
+    There are two lists of tasks: waiting tasks, and others. Each of the others itself waits for the waiting tasks of rounds
+    before its own, and so for all others for which these waited. A waiting task therefore needs edges only to the others that
+    came since the waiting tasks before it. Waiting tasks of rounds between which there is no other have the same edges, which
+    a join gathers.
 
     Args:
-        places: [G, 4] the range of the waiting tasks and the range of the others.
-        when: [S] round of each waiting task, of each other.
-        task: [S] number of each waiting task, of each other.
-        left: Whether the others must have left (true) or ended.
+        places: [G, 4] for each place the range of its waiting tasks, and the range of its others.
+        when: The round of each waiting task [S], and the round of each other [S].
+        task: The number of each waiting task [S], and the number of each other [S].
+        left: Whether the others must have left (true) or ended (false).
         out: The arrays that edges are written to.
     """
     a, b = when

@@ -38,7 +38,7 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Gra
     if len(tasks.delays):
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = placed.overhead_fs, owner[queue], origin[queue]
     if placed.topology.circuits:
-        alpha[tasks.turns] = placed.topology.circuits.turn_fs
+        alpha[tasks.turns] = placed.topology.circuits.switching_fs
     hop_start, hop_link, hop_weight = spread_hops(pair, size, ways.start, ways.link, ways.weight)
     hops = hop_start, hop_link, hop_weight
     columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))

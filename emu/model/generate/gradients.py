@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.generate.item import Action, Ask, Gradient, RequestWait, Work
+from emu.model.generate.item import Action, Ask, Computation, Gradient, RequestWait
 from emu.model.generate.part import Part
 from emu.model.generate.tape import EventHolder, Tape
 from emu.model.memory.step_memory import BUCKET
@@ -23,7 +23,7 @@ _FIRST_BUCKET = 1 << 20  # bytes, as BUCKET
 def run(tape: Tape, items: Iterable[Action]) -> None:
     """Add computations and requests to a tape, one after another."""
     for item in items:
-        if isinstance(item, Work):
+        if isinstance(item, Computation):
             tape.compute(item)
         elif isinstance(item, RequestWait):
             tape.join(*tape.held.pop(item.what, ()))
@@ -33,16 +33,18 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
             tape.join(tape.ask(item))
 
 
-def gradient_work(precision: Precision, elements: int) -> Work:
+def gradient_work(precision: Precision, elements: int) -> Computation:
     """Return the work of reading or writing a number of elements of gradients."""
     same = elements if precision.gradient == precision.activation else 0
-    return Work("gradients", 0, elements * item_bytes(precision.gradient), same)
+    return Computation("gradients", 0, elements * item_bytes(precision.gradient), same)
 
 
-def cast_work(name: str, elements: int, read: str, written: str, activation: str, filled: int = 0) -> Work:
+def cast_work(name: str, elements: int, read: str, written: str, activation: str, filled: int = 0) -> Computation:
     """Return the copy of elements of one dtype to another; `filled` is the number of elements written, if that is larger."""
     sides = (elements, read), (filled or elements, written)
-    return Work(name, 0, sum(n * item_bytes(dtype) for n, dtype in sides), sum(n for n, dtype in sides if dtype == activation))
+    return Computation(
+        name, 0, sum(n * item_bytes(dtype) for n, dtype in sides), sum(n for n, dtype in sides if dtype == activation)
+    )
 
 
 class WholeGradients(EventHolder):

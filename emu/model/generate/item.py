@@ -13,8 +13,8 @@ from emu.model.operator import Amount
 from emu.trace.kernel import MOVES, Shape
 
 
-class Work(NamedTuple):
-    """A computation."""
+class Computation(NamedTuple):
+    """One kernel that a rank runs, with its FLOPs and its memory traffic."""
 
     name: str
     flops: int
@@ -24,11 +24,11 @@ class Work(NamedTuple):
     dtype: str = ""  # of what a product reads, if other than that of activations
 
 
-class WeightGradientWork(Work):
+class WeightGradientComputation(Computation):
     """A computation of the gradient of a parameter; a split backward leaves it for later."""
 
 
-class RepeatedWork(Work):
+class RepeatedComputation(Computation):
     """The share of a kernel for both gradients that runs again when the gradient of the parameter is computed separately."""
 
 
@@ -65,7 +65,7 @@ class Gradient(NamedTuple):
     shared: bool = False  # whether another part's is added to it, which is reduced for both
 
 
-Action = Work | Ask | RequestWait
+Action = Computation | Ask | RequestWait
 
 
 Step = Action | Moment
@@ -78,22 +78,22 @@ class Share(LayerOnRank):
 
     at: int = 0  # the rank's position in its group of context parallelism, where the ranks of one group do different things
 
-    def work(self, name: str, amount: Amount, parameter: str, shape: Shape = MOVES) -> Work:
+    def work(self, name: str, amount: Amount, parameter: str, shape: Shape = MOVES) -> Computation:
         """Return a computation with parameters (or their gradients) of dtype `parameter`; `shape` is that of its products."""
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
-        return Work(name, amount.flops, size, amount.whole + amount.cut + same, shape if amount.flops else MOVES)
+        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if amount.flops else MOVES)
 
-    def active(self, name: str, amount: Amount) -> Work:
+    def active(self, name: str, amount: Amount) -> Computation:
         """Return a computation on activations."""
         return self.work(name, amount, self.stack.precision.activation)
 
-    def copied(self, name: str, elements: int) -> Work:
+    def copied(self, name: str, elements: int) -> Computation:
         """Return a copy of a number of elements."""
         return self.active(name, Amount(whole=2 * elements))
 
-    def own(self) -> tuple[Work, ...]:
+    def own(self) -> tuple[Computation, ...]:
         """Return the copy of the rank's own tokens out of the activations between blocks."""
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 

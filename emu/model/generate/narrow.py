@@ -7,7 +7,7 @@ gradient of what it gave with the weight, and that gradient with what came in.
 from typing import NamedTuple
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import Share, Work
+from emu.model.generate.item import Computation, Share
 from emu.model.operator import FORWARD, INPUT, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack_kernels import casts_of, in_fp8
@@ -25,7 +25,7 @@ class Around(NamedTuple):
     given_over: int = 0  # the same of the gradient of what it gives
 
 
-def with_casts(share: Share, operator: ModelOperator, what: str, works: list[Work], around: Around) -> list[Work]:
+def with_casts(share: Share, operator: ModelOperator, what: str, works: list[Computation], around: Around) -> list[Computation]:
     """Return the works of one pass of an operator, with casts before and in FP8 where the stack has it so.
 
     Args:
@@ -42,8 +42,8 @@ def with_casts(share: Share, operator: ModelOperator, what: str, works: list[Wor
     return [*_cast(moved), _narrowed(share, operator, what, product), *rest]
 
 
-def _cast(moved: float) -> list[Work]:
-    return [Work(CAST, 0, round(moved), 0)] if moved else []
+def _cast(moved: float) -> list[Computation]:
+    return [Computation(CAST, 0, round(moved), 0)] if moved else []
 
 
 def _sizes(operator: ModelOperator) -> tuple[int, int, int]:
@@ -65,7 +65,7 @@ def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Around
     return (casts.turned - casts.together * (not around.apart)) * read
 
 
-def _narrowed(share: Share, operator: ModelOperator, what: str, product: Work) -> Work:
+def _narrowed(share: Share, operator: ModelOperator, what: str, product: Computation) -> Computation:
     """Return a product that reads its two operands in FP8."""
     read, given, weight = _sizes(operator)
     activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from emu.dtypes import item_bytes
 from emu.model.generate.gradients import gradient_work
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.item import Ask, Computation
 from emu.model.generate.part import Part
 from emu.model.generate.states import StateShare, own_size, sharing_group
 from emu.model.generate.tape import Tape
@@ -15,7 +15,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import ENDS
 from emu.model.stack.software import FOREACH
 
-_ADDED = Work("clip", 0, 12, 3)  # two sums of squares, read, and theirs
+_ADDED = Computation("clip", 0, 12, 3)  # two sums of squares, read, and theirs
 
 
 def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> None:
@@ -107,11 +107,11 @@ def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, 
 _ONE_KERNEL, _FOREACH = (2, 1, 4), (4, 2, 14)
 
 
-def adamw(tape: Tape, part: Part, elements: int) -> Work:
+def adamw(tape: Tape, part: Part, elements: int) -> Computation:
     """Return the work of AdamW: it reads state and gradients, writes state and weights, and reads weights without a copy."""
     precision = part.stack.precision
     changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL
     weights = ((1, precision.weight), (changed, precision.master)) if precision.has_master else ((changed, precision.weight),)
     roles = (*weights, (gradients, precision.gradient), (moments, precision.moment))
     size = sum(times * item_bytes(role) for times, role in roles)
-    return Work("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))
+    return Computation("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))

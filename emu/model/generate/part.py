@@ -17,14 +17,14 @@ from emu.model.generate.item import (
     GRADIENT,
     Action,
     Ask,
+    Computation,
     Gradient,
     Item,
-    RepeatedWork,
+    RepeatedComputation,
     RequestWait,
     Share,
     Step,
-    WeightGradientWork,
-    Work,
+    WeightGradientComputation,
 )
 from emu.model.generate.narrow import Around, with_casts
 from emu.model.generate.styles import NONE, STYLES, Style
@@ -100,7 +100,7 @@ class Part(Share):
             return [*items, *self._cast(operator, FORWARD, rest)]
         return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), rest]
 
-    def _cast(self, operator: ModelOperator, what: str, work: Work) -> list[Work]:
+    def _cast(self, operator: ModelOperator, what: str, work: Computation) -> list[Computation]:
         """Return the work of a pass, with the casts before it; a compiler casts what several products read only once."""
         with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
         known = self.stack.compile == LAYERS and with_it[0] is not operator
@@ -116,7 +116,7 @@ class Part(Share):
         """The backward of one pass: gradients of the inputs and of the parameters, in autograd's order."""
         items: list[Item] = []
         for i in _backwards(self.operators):
-            found = [item for item in self._backward(i) if not isinstance(item, Work) or item.bytes]
+            found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
             # What one kernel gives is added where it came in before the gradients of its weights are taken.
             ended = next((n for n, item in enumerate(reversed(items)) if not isinstance(item, Gradient)), len(items))
             at = len(items) - (ended if self.operators[i].kind == RESIDUAL else 0)
@@ -138,9 +138,9 @@ class Part(Share):
         early, weight, late = _parted(operator, self.passes(operator))
         yield from self._cast(operator, INPUT, self.work(operator.name, early, self.weight, operator.shape_of(INPUT)))
         made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
-        yield from (WeightGradientWork(*work) for work in self._cast(operator, WEIGHT, made))
+        yield from (WeightGradientComputation(*work) for work in self._cast(operator, WEIGHT, made))
         if operator.kind == NORM and not late.elements:
-            yield RepeatedWork(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
+            yield RepeatedComputation(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
         yield from self._gradients(operator)
         yield self.work(operator.name, late, self.weight)
         if operator.kind == LOSS:
@@ -240,7 +240,7 @@ class Part(Share):
 
     @property
     def _shards(self) -> dict[str, str]:
-        """The styles by path, of modules that more than one rank shares."""
+        """The style of tensor parallelism of each module that several ranks share, by the path of the module."""
         shards = dict(self.model.shards) if self.plan.tp > 1 else {}
         if self.routed is None:
             return shards

@@ -31,7 +31,11 @@ class StageMessages:
     gathered: int = 0  # elements that the ranks of tp put together of their shares; 0: what came is all that is needed
 
     def send(self, what: str) -> list[int]:
-        """Send the output of a forward to the stage after, or of a backward to the one before; return the requests, if any."""
+        """Send the result of a pass to another stage, and return the requests, if any.
+
+        Args:
+            what: FORWARD, whose result goes to the next stage, or a backward, whose result goes to the stage before.
+        """
         return self._message(Kind.SEND, self.after if what == FORWARD else self.before)
 
     def receive(self, what: str) -> list[int]:

@@ -110,7 +110,7 @@ def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None)
     Args:
         rank: The parts of the model on the rank.
         kind: A tape of events and memory, or a silent one of memory alone.
-        known: Stretches that a silent tape shares with those of other ranks.
+        known: Stretches that silent tapes of other ranks have recorded; new ones are added.
     """
     plan, stack = rank.parts.plan, rank.parts.stack
     tape = kind(stack.precision.activation, memory=rank.memory.opened(), known={} if known is None else known)

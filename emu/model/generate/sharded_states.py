@@ -12,9 +12,9 @@ from typing import Any
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
-from emu.model.generate.item import Action, Ask, Gradient, Work
+from emu.model.generate.item import Action, Ask, Computation, Gradient
 from emu.model.generate.part import Part
-from emu.model.generate.states import ROOT, GroupSizes, SharingGroup, WeightGroup, padded_elements, sharing_group
+from emu.model.generate.states import ROOT, SharingGroup, WeightGroup, WeightGroupSizes, padded_elements, sharing_group
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.ledger import GATHERS, REDUCES
@@ -189,15 +189,15 @@ class ShardedStates(WholeGradients):
         return found
 
     @cached_property
-    def _sizes(self) -> dict[WeightGroup, GroupSizes]:
+    def _sizes(self) -> dict[WeightGroup, WeightGroupSizes]:
         """The size of each group that the stage has."""
-        sizes: dict[WeightGroup, GroupSizes] = {}
+        sizes: dict[WeightGroup, WeightGroupSizes] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
                 group = WeightGroup(place, experts=True) if part.travels(operator) else self._group(place)
                 elements, filled = sizes.get(group, (0, 0))
                 more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
-                sizes[group] = GroupSizes(elements + operator.parameters, filled + more)
+                sizes[group] = WeightGroupSizes(elements + operator.parameters, filled + more)
         return sizes
 
     def least(self) -> Iterator[Ask]:
@@ -237,7 +237,7 @@ class ShardedStates(WholeGradients):
             self._next(group)
 
     def _free(self) -> None:
-        """Release the buffer of the weights gathered before, once they are in their place."""
+        """Release the buffer into which weights were gathered last, once they are copied out of it."""
         self._close_buffer()
         self._hold_back(self.before)
         self.before = ()
@@ -274,7 +274,7 @@ class ShardedStates(WholeGradients):
             own, part = self._sizes[group].padded // over.ranks, self.parts[0]
             read, written = part.stack.precision.weight, self._dtype(group)
             if written == FP8:  # the largest element gives the scale
-                self.tape.compute(Work("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
+                self.tape.compute(Computation("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
             self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
@@ -293,7 +293,7 @@ class ShardedStates(WholeGradients):
         """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
         copied, dtype = 2 * self._sizes[group].padded, self._dtype(group)
-        self.tape.compute(Work("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
+        self.tape.compute(Computation("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
         self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
@@ -383,5 +383,5 @@ class ShardedStates(WholeGradients):
         ask = Ask(axis, operation, elements, self.parts[0].stack.precision.gradient)
         self.tape.join(self.tape.ask(ask, stream), stream=stream)
 
-    def _moved(self, elements: int) -> Work:
+    def _moved(self, elements: int) -> Computation:
         return gradient_work(self.parts[0].stack.precision, elements)

@@ -8,7 +8,7 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import ENTERS, Ask, Gradient, Item, RepeatedWork, WeightGradientWork, Work
+from emu.model.generate.item import ENTERS, Ask, Computation, Gradient, Item, RepeatedComputation, WeightGradientComputation
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.layer_memory import LayerMemory
@@ -111,7 +111,7 @@ class StagePasses(NamedTuple):
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
-            left = WeightGradientWork | RepeatedWork | Gradient
+            left = WeightGradientComputation | RepeatedComputation | Gradient
             self._run((item for item in self._events(part, BACKWARD) if not isinstance(item, left)), place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
@@ -174,7 +174,7 @@ class StagePasses(NamedTuple):
             self.gradients.enter_backward(place)
             items = self._events(part, BACKWARD)
             late += [(place, item) for item in items if _is_late(item)]
-            now = (item for item in items if not isinstance(item, RepeatedWork) and not _is_late(item))
+            now = (item for item in items if not isinstance(item, RepeatedComputation) and not _is_late(item))
             self._walk(memory.layer(place), now, place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
@@ -195,12 +195,12 @@ def _is_late(item: Item) -> TypeGuard[Gradient]:
     return isinstance(item, Gradient) and item.late and not item.travels
 
 
-def _by_weight(part: Part) -> list[list[Work | Gradient]]:
+def _by_weight(part: Part) -> list[list[Computation | Gradient]]:
     """Return the items of a backward that belong to each weight, together with the bias that comes with it."""
-    found: dict[str, list[Work | Gradient]] = {}
-    works: list[Work] = []
+    found: dict[str, list[Computation | Gradient]] = {}
+    works: list[Computation] = []
     for item in part.backward:
-        if isinstance(item, WeightGradientWork | RepeatedWork):
+        if isinstance(item, WeightGradientComputation | RepeatedComputation):
             works.append(item)
         elif isinstance(item, Gradient):
             found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])

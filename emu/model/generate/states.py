@@ -31,11 +31,11 @@ class WeightGroup(NamedTuple):
 ROOT = WeightGroup(-1)
 
 
-class GroupSizes(NamedTuple):
-    """The size of a group's weights on a rank before they are sharded."""
+class WeightGroupSizes(NamedTuple):
+    """The size of a `WeightGroup` on a rank before it is sharded."""
 
     elements: int
-    padded: int  # and what fills up the parts of the ranks that have less than the first
+    padded: int  # the same, filled up so that all ranks have parts as large as the first's
 
 
 class SharingGroup(NamedTuple):

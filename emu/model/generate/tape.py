@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.item import Ask, Computation
 from emu.model.memory.ledger import Ledger
 from emu.trace.event_order import queues_of
 from emu.trace.kernel import MOVES, Shape
@@ -109,7 +109,7 @@ class Tape:
         before.append(memory)
         self.known[begun] = (self._close(), memory, self._state(at), keeper.state(at))
 
-    def compute(self, work: Work, stream: int = 0) -> None:
+    def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation, unless it is empty."""
         if not (work.bytes or work.flops):
             return
@@ -268,7 +268,7 @@ class SilentTape(Tape):
 
     silent: ClassVar[bool] = True
 
-    def compute(self, work: Work, stream: int = 0) -> None:
+    def compute(self, work: Computation, stream: int = 0) -> None:
         """Write nothing."""
 
     def mark(self, name: str) -> None:

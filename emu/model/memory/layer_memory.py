@@ -90,7 +90,10 @@ class LayerMemory(LayerOnRank):
 
     @property
     def _never_read(self) -> int:
-        """Bytes that are kept though only the sum that ends the layer reads them; a compiler sees that and drops them."""
+        """Bytes of the output of the last operator before the sum that ends the layer; 0 if this output is not kept.
+
+        Eager PyTorch keeps this output, though the backward of a sum reads none of its inputs. A compiler drops it.
+        """
         return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
 
     @property

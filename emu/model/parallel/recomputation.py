@@ -48,7 +48,7 @@ _ATTENTION = (
 
 
 def _contexts() -> Any:
-    """Return what a layer runs in, forward and again, so that it keeps what `emu.model.recompute.outputs_kept` says."""
+    """Return PyTorch's two contexts of a layer's forward and of its recomputation, which keep what `outputs_kept` names."""
     forward, again = count(), count()
 
     def policy(context: Any, operator: Any, *args: object, **named: object) -> CheckpointPolicy:

@@ -23,7 +23,8 @@ _STORES: list[Store] = []  # the store in use: one or none
 def keep_in(store: Store | None) -> None:
     """Keep choices in a store from now on; with None, keep them nowhere.
 
-    Choices must not be kept where code of users reads files, as such files are not part of the digest.
+    Choices must not be kept where code of users reads files: a file of choices has a name that is a hash of all code that
+    decides, and this hash does not change when such a file changes.
     """
     _STORES[:] = [] if store is None else [store]
 
@@ -34,7 +35,7 @@ def user_store() -> Store:
 
 
 def recall(site: Site, wanted: Requirement) -> Selection | None:
-    """Return the choice that the cache has for a requirement at a site; None if it has none, or one that cannot be read."""
+    """Return the choice that the cache has for an operation on a group's NPUs; None if it has none that can be read."""
     found = recall_entry(site.topology, _key(site, wanted))
     with suppress(InputError, ValueError, TypeError):
         word, passed = found
@@ -43,7 +44,13 @@ def recall(site: Site, wanted: Requirement) -> Selection | None:
 
 
 def keep(site: Site, wanted: Requirement, chosen: Selection) -> None:
-    """Keep the choice for a requirement at a site; do nothing if the folder cannot be written."""
+    """Write the choice for an operation on a group's NPUs to the cache; do nothing if its folder cannot be written.
+
+    Args:
+        site: The NPUs of the group.
+        wanted: The operation, with its size.
+        chosen: The algorithm that was chosen.
+    """
     keep_entry(site.topology, _key(site, wanted), (str(chosen.served), chosen.passed))
 
 
@@ -70,7 +77,7 @@ def _read(store: Store, topology: Topology) -> dict[str, Any]:
 
 
 def _key(site: Site, wanted: Requirement) -> str:
-    """Return the key of a requirement at a site."""
+    """Return the key of an operation, with its size, on a group's NPUs."""
     return digest((site.npus, site.grid, site.only, *wanted))
 
 

@@ -33,13 +33,13 @@ MOST_WORTH = 0.1
 _ALIKE = 2**10  # limit of rows of schedules that are compared with each other
 
 
-class _Turn(NamedTuple):
-    """The next look at one algorithm; turns are taken in the order of these fields."""
+class _Entrant(NamedTuple):
+    """An algorithm in a race, with the lower bound that is known of it; the least in the order of these fields comes next."""
 
-    heavy: bool
+    heavy: bool  # whether it has more than 2**15 messages: such algorithms come last
     bound_fs: float
     name: str
-    is_built: bool
+    is_built: bool  # whether its schedule gave the bound; else its claim did
     saves: float = 0.0  # the share of the best time that its bound must be below it
     messages: int = 0  # messages of all groups that ask at once, once it is built
 
@@ -54,13 +54,18 @@ class AlgorithmBound(NamedTuple):
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
 def fastest(site: Site, wanted: Requirement) -> Selection:
-    """Return the fastest algorithm, from the cache or by a race; of equal ones the first by name.
+    """Return the fastest algorithm for an operation on a group, from the cache or by a race; of equal ones the first by name.
 
-    An algorithm is not timed if its bound is above the best time so far: it cannot be faster. An algorithm of more than 2**15
-    messages is not timed if its bound is not 1 % below the best time. So the choice takes at most 1 % more than the fastest.
-    Where many groups ask at once, this share is 1 % for each 2**19 messages of all groups, 10 % at most. Algorithms of more
-    than 2**19 messages that no symmetry makes equal are not timed, nor those of more messages of all groups than can be timed.
-    The default algorithm is not left out for its number of messages.
+    An algorithm is not timed if its lower bound is above the best time so far: it cannot be faster. An algorithm of more than
+    2**15 messages is timed only if its bound is a share s below the best time. So the choice takes at most s more than the
+    fastest. The share s is 1 % up to 2**19 messages of all groups that ask at once; it grows with that number, up to 10 %.
+
+    Two kinds of algorithms are never timed, unless they are the default: those of more than 2**19 messages of one group, where
+    messages that a symmetry makes equal count once, and those of more than 2**24 messages of all groups.
+
+    Args:
+        site: The NPUs of the group.
+        wanted: The operation, with its size and the number of groups that ask at once.
 
     Raises:
         InputError: no algorithm fits.
@@ -81,37 +86,37 @@ def bounds(site: Site, wanted: Requirement) -> Iterator[AlgorithmBound]:
         InputError: no algorithm fits, as in `fitting_algorithms`.
     """
     race = _Race(site, wanted, {each.name: each for each in fitting_algorithms(wanted.operation, site)})
-    turns = [(race.claimed_fs(name), name, _Turn(False, race.claimed_fs(name), name, False)) for name in race.found]
-    heapify(turns)
+    entrants = [(race.claimed_fs(name), name, _Entrant(False, race.claimed_fs(name), name, False)) for name in race.found]
+    heapify(entrants)
     seen = set[tuple[float, int, str]]()
-    while turns:
-        least_fs, name, turn = heappop(turns)
-        if not turn.is_built:
-            for ready in race.built_turns(turn):
-                heappush(turns, (ready.bound_fs, name, ready))
-        elif (sends := (least_fs, turn.messages, race.digest(name))) not in seen:
+    while entrants:
+        least_fs, name, entrant = heappop(entrants)
+        if not entrant.is_built:
+            for ready in race.built_entrants(entrant):
+                heappush(entrants, (ready.bound_fs, name, ready))
+        elif (sends := (least_fs, entrant.messages, race.digest(name))) not in seen:
             seen.add(sends)
-            yield AlgorithmBound(least_fs, name, turn.messages)
+            yield AlgorithmBound(least_fs, name, entrant.messages)
 
 
 def _race(site: Site, wanted: Requirement) -> Selection:
     """Return the fastest algorithm by a race of all that fit."""
     found = {each.name: each for each in fitting_algorithms(wanted.operation, site)}
     race = _Race(site, wanted, found)
-    turns = [_Turn(False, race.claimed_fs(name), name, False) for name in found]
-    heapify(turns)
+    entrants = [_Entrant(False, race.claimed_fs(name), name, False) for name in found]
+    heapify(entrants)
     best, end = "", np.inf
-    while turns:
-        turn = heappop(turns)
-        if turn.bound_fs > end * (1 - turn.saves):
+    while entrants:
+        entrant = heappop(entrants)
+        if entrant.bound_fs > end * (1 - entrant.saves):
             continue
-        if not turn.is_built:
-            for ready in race.built_turns(turn):
-                heappush(turns, ready)
+        if not entrant.is_built:
+            for ready in race.built_entrants(entrant):
+                heappush(entrants, ready)
             continue
-        taken = race.end_fs(turn.name)
-        if (taken, turn.name) < (end, best):
-            best, end = turn.name, taken
+        taken = race.end_fs(entrant.name)
+        if (taken, entrant.name) < (end, best):
+            best, end = entrant.name, taken
     if not best:
         raise race.error()
     shape = found[best].fit(len(site.npus), site.grid)
@@ -141,20 +146,20 @@ class _Race:
         sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
-    def built_turns(self, turn: _Turn) -> list[_Turn]:
-        """Return the next turn of an algorithm, with the bound by its schedule; an empty list if it is not timed."""
-        known = _bound_of(self.site, self.wanted._replace(groups=1), turn.name)
+    def built_entrants(self, entrant: _Entrant) -> list[_Entrant]:
+        """Return the algorithm with the bound by its schedule; an empty list if it is not timed."""
+        known = _bound_of(self.site, self.wanted._replace(groups=1), entrant.name)
         if not isinstance(known, TimeBound):
             self.refused.extend([known] if known is not None else [])
             return []
         all_of_them = known.messages * self.wanted.groups
-        if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[turn.name].default:
-            self.passed.append(turn.name)
+        if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[entrant.name].default:
+            self.passed.append(entrant.name)
             return []
-        bound_fs = max(turn.bound_fs, known.end_fs * (1 - ROUNDING))
+        bound_fs = max(entrant.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
         saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
-        return [_Turn(heavy, bound_fs, turn.name, True, saves, all_of_them)]
+        return [_Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:
         """Return a key that is equal for schedules with equal sends; for large schedules, where this takes long, the name."""

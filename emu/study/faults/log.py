@@ -59,7 +59,7 @@ class MachineStates:
 
     @property
     def mean_faulty(self) -> float:
-        """The share of the units that is faulty, in the mean over the time."""
+        """The mean over time of the share of units (servers, or nodes of servers) that are faulty."""
         return float(self.share @ self.faulty.mean(axis=1))
 
 

@@ -30,7 +30,7 @@ class Machine:
 
     @property
     def npus(self) -> int:
-        """The NPUs of all copies."""
+        """The number of NPUs of the machine, over all copies of its topology."""
         return self.copies * self.topology.n_npus
 
     def usable(self, group: int, faulty: Bool) -> I64:
@@ -106,7 +106,7 @@ class Waste:
         return float(self.wasted[self._at(self.wasted, quantile)])
 
     def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the state up to which the values, from the smallest, have a share of the time."""
+        """Return the index of the state that has a quantile of the values, where each value counts by its share of the time."""
         order = np.argsort(values, kind="stable")
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])

@@ -77,7 +77,7 @@ _NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
 
 
 class MoveOutcome(Protocol):
-    """The result of moving real data."""
+    """The number of wrong elements after real data were moved, and the time that this took."""
 
     @property
     def wrong(self) -> int:

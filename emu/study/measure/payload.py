@@ -53,7 +53,7 @@ class Payload:
 
     @staticmethod
     def make(operation: Operation, count: int, dtype: torch.dtype, reduce: str, here: Sequence[int] | None = None) -> "Payload":
-        """Return a payload of `count` elements (the operation's size), with outputs of the ranks in `here`, or of all."""
+        """Return a payload of `count` elements (the operation's size), with outputs of the ranks in `here`; None: all."""
         here = range(operation.n_ranks) if here is None else here
         counts = operation.block_counts(count)
         sides = (operation.have, operation.want)
@@ -82,7 +82,11 @@ class Payload:
         return start[blocks], self.block_counts[blocks]
 
     def _starts(self) -> I64:
-        """Return [B] where each block begins: in the sequence if one rank has it, or in all blocks end to end if several do."""
+        """Return [B] the element at which each block begins.
+
+        If several ranks have the same block, blocks are counted end to end, as in the result of `_reduced`. If only one has it,
+        the block begins at its place in `sequence`.
+        """
         if self.operation.holders > 1:
             return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
         start = np.empty(self.operation.n_blocks, np.int64)

@@ -31,7 +31,7 @@ class _Messages(NamedTuple):
 def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the longest chain of messages that wait for one another, each as quick as if it were alone.
 
-    A message waits for all its slots, and for the bodies of the messages of its queue in earlier rounds. So no fabric whose
+    A message waits for all its slots, and until the messages of its queue in earlier rounds have left. So no fabric whose
     links are shared is quicker.
 
     Args:

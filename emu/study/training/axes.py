@@ -77,10 +77,15 @@ def check_axes(
 
 
 def check_taken(word: str, axis: str, sites: Sequence[Site]) -> None:
-    """Refuse a word for an algorithm that no group of its axis can use, given the sites of the groups.
+    """Refuse an algorithm that no group of its axis can use.
+
+    Args:
+        word: The operation and the algorithm, such as `all_gather=ring`.
+        axis: The axis.
+        sites: The NPUs of each group of the axis, as far as groups are looked at.
 
     Raises:
-        InputError: The message names the nearest algorithm that they can use.
+        InputError: No group can use it; the message names the most similar algorithm that the first group can use.
     """
     asked, _, served = word.partition("=")
     if served in choosers():

@@ -98,7 +98,7 @@ class GeneratedStep:
 
     @property
     def _standing(self) -> Representatives:
-        """One rank of each place with its events."""
+        """One rank of each place of a pipeline, with its events."""
         return standing_of(self.model, self.plan, self.stack)
 
     @cached_property

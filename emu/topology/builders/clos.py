@@ -93,9 +93,10 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
 
 
 def bisection(tiers: Sequence[Tier]) -> float | None:
-    """Return the bandwidth one way between the halves of the highest digit of even size: what its tiers let through.
+    """Return the bandwidth one way between two halves of the NPUs; None if no tier joins an even number of blocks.
 
-    None: no digit has an even size.
+    The halves are those of the highest tier that joins an even number of blocks (`Tier.down`). The bandwidth is that of half
+    the cables of a tier, the least of this tier and those below. A single tier may join an odd number: one half is smaller.
     """
     counts = count(tiers)
     even = [i for i, t in enumerate(tiers) if t.down % 2 == 0]

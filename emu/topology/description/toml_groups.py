@@ -175,7 +175,15 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
 
 
 def _tier(value: object, where: str) -> str:
-    """Return the word of the key `tier`."""
+    """Return the value of the key `tier`, by which `emu show` calls the links.
+
+    Args:
+        value: The value as it was read.
+        where: The place in the file, for messages.
+
+    Raises:
+        InputError: The value is no text, or an empty one.
+    """
     if not isinstance(value, str) or not value:
         raise must_be(where, "tier", "a word", value)
     return value

@@ -64,7 +64,12 @@ def _row(cells: list[str], places: dict[str, int], where: str) -> ListedCable:
 
 
 def _read_graphml(path: Path, where: str) -> TopologyDescription:
-    """Read a GraphML file as `read_graphml` does, which is imported here because it loads networkx."""
+    """Read a GraphML file as `read_graphml` does, which is imported here because it loads networkx.
+
+    Args:
+        path: The file.
+        where: The name of the file in messages.
+    """
     from emu.topology.description.networkx_graph import read_graphml
 
     return read_graphml(path, where)

@@ -86,7 +86,7 @@ def given_faults(texts: Sequence[str]) -> tuple[Fault, ...]:
 
 
 def at_times(texts: Sequence[str]) -> bool:
-    """Return whether any fault of the texts is at a time."""
+    """Return whether any fault of the texts comes at a moment of virtual time, such as `at 3 s`, and not at a step."""
     drawn = [_rates(text) for text in texts if _is_drawn(text)]
     return any(fault.timed for fault in given_faults(texts)) or any("every" in rates for rates in drawn)
 

@@ -134,7 +134,7 @@ def _check_joined(name: str, links: Links, axis: int, dims: tuple[int, ...], n_n
 
 
 def _stride(dims: tuple[int, ...], axis: int) -> int:
-    """Return the distance in NPU numbers of neighbours in one dimension."""
+    """Return the difference between the numbers of two neighbours in one dimension; in the last dimension it is 1."""
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 

@@ -76,7 +76,7 @@ def _curve(curves: dict[tuple[bool, bool], _Curve], masked: bool, backward: bool
 
 @lru_cache(maxsize=64)
 def _curves(rows: tuple[AttentionRate, ...], kernel: str, item_bytes: int) -> dict[tuple[bool, bool], _Curve]:
-    """By mask and pass."""
+    """Return the curve of one kernel for each kind of its rows: (a causal mask or none, the backward or the forward)."""
     found: dict[tuple[bool, bool], dict[int, dict[int, float]]] = {}
     for row in rows:
         if (row.kernel, row.item_bytes) == (kernel, item_bytes):

@@ -61,7 +61,7 @@ class PaceOptions:
 
 def pacing_of(pace: Pace | None) -> PaceFigures | None:
     """Return how well this host kept up with a paced run; None where the run was not paced."""
-    return None if pace is None else pace.told()
+    return None if pace is None else pace.figures()
 
 
 def with_pace(results: Sequence[FaultyJob], pace: Pace | None) -> list[FaultyJob]:

@@ -24,22 +24,22 @@ def switches_of_kind(topology: Topology, kind: str) -> I64:
 
 
 def _links_of_first(topology: Topology, kind: str, to: I64) -> tuple[float, int]:
-    """Return the bytes per second and the number of links from the first switch of a kind to some nodes."""
+    """Return the links from a kind's first switch to some nodes: the bytes per second of all together, and their number."""
     return out_of(topology, int(switches_of_kind(topology, kind)[0]), to)
 
 
 def _up(word: str) -> tuple[float, int]:
-    """Return the bytes per second and the number of links from a ToR to Aggs."""
+    """Return the links from a ToR of the topology `word` to Aggs: the bytes per second of all together, and their number."""
     return _links_of_first(build_once(word), "ToR", switches_of_kind(build_once(word), "Agg"))
 
 
 def _down(word: str) -> tuple[float, int]:
-    """Return the bytes per second and the number of links from a ToR to NICs."""
+    """Return the links from a ToR of the topology `word` to NICs: the bytes per second of all together, and their number."""
     return _links_of_first(build_once(word), "ToR", np.arange(build_once(word).n_npus))
 
 
 def _nic(word: str) -> tuple[float, int]:
-    """Return the bytes per second and the number of links from a GPU to ToRs."""
+    """Return the links from a GPU of the topology `word` to ToRs: the bytes per second of all together, and their number."""
     return out_of(build_once(word), 0, switches_of_kind(build_once(word), "ToR"))
 
 

@@ -115,7 +115,7 @@ def _dual_plane() -> dict[int, float]:
 
 
 def dual_plane() -> Mapping[int, float]:
-    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (figure 19)."""
+    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (HPN figure 19)."""
     return _dual_plane()
 
 

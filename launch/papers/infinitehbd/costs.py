@@ -79,7 +79,7 @@ def normalised_dollars(system: str) -> float:
 
 
 def aggregate(system: str, rate: float, gpu_dollars: float = GPU_DOLLARS) -> float:
-    """Return the dollars for each GPU of the network, and of GPUs that are faulty or wasted on average (6.5).
+    """Return the dollars for each GPU of the network, and of GPUs that are faulty or wasted on average (InfiniteHBD 6.5).
 
     Args:
         system: The name of the system.

@@ -30,7 +30,11 @@ def _fibre_ends(topology: Topology) -> I64:
 
 
 def fibre_neighbours(k: int) -> set[int]:
-    """Return the nodes to which fibres lead from node 8 of 20; each fibre is lit if all nodes between are faulty."""
+    """Return the nodes to which fibres lead from node 8 of a ring of 20; a fibre is lit where all nodes between are faulty.
+
+    Args:
+        k: The number of fibres on either side of a node, K of the paper; the longest passes k - 1 nodes.
+    """
     found: set[int] = set()
     for gap in range(k):
         for first in (9, 8 - gap):
@@ -201,7 +205,7 @@ def _ep_load(paper: Any, target: Target) -> Answer:
 
 
 def _ratio(paper: Any, target: Target) -> Answer:
-    """Answer the ratio of the elements of expert and of tensor parallelism."""
+    """Answer the elements that a GPU sends with expert parallelism, divided by those that it sends with tensor parallelism."""
     return _compare_with_formula(_by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n"), target)
 
 

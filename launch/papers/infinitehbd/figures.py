@@ -40,7 +40,7 @@ def _spread(paper: Any) -> list[Figure]:
 
 
 def _over_time(paper: Any) -> list[Figure]:
-    """Return the waste over time for each TP (figure 20)."""
+    """Return the waste over time for each TP (InfiniteHBD figure 20)."""
     found = []
     for tp in TPS:
         rows = {system: on_trace(system, tp) for system in _systems(tp)}
@@ -64,7 +64,7 @@ def _by_rate(paper: Any) -> list[Figure]:
 
 
 def _jobs(paper: Any) -> Figure:
-    """Return the largest job for each TP (figure 15)."""
+    """Return the largest job for each TP (InfiniteHBD figure 15)."""
     bars = {s: [float(largest(s, tp)) if holds(s, tp) else 0.0 for tp in TPS] for s in SYSTEMS}
     curves = [Curve(system, range(len(TPS)), sizes) for system, sizes in bars.items()]
     title = f"The largest job that {NPUS} GPUs hold at any time of the trace"
@@ -86,7 +86,7 @@ _CROSS = "cross-ToR traffic (%)"
 
 
 def _by_size(paper: Any) -> Figure:
-    """Return the cross-ToR traffic by the size of the cluster (figure 17a)."""
+    """Return the cross-ToR traffic by the size of the cluster (InfiniteHBD figure 17a)."""
     curves = [Curve(way, SIZES, [crossing(way, 0.9, 0.05, size=size) for size in SIZES]) for way in PLACEMENTS]
     return Figure("A job of 90 %, 5 % of nodes faulty", "GPUs of the cluster", _CROSS, curves, log="x")
 
@@ -95,7 +95,7 @@ _OF_JOBS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.825, 0.85, 0.875, 0.9)
 
 
 def _by_job(paper: Any) -> Figure:
-    """Return the cross-ToR traffic by the size of the job (figure 17b)."""
+    """Return the cross-ToR traffic by the size of the job (InfiniteHBD figure 17b)."""
     at = [100 * job for job in _OF_JOBS]
     curves = [Curve(way, at, [crossing(way, job, 0.05) for job in _OF_JOBS]) for way in PLACEMENTS]
     return Figure(
@@ -104,7 +104,7 @@ def _by_job(paper: Any) -> Figure:
 
 
 def _by_faults(paper: Any) -> Figure:
-    """Return the cross-ToR traffic by the share of faulty nodes (figure 17c)."""
+    """Return the cross-ToR traffic by the share of faulty nodes (InfiniteHBD figure 17c)."""
     at = [100 * rate for rate in RATIOS]
     curves = [Curve(way, at, [crossing(way, 0.85, rate) for rate in RATIOS]) for way in PLACEMENTS]
     return Figure("8,192 GPUs, a job of 85 %", "faulty nodes (%)", _CROSS, curves)
@@ -114,7 +114,7 @@ _COST_RATES = (0.0, 0.02, 0.04, 0.06, 0.08, 0.10, 0.12, 0.14, 0.16)
 
 
 def _costs(paper: Any) -> Figure:
-    """Return the aggregate cost by the share of faulty nodes (figure 17d)."""
+    """Return the aggregate cost by the share of faulty nodes (InfiniteHBD figure 17d)."""
     at = [100 * rate for rate in _COST_RATES]
     curves = [Curve(system, at, [aggregate(system, rate) / 1000 for rate in _COST_RATES]) for system in PRICED]
     title = "The network, and GPUs faulty or wasted, TP-32"
@@ -127,7 +127,7 @@ def _printed_curve(paper: Any, row: str, x: float) -> list[Curve]:
 
 
 def _trace(paper: Any) -> list[Figure]:
-    """Return the share of faulty servers over time, and its distribution (figure 18)."""
+    """Return the share of faulty servers over time, and its distribution (InfiniteHBD figure 18)."""
     found = servers()
     percent = 100 * found.faulty.mean(axis=1)
     return [

@@ -94,7 +94,7 @@ def _rings(paper: Any, target: Target) -> Answer:
 
 
 def largest(system: str, tp: int) -> int:
-    """Return the GPUs of the largest job that fits at any time of the trace (figure 15)."""
+    """Return the GPUs of the largest job that fits at any time of the trace (InfiniteHBD figure 15)."""
     return on_trace(system, tp).largest_job(1.0)
 
 
@@ -112,7 +112,7 @@ def _scale(paper: Any, target: Target) -> Answer:
 
 
 def waiting(system: str, tp: int, job: int) -> float:
-    """Return the share of the time in which a job waits, if all repairs take the mean time (figure 16)."""
+    """Return the share of the time in which a job waits, if all repairs take the mean time (InfiniteHBD figure 16)."""
     if system in RACKS:
         return _waiting_with_reserve(system, tp, job)
     of = on_trace(system, tp, 0, production_log().mean_repair_days)
@@ -120,7 +120,7 @@ def waiting(system: str, tp: int, job: int) -> float:
 
 
 def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
-    """Return the share of the time in which a job waits, where 1/9 of each rack is a reserve at any TP (6.2)."""
+    """Return the share of the time in which a job waits, where 1/9 of each rack is a reserve at any TP (InfiniteHBD 6.2)."""
     of, size = trace(0, production_log().mean_repair_days), int(system.removeprefix("NVL-"))
     left = size - np.repeat(of.faulty, NODE, axis=1).reshape(len(of.share), -1, size).sum(axis=2)
     room = np.minimum(left, size * 8 // 9) // tp * tp

@@ -47,7 +47,7 @@ def holds(system: str, tp: int) -> bool:
 
 @cache
 def word_of(system: str, tp: int) -> str:
-    """Return the topology of a system; the rings of SiP-Ring have the size of TP (6.1)."""
+    """Return the topology of a system; the rings of SiP-Ring have the size of TP (InfiniteHBD 6.1)."""
     return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
 
 

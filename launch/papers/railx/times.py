@@ -174,7 +174,7 @@ def _crossover() -> Answer:
 
 @cache
 def all_reduce_times() -> dict[int, dict[str, list[float]]]:
-    """Return the seconds of each algorithm at `SIZES`, by the nodes of a side; nodes are meshes of 4 x 4 (figure 15)."""
+    """Return the seconds of each algorithm at `SIZES`, by the nodes of a side; nodes are meshes of 4 x 4 (RailX, figure 15)."""
     by: dict[int, dict[str, list[float]]] = {}
     for p in (2, 4):
         of = 16 * (4 * p) ** 2

@@ -27,7 +27,7 @@ def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
 
 
 def mean_count(counts: I64) -> float:
-    """Return the mean of counts that should be equal; where they differ it is no whole number and no exact row is met."""
+    """Return the mean of counts that should be equal; where they differ, it shows this, as it is seldom a whole number."""
     return float(counts.mean())
 
 

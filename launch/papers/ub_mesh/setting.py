@@ -122,7 +122,12 @@ class Fabric:
 
 @cache
 def _wider(word: str, times: float) -> Topology:
-    """Return a topology with wider links out of its racks."""
+    """Return a topology with wider links out of its racks.
+
+    Args:
+        word: The name and the settings of the topology.
+        times: The factor on the bandwidth of each link out of a rack.
+    """
     topology, inside = build_once(word), ("X", "Y")
     if times == 1:
         return topology

@@ -103,7 +103,7 @@ def _order(paper: Any, _: object) -> Answer:
 
 
 def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGIES) -> dict[str, float]:
-    """Return the loss in per cent against racks that HRS join, by the strategy of routing (figure 19)."""
+    """Return the loss in per cent against racks that HRS join, by the strategy of routing (UB-Mesh figure 19)."""
     return {name: 100 - _against(steps, _BETWEEN, _STRATEGIES[name], model, _ALL) for name in strategies}
 
 
@@ -126,12 +126,12 @@ def _losses_in_order(paper: Any, _: object) -> Answer:
 
 
 def lanes(count: int) -> Fabric:
-    """Return a SuperPod with this number of lanes out of a rack for each NPU (figure 20)."""
+    """Return a SuperPod with this number of lanes out of a rack for each NPU (UB-Mesh figure 20)."""
     return Fabric(RACKS[UB], count / _LANES)
 
 
 def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]) -> dict[str, float]:
-    """Return the gain in per cent from more lanes, by model (figure 20)."""
+    """Return the gain in per cent from more lanes, by model (UB-Mesh figure 20)."""
     return {model: _against(steps, lanes(less), lanes(more), model, seqs) - 100 for model in MODELS}
 
 

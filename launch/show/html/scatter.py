@@ -78,7 +78,7 @@ def _mfus(planned: PlanTable) -> list[float]:
 
 
 def _marks(planned: PlanTable, scale: _Scale) -> list[PlanMark]:
-    """Return the marks of all plans; the last are drawn over the others."""
+    """Return the marks of all plans: first all that were timed, last the fastest and yours, which are drawn over the others."""
     seen = [
         PlanMark(*scale.of(size, mfu), 3, _PALE, f"MFU {mfu:.3f}, {format_size(size)} a rank") for size, mfu in planned.seen
     ]

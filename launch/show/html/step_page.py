@@ -161,7 +161,7 @@ def _costliest(step: Step) -> Table:
 
 
 def _memory(step: Step) -> StackedBars:
-    """Return a bar of the parts of the memory at its peak."""
+    """Return one bar: the parts of the memory of the rank that holds most, at the moment when it holds most."""
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
     pieces = [

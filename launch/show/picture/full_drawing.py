@@ -37,7 +37,13 @@ def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float, p
 
 
 def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
-    """Draw the frames and their labels."""
+    """Draw the frames round racks, segments and other boxes of a drawing, and the labels of these frames.
+
+    Args:
+        axes: The axes to draw on.
+        drawing: The places of nodes, and the boxes.
+        points: Points in a gap between NPUs, from which the sizes of labels follow.
+    """
     corners = frames(drawing.boxes, drawing.at)
     for frame in corners:
         axes.add_patch(Polygon(frame, closed=True, facecolor=FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))

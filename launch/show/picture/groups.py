@@ -137,7 +137,14 @@ def _npu_groups(topology: Topology, boxes: tuple[Box, ...], most: int) -> _NpuGr
 
 
 def _groups_by_neighbours(topology: Topology, most: int) -> _NpuGroups:
-    """Return groups of NPUs that are linked to the same nodes, or 16 equal runs of NPUs where hardly any two are."""
+    """Return the groups in which NPUs are drawn: NPUs that are linked to the same nodes are one group.
+
+    Where hardly any two NPUs are linked to the same nodes, the groups are 16 runs of NPUs, equally long.
+
+    Args:
+        topology: The topology.
+        most: The most groups to draw; of more groups, all but the first three and the last are merged into one.
+    """
     n, links = topology.n_npus, topology.links
     near = np.zeros(n, np.int64)
     leaves = links.src < n

@@ -40,7 +40,7 @@ def routes_table(topology: Topology, src: int, dst: int) -> str:
 
 
 def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
-    """Return the cells of one route."""
+    """Return the row of one route in the table: its channels, their share, its links, rates, latency and nodes, as texts."""
     hops, links = list(way.links), topology.links
     rates = list(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist())))
     latency_s = seconds(int(links.latency_fs[hops].sum()))

@@ -32,7 +32,7 @@ def test_no_answer_comes_before_its_virtual_arrival(n: int, per_process: int) ->
     for reduced, both in run_apart(n, per_process, exchanges, pace=of)[0]:
         assert reduced >= 6 * 0.020
         assert both >= 6 * 0.020 + 3 * 0.020
-    assert of.tempo.told().wall_messages == 2 * n
+    assert of.tempo.figures().wall_messages == 2 * n
 
 
 def test_results_and_trace_are_those_of_a_run_without_a_clock() -> None:
@@ -44,7 +44,7 @@ def test_results_and_trace_are_those_of_a_run_without_a_clock() -> None:
 def test_a_link_that_is_slow_in_a_step_shows_there() -> None:
     of = pace("link 1-4 slow 0.25 from step 2 to 2")
     assert run_apart(2, 1, steps, pace=of)[0][1][1] >= 0.020 + 0.080
-    slow, back = of.told().wall_met
+    slow, back = of.figures().wall_met
     assert slow.startswith("link 1-4 has 0.25 of its speed at ")
     assert back.startswith("link 1-4 is as before at ")
 

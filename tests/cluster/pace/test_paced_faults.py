@@ -15,7 +15,7 @@ def test_a_link_that_is_halved_in_the_middle_shows_in_the_program_s_own_clock() 
 
     of = pace("link 1-4 slow 0.5 at 10us")
     assert max(run(program, of=of)) >= 0.030 + 0.020 - 0.010
-    assert of.told().wall_met == ("link 1-4 has 0.5 of its speed at 10 us",)
+    assert of.figures().wall_met == ("link 1-4 has 0.5 of its speed at 10 us",)
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_link_that_is_halved_in_the_middle_shows_within_two_percent() -> None:
         began, ended = zip(*run(program, of=of), strict=True)
         wanted = 0.050 + 2 * (0.050 + max(began) - min(began))
         off = (max(ended) - min(began)) / wanted - 1
-        if of.told().wall_worst_late_s < 1e-3:
+        if of.figures().wall_worst_late_s < 1e-3:
             break
     assert abs(off) < 0.02
 
@@ -41,7 +41,7 @@ def test_a_link_that_is_slow_in_a_step_shows_in_that_step_alone() -> None:
     of = pace("link 1-4 slow 0.25 from step 2 to 2")
     _, second, _ = run(steps, of=of)[1]
     assert second >= 0.020 + 0.080
-    slow, back = of.told().wall_met
+    slow, back = of.figures().wall_met
     assert slow.startswith("link 1-4 has 0.25 of its speed at ")
     assert back.startswith("link 1-4 is as before at ")
     assert float(back.split()[-2]) > float(slow.split()[-2]) + 80

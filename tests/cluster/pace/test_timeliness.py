@@ -34,7 +34,7 @@ def test_what_is_told_is_the_number_in_time_and_the_worst_of_all_messages_and_th
     found.computation(0.0625)
     found.met(["link 2-4 failed"])
     found.met(["link 2-4 works again"])
-    told = found.told(1000.0, computes=True)
+    told = found.figures(1000.0, computes=True)
     assert (told.wall_messages, told.wall_in_time, told.wall_in_time_share) == (4, 2, 0.5)
     assert (told.wall_worst_late_s, told.wall_compute_late_s) == (0.5, 0.1875)
     assert told.wall_met == ("link 2-4 failed", "link 2-4 works again")
@@ -48,6 +48,6 @@ def test_what_others_have_counted_is_added_and_the_worst_of_all_is_the_worst() -
 
 
 def test_a_run_without_a_message_was_in_time_and_another_process_counts_from_0() -> None:
-    told = TimelinessRecord().told(1.0, computes=False)
+    told = TimelinessRecord().figures(1.0, computes=False)
     assert (told.wall_messages, told.wall_in_time_share, told.computes) == (0, 1.0, False)
     assert pickle.loads(pickle.dumps(kept((1.0, 1.0)))).late == NOT_LATE

@@ -78,7 +78,7 @@ def test_a_thread_that_returns_from_native_code_draws_its_own_rank_s_numbers(blo
             thread.start()
         dist.barrier()
         if rank == 1:
-            spin(SPUN_S)  # with the turn, as the thread of rank 0 has stepped aside
+            spin(SPUN_S)  # with the baton, as the thread of rank 0 has stepped aside
         dist.barrier()
         if rank == 0:
             thread.join()

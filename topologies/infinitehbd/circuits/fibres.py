@@ -1,4 +1,4 @@
-"""The bundles of OCSTrx of a node, the ends of their two external paths, and the state that lights each (4.1, 4.2).
+"""The bundles of OCSTrx of a node, the ends of their two external paths, and the state that lights each (InfiniteHBD 4.1, 4.2).
 
 Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones. In state 0 it loops them to each other; in state 1 or 2
 it sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.

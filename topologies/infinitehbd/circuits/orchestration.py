@@ -16,7 +16,7 @@ from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
 def deploy(plan: OcstrxPlan) -> I64:
-    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones (Algorithm 3)."""
+    """Return [n] the node at each place of the line: first nodes of all ToRs, then second ones (InfiniteHBD Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
@@ -63,7 +63,7 @@ def groups(plan: OcstrxPlan, sound: Bool, constraints: int) -> I64:
 
 
 def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
-    """Return [G, m] the nodes of each TP group of a job, under as many constraints as leave room for it (Algorithm 5).
+    """Return [G, m] the nodes of each TP group of a job, under as many constraints as it allows (InfiniteHBD Algorithm 5).
 
     Every p consecutive groups make a CP group. Groups that share all their ToRs come first, then the others, by ToR.
 
@@ -88,7 +88,7 @@ def orchestrate(plan: OcstrxPlan, faulty: I64, job: int) -> I64:
 
 
 def search(plan: OcstrxPlan, sound: Bool, wanted: int) -> tuple[int, int]:
-    """Return the most constraints that leave room for so many groups, and how many numbers were tried (Algorithm 5).
+    """Return the most constraints that leave room for so many groups, and how many were tried (InfiniteHBD Algorithm 5).
 
     Args:
         plan: The sizes.
@@ -136,7 +136,7 @@ def _working_nodes(plan: OcstrxPlan, faulty: I64) -> Bool:
 
 
 def cross_tor(plan: OcstrxPlan, found: I64) -> float:
-    """Return the share of the edges of CP rings that leave a ToR (6.4).
+    """Return the share of the edges of CP rings that leave a ToR (InfiniteHBD 6.4).
 
     An edge joins nodes with equal places in their TP groups.
     """

@@ -1,4 +1,4 @@
-"""The GPUs of a ring in order: nodes in a line, each passed twice, with the bundles at the ends looped (4.2, Fig. 2).
+"""The GPUs of a ring in order: nodes in a line, each passed twice, end bundles looped (InfiniteHBD 4.2, Fig. 2).
 
 A node's bundles to its left and to its right cut its circle of GPUs in two strands. Equal lanes meet, so a ring that leaves a
 node by upper lanes enters the next at the upper lanes' GPU and leaves it by the lower lanes. Letters: G groups of m nodes.

@@ -25,7 +25,7 @@ from topologies.ub_mesh.wires import cables
 
 
 def relays(plan: MeshPlan) -> Bool:
-    """Return [nodes] whether each node relays: switches do, and NPUs (3.3.1), but not backup NPUs, which wait."""
+    """Return [nodes] whether each node relays: switches do, and NPUs (UB-Mesh 3.3.1), but not backup NPUs, which wait."""
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
@@ -97,7 +97,7 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
 
 
 def _of(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the ends of some of the pairs."""
+    """Return the ends of the pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
@@ -111,7 +111,7 @@ def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
 
 
 def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
-    """Return [P] one of the LRS of all planes that lead out: boards begin a plane further each, NPUs of a board an LRS."""
+    """Return [P] the LRS by which each pair leaves its rack; boards begin at different planes, their NPUs at different LRS."""
     x = plan.dims[-1]
     plane, lrs = np.divmod(turn % (plan.planes * x), x)
     found: I64 = (plane + a.y * planes_a_board(plan)) % plan.planes * x + (lrs + a.x) % x
@@ -119,7 +119,11 @@ def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
 
 
 def planes_a_board(plan: MeshPlan) -> int:
-    """Return the number of planes by which the next board begins further, so that after the last board comes the first."""
+    """Return the number of planes from the first plane of one board to the first plane of the next board.
+
+    Each board of a rack spreads its pairs over all planes, and begins at another plane than the board before. Counted modulo
+    all planes, the board after the last would begin where the first board begins.
+    """
     return plan.planes // gcd(plan.planes, plan.dims[-2])
 
 

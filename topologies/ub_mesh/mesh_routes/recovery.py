@@ -69,7 +69,7 @@ def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int,
 
 
 def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
-    """Return the reaction to failed parts: routes round them, and backup NPUs in the place of failed NPUs (3.3.2, 4.1, 4.2).
+    """Return the reaction to failed parts: routes round them, and backup NPUs for failed ones (UB-Mesh 3.3.2, 4.1, 4.2).
 
     Both ends of each link that has failed or is back tell the NPUs of all ranks directly, although only those must hear whose
     paths change: the time is an upper limit. A failed NPU tells nobody; its neighbours do. The paper does not print the time

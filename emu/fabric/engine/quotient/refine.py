@@ -71,7 +71,16 @@ def _round(g: Columns, order: I32, own: U64, task: U64_OUT, link: U64_OUT, load:
 
 @compiled
 def _colour_some(g: Columns, own: U64, task: U64, link: U64, some: I64, colour: U64_OUT) -> None:
-    """Write the colours that the next round would give some tasks if no predecessor changed its colour."""
+    """Write the next colour of some tasks, computed from the present colours of their links and predecessors.
+
+    Args:
+        g: The columns of the graph.
+        own: [V] the colour of each task without its neighbours.
+        task: [V] the present colour of each task.
+        link: [L] the present colour of each link.
+        some: [n] the numbers of the tasks.
+        colour: [n] the array that the colours are written to.
+    """
     for i in range(len(some)):
         colour[i] = _colour(g, own, task, link, some[i])
 

@@ -29,7 +29,7 @@ def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
 def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
     """Return, for each task that has not left, the tasks that wait for it: where they begin, and their numbers.
 
-    A number is ~v where v waits only until the body has left.
+    A number is ~v where v waits only until the last byte has left.
     """
     start = np.zeros(len(tasks) + 2, np.int64)  # [p + 1]: first where the successors of p begin, later where they end
     for p in g.pred:

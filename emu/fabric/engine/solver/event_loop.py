@@ -14,7 +14,10 @@ from emu.fabric.engine.state_layout import EVENTS, FLOWING, FRESH, LEFT, NEVER, 
 
 @compiled
 def _end(e: Engine, v: int) -> int:
-    """Return when a task that has left ends (a message is delivered alpha later); -1: beyond the clock."""
+    """Return the tick at which task `v` ends, given the tick at which its last byte left its links.
+
+    A message ends when it is delivered, alpha later; a task without hops ends when it leaves. -1: beyond the range of ticks.
+    """
     if e.graph.hop_start[v] == e.graph.hop_start[v + 1]:
         return int(e.tasks[v].left)
     return int(-1 if e.graph.alpha[v] >= NEVER - e.tasks[v].left else e.tasks[v].left + e.graph.alpha[v])
@@ -125,7 +128,7 @@ def _leave(e: Engine, link: int, now: int) -> None:
 
 @compiled
 def _start(e: Engine, v: int, now: int) -> None:
-    """Start the body of a task: put it on its links, with a rate still to be found."""
+    """Start task `v` at tick `now`: its bytes begin to flow over its links, at a rate that is not known yet."""
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):

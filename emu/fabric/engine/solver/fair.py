@@ -165,9 +165,9 @@ def _set_rate(e: Engine, v: int, now: int) -> None:
     f.remaining = max(0.0, f.remaining - f.rate * (now - f.since))
     f.since, f.rate, f.left = now, f.new_rate, NEVER
     if f.rate > 0:
-        body = max(1.0, np.rint(f.remaining / f.rate))
-        if body < float(NEVER - now):
-            f.left = now + np.int64(body)
+        ticks = max(1.0, np.rint(f.remaining / f.rate))
+        if ticks < float(NEVER - now):
+            f.left = now + np.int64(ticks)
 
 
 @compiled

@@ -94,7 +94,7 @@ class State:
         return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
-        """Return when each of some tasks has left; -1: it is not known yet. For a task without a body it is known ahead."""
+        """Return when each of some tasks has left; -1: it is not known yet. For a task without bytes it is known ahead."""
         of = self._tasks[tasks]
         return np.where(of["state"] == LEFT, of["left"], -1)
 
@@ -118,7 +118,7 @@ class State:
 
     @property
     def has_left(self) -> Bool:
-        """Marks [V] of the tasks whose body has left; a task without a body is marked once its end is known."""
+        """Marks [V] of the tasks whose last byte has left; a task without bytes is marked once its end is known."""
         return np.asarray(self._tasks["state"] == LEFT)
 
     @property

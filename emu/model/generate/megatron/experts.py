@@ -13,7 +13,7 @@ rows that each got back are gathered there. Where they share every expert no row
 from dataclasses import dataclass
 from functools import cached_property
 
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.item import Ask, Computation
 from emu.model.generate.part import Part
 from emu.model.operator import PERMUTATION
 from emu.model.stack.stack import Precision
@@ -41,7 +41,7 @@ class Exchange:
         ranks = self.part.plan.expert_tp * self.part.plan.ep
         return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
 
-    def sorted(self) -> list[Work]:
+    def sorted(self) -> list[Computation]:
         """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
         several = self.part.model.experts > self.part.plan.ep
         elements = self.part.plan.expert_tp * self.elements if self.part.plan.exchanges and several else 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.item import Ask, Computation
 from emu.model.generate.megatron.experts import Exchange
 from emu.model.generate.megatron.rank_kernel import ContextKernels, RankKernel, kernels
 from emu.model.generate.narrow import CAST, Around, with_casts
@@ -156,7 +156,7 @@ class MegatronLayer:
         await_requests(tape, given if overlap == EXPOSED else [])
         run_beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
 
-    def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Work]) -> None:
+    def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
         """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
         hides, order = int(self.part.stack.ep == OVERLAPPED), self._exchange.sorted()
@@ -169,8 +169,8 @@ class MegatronLayer:
     def _exchange(self) -> Exchange:
         return Exchange(self.part)
 
-    def _weight_gradient(self, kernel: RankKernel) -> list[Work]:
-        """Return the gradient of the weight: a fused product adds it to the buffer; else it is written, and then added."""
+    def _weight_gradient(self, kernel: RankKernel) -> list[Computation]:
+        """Return the computations of a weight's gradient: a product that adds to the buffer, or a product and an addition."""
         amount, precision, shape = kernel.passes.backward_weight, self.part.stack.precision, kernel.operator.shape_of(WEIGHT)
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
@@ -178,10 +178,13 @@ class MegatronLayer:
             return with_casts(self.part, kernel.operator, WEIGHT, [added], self._around(kernel))
         size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
         same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
-        made = [self.part.work(kernel.operator.name, amount, precision.weight, shape), Work("accumulated", 0, size, same)]
+        made = [
+            self.part.work(kernel.operator.name, amount, precision.weight, shape),
+            Computation("accumulated", 0, size, same),
+        ]
         return with_casts(self.part, kernel.operator, WEIGHT, made, self._around(kernel))
 
-    def _works(self, kernel: RankKernel, what: str) -> list[Work]:
+    def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
         share = self.part.plan.tp if kernel.operator.kind == LOSS else 1
         works = [
@@ -218,7 +221,7 @@ class MegatronLayer:
         return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
 
 
-def cast_first(tape: Tape, works: Sequence[Work]) -> list[Work]:
+def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
     """Add the casts of some works, which come before any request, and return the other works."""
     casts = [work for work in works if work.name == CAST]
     run_beside(tape, [], casts)
@@ -231,7 +234,7 @@ def await_requests(tape: Tape, asks: Sequence[Ask]) -> None:
         tape.join(tape.ask(ask))
 
 
-def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Work], tp: int) -> None:
+def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
     """Add a product whose rows come while it computes, and whose sums are scattered piece by piece.
 
     A gather runs beside all pieces, because the rank's own rows are there at once. A scatter of one piece runs beside the
@@ -253,12 +256,12 @@ def gathered_in(tp: int) -> int:
     return min(tp, PIECES)
 
 
-def pieces(work: Work, n: int) -> list[Work]:
+def pieces(work: Computation, n: int) -> list[Computation]:
     """Return a product as `n` products of fewer rows; the last has the remainder."""
     rows = work.shape.m // n
     of_each = work.flops // n, work.bytes // n, work.elements // n
     flops, size, elements = (n * each for each in of_each)
-    first = Work(work.name, *of_each, work.shape._replace(m=rows), work.dtype)
+    first = Computation(work.name, *of_each, work.shape._replace(m=rows), work.dtype)
     last = first._replace(
         flops=first.flops + work.flops - flops,
         bytes=first.bytes + work.bytes - size,
@@ -268,7 +271,7 @@ def pieces(work: Work, n: int) -> list[Work]:
     return [*[first] * (n - 1), last]
 
 
-def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Work]) -> None:
+def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
     """Make requests, and compute meanwhile; the next event waits for both."""
     numbers = [tape.ask(ask) for ask in asks]
     for work in works:

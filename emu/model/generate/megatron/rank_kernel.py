@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from emu.model.generate.item import Ask, Work
+from emu.model.generate.item import Ask, Computation
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
@@ -126,7 +126,7 @@ class ContextKernels:
             tape.join(*(follows if self.part.stack.cp != OVERLAPPED else ()))
         tape.join(*follows)
 
-    def _blocks(self, whole: Amount, what: str) -> Iterator[Work]:
+    def _blocks(self, whole: Amount, what: str) -> Iterator[Computation]:
         """Yield the work of each block: the rank's own is whole, half of each other one is masked."""
         shape = self._shape_of(self.kernel.operator, what)
         yield self._work(whole, shape)
@@ -146,7 +146,7 @@ class ContextKernels:
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
-    def _whole(self, what: str) -> Work:
+    def _whole(self, what: str) -> Computation:
         """Return a pass of the rank's queries over all keys."""
         plan, name = self.part.plan, self.kernel.operator.name
         tokens = replace(self.part.tokens, context=plan.seq)
@@ -161,5 +161,5 @@ class ContextKernels:
     def _asked(self, operation: str) -> Ask:
         return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)
 
-    def _work(self, amount: Amount, shape: Shape) -> Work:
+    def _work(self, amount: Amount, shape: Shape) -> Computation:
         return self.part.work(self.kernel.operator.name, amount, self.part.stack.precision.weight, shape)

@@ -16,7 +16,7 @@ import numpy as np
 
 from emu.collective.operation import ROOTED
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, gradient_work, run
-from emu.model.generate.item import Ask, Gradient, RepeatedWork, WeightGradientWork
+from emu.model.generate.item import Ask, Gradient, RepeatedComputation, WeightGradientComputation
 from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import leave_gradient
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
@@ -225,7 +225,14 @@ class TapePaths(ABC):
         )
 
     def _update(self, tape: Tape, plan: Plan, scaled: int, owned: int) -> None:
-        """Add the scaling of gradients, and the optimizer over a number of parameters, to a tape."""
+        """Add the scaling of gradients and the optimizer to a tape.
+
+        Args:
+            tape: The tape.
+            plan: The plan.
+            scaled: The number of gradients that the rank scales.
+            owned: The number of parameters that the rank updates.
+        """
         tape.compute(gradient_work(self.stack.precision, 2 * scaled))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
@@ -319,10 +326,10 @@ class PytorchPaths(TapePaths):
                     (
                         item
                         for item in part.backward
-                        if not isinstance(item, WeightGradientWork | RepeatedWork | Gradient | Moment)
+                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
                     ),
                 )
-                run(tape, (item for item in part.backward if isinstance(item, WeightGradientWork)))
+                run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
             else:
                 passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
         return LayerPaths(*map(self._way, tapes))
@@ -362,7 +369,7 @@ class _UncountedGradients(WholeGradients):
     """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
 
     def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Ignore a gradient that is there."""
+        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
 
 
 def _waits(events: Events) -> list[list[int]]:

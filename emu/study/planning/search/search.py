@@ -105,7 +105,15 @@ class Search:
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many, and may be among the best
 
     def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
-        """Time all candidates that may be among the best."""
+        """Time the candidates that may be among the best, and keep their rows.
+
+        A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
+
+        Args:
+            plans: The plans to search; each may be placed in several ways.
+            submit: A function that starts a job and returns its pending result.
+            side_by_side: The number of jobs that may run at one time.
+        """
         frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:

@@ -82,7 +82,7 @@ class Entry(NamedTuple):
     """A candidate, or a plan in any placement, with the bound of its time."""
 
     bound_s: float
-    known: int
+    known: int  # the kind of the bound: READY, PLACED and so on
     number: int  # unique
     candidate: Candidate
 
@@ -124,6 +124,12 @@ class Frontier:
         return found
 
     def _entry(self, bound_s: float, known: int, candidate: Candidate) -> Entry:
-        """Return an entry with the next number."""
+        """Return the entry of a candidate, numbered after all entries before it.
+
+        Args:
+            bound_s: The lower bound of its time.
+            known: The kind of this bound: READY, PLACED and so on.
+            candidate: The candidate, or a plan in any placement.
+        """
         self.added += 1
         return Entry(bound_s, known, self.added, candidate)

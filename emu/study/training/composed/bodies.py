@@ -66,10 +66,10 @@ def bodies_of(
 
     Args:
         once: [Q] the time of each request alone.
-        kinds: [Q] the kind of each; requests of one kind come one after another and share nothing.
-        times: [Q] how often each request is made.
+        kinds: [Q] a key for each request; requests with equal keys run one after another, so that they never share a link.
+        times: [Q] how often each request is made in a step.
         capacity_Bps: [L] the bandwidth of each link.
-        sharing: The share of links that requests need.
+        sharing: How much of a link each request needs while it runs: nothing, as much as its messages use, or all.
     """
     stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
     if sharing == Sharing.NOTHING:

@@ -198,7 +198,7 @@ def composition(
         topology: The topology on which the step runs.
         launch_fs: Ticks that each rank takes to enter a request.
         npus: [ranks] the NPU of each rank; None: the first NPUs, in the topology's own order.
-        most_tasks: The most messages and computations in laid stretches; 0: no stretch is laid.
+        most_tasks: The most messages and computations of stretches in which every rank has its own messages; 0: there is none.
 
     Raises:
         InputError: The places do not make matching requests, or a request cannot be timed.

@@ -42,7 +42,7 @@ class ComposedGraph:
 
     @property
     def each(self) -> Bool:
-        """Array [X] of whether an event has one task a rank."""
+        """Array [X] of whether an event has a task for each rank."""
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:

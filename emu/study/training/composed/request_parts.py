@@ -68,7 +68,11 @@ def goes_round(splits: Sequence[int]) -> bool:
 
 
 def _blocks(asked: DistinctRequest) -> bytes:
-    """Return the packed blocks of all members, given the first's; in a ring each member gives to one as far from itself."""
+    """Return the blocks of all members, packed as in a `BatchKey`; b"" where all blocks are equal.
+
+    `asked.splits` has the elements that the first member gives to each member. Every member gives the same. Only where the
+    first member gives all to the member `d` places after it, each other member also gives to the one `d` places after itself.
+    """
     if not asked.splits:
         return b""
     n, ring = asked.ranks.shape[1], goes_round(asked.splits)

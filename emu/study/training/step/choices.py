@@ -37,7 +37,7 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     """Return the trace with a note of the algorithms that served it.
 
     Raises:
-        InputError: The algorithm of an operation differs by request, and some rank of a group did not make the group's request.
+        InputError: The algorithm depends on the request, and a rank did not make a request that others of its group made.
     """
     asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
     differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
