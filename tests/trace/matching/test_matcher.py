@@ -101,3 +101,11 @@ def test_any_programs_messages_are_paired_as_the_executor_pairs_them(seed):
     trace = record(program)
     sends, recvs = ([i for i in range(len(e)) if e.group[i] >= 0] for e in trace.events)
     assert {recvs.index(r): sends.index(s) for s, r, _ in paired(trace)} == arrived
+
+
+@pytest.mark.parametrize("steps", [(0, 0), (0, 1), (1, 0)])
+def test_a_call_that_one_member_makes_before_the_first_step_is_part_of_no_step(words, steps):
+    """A member that comes to it later has its steps begin elsewhere; who waits in set-up has no time to wait."""
+    roles = [words.events(words.collective(8, step=step), words.collective(16, instance=1), words.mark([1])) for step in steps]
+    found = matched_calls(trace_of(*roles, role_of_rank=(0, 1)), "float32")
+    assert [ask.size_bytes for met in found for ask in met.asks] == [64]

@@ -1,5 +1,7 @@
 """Steps of which stretches are laid with all ranks: against whole graphs, and with less room than they need."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
-from emu.study.training.composed.stretches import TimeSpans
+from emu.study.training.composed.stretches import TimeSpans, _crossed
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import standing_of
 from emu.topology.catalogue import build_topology
@@ -99,3 +101,15 @@ def test_spans_are_one_where_they_meet_or_are_near():
     assert [each.tolist() for each in spans.joined(20)] == [[0, 100], [40, 110]]
     assert [each.tolist() for each in TimeSpans(spans.low[:0], spans.high[:0]).joined(20)] == [[], []]
     assert spans.joined().holding(np.array([-1, 0, 9, 10, 35, 110])).tolist() == [-1, 0, 0, -1, 1, -1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_link_is_in_one_of_the_sets_and_no_set_is_within_another(seed):
+    """A set of links has the requests that cross it; a link of fewer requests is left to a set that has them all."""
+    random = np.random.default_rng(seed)
+    links = [np.flatnonzero(random.random(12) < 0.4) for _ in range(6)]
+    crossed = _crossed([SimpleNamespace(link=each) for each in links], 12)
+    of_link = [np.array([link in each for each in links]) for link in range(12)]
+    assert all(any((row == here).all() for here in of_link) for row in crossed)
+    assert all(any((row >= here).all() for row in crossed) for here in of_link)
+    assert not any((a <= b).all() for i, a in enumerate(crossed) for j, b in enumerate(crossed) if i != j)

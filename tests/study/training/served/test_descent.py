@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.study.training.served.coordinates import Coordinate, Option
-from emu.study.training.served.descent import Descent, StepTime
+from emu.study.training.served.descent import Descent, Move, StepTime, _axis_moves
 from emu.study.training.served.options import AlgorithmTime, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
@@ -119,3 +119,12 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
     ]
     found = pareto_front([AlgorithmTime(ticks, flows, name) for name, ticks, flows in rows])
     assert [each.name for each in found] == ["direct", "bruck", "ring"]
+
+
+def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
+    """The page of the model says how many are: docs/model.md."""
+    axes = [Coordinate(name, "all_reduce", size) for name in "abcdefghijklmnop" for size in (1, 2)]
+    moves = [Move(cost, each, Option("ring", lambda _: None)) for cost, each in enumerate(axes)]
+    tried = _axis_moves(moves)
+    assert [several[0].coordinate.axis for several in tried] == list("abcdefghijkl")
+    assert all(len(several) == 2 for several in tried)
