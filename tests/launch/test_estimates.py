@@ -58,7 +58,11 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
 
 @pytest.mark.parametrize(
     ("kind", "model", "stack"),
-    [("dense in FP8", "llama-tiny", "fp8=tensor"), ("moe", "gpt-moe-tiny", ""), ("moe in FP8", "gpt-moe-tiny", "fp8=tensor")],
+    [
+        ("dense in FP8", "llama-tiny", "fp8=tensor"),
+        ("experts", "gpt-moe-tiny", ""),
+        ("experts in FP8", "gpt-moe-tiny", "fp8=tensor"),
+    ],
 )
 def test_a_step_with_experts_or_in_fp8_has_the_interval_of_its_own_kind(emu, kind, model, stack):
     step = ("estimate", "--model", model, "--plan", "dp=2", "--global-batch", "2", "--seq", "64", "--topology", "ub-mesh:board")
