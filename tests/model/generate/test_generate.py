@@ -150,6 +150,7 @@ HELD = {
     "llama-small": ["pp=3,vp=2,dp=2,sharding=fsdp", "pp=2,vp=3,dp=2,sharding=fsdp,layers=1x6"],
     "llama-tiny": ["pp=2,vp=4,dp=2,sharding=fsdp"],
     "gpt-tiny": [
+        "dp=2,microbatch=1",
         "tp=2",
         "microbatch=2",
         "pp=2,tp=2",
@@ -197,6 +198,7 @@ HELD = {
 HELD_QUICK = {
     (TWO_LAYERS, "recompute=full"),
     ("gpt-tiny", "pp=2,dp=2,sharding=fsdp"),
+    ("gpt-tiny", "dp=2,microbatch=1"),
     ("mixtral-tiny", "capacity=1"),
     (FOUR_LAYERS, "pp=2,vp=2,order=zbv,microbatch=2"),
     (FOUR_LAYERS, "pp=2,vp=2,cp=2,cp_comm=all_gather"),
