@@ -19,6 +19,10 @@ from numpy.typing import ArrayLike
 from emu.arrays import I16, I32, I64, Bool, column, digest
 from emu.errors import InputError
 
+MAX_ROWS = 2**24
+_INT16, _INT32 = 2**15, 2**31
+_TRANSLATED = 2**18  # rows that are translated at one time
+
 
 @dataclass(frozen=True, slots=True)
 class Translations:
@@ -58,11 +62,6 @@ class Translations:
     def _digits(self, rank: ArrayLike) -> tuple[I64, ...]:
         """Return the digits of ranks over the grid, one array for each dimension."""
         return tuple(np.asarray(digit) for digit in np.unravel_index(np.asarray(rank, np.int64), self.dims))
-
-
-MAX_ROWS = 2**24
-_INT16, _INT32 = 2**15, 2**31
-_TRANSLATED = 2**18  # rows that are translated at one time
 
 
 class RowsError(InputError):

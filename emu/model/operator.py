@@ -163,8 +163,7 @@ class ModelOperator:
         Args:
             cut: The numbers of ranks that share the model.
             share: For an operator of a block of experts, a numerator and a denominator: the rank's share of the operator's
-                tokens,
-                or of their rows at experts; None: an even share.
+                tokens, or of their rows at experts; None: an even share.
         """
         if self.experts:
             return _shared(self, cut.expert_tp if self.cut else 1, tokens=share or (cut.expert_tp, cut.tp), holders=cut.ep)

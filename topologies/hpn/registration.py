@@ -15,6 +15,9 @@ from topologies.hpn.host_plan import HpnPlan, hpn_invariants
 from topologies.hpn.hpn_wiring import build
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
+Way = Annotated[str, one_of("nvlink", "agg")]
+Hash = Annotated[str, one_of("polarised", "independent")]
+Paths = Annotated[str, one_of("disjoint", "hashed")]
 
 
 def register_variant(
@@ -53,9 +56,6 @@ def _read_spares(text: str, name: str) -> int:
 
 
 Spares = Annotated[int, SettingKind(_read_spares, str)]
-Way = Annotated[str, one_of("nvlink", "agg")]
-Hash = Annotated[str, one_of("polarised", "independent")]
-Paths = Annotated[str, one_of("disjoint", "hashed")]
 
 
 @dataclass(frozen=True)

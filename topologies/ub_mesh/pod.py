@@ -18,6 +18,7 @@ from topologies.ub_mesh.parts import SOURCE, UPLINKS, DcnSettings, Lane, MeshPla
 
 _POD = (4, 4, 8, 8)
 _SUPERPOD = (8, *_POD)
+_DIMS = (8, 8, 4, 4, 8, 8)
 
 
 def _pod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
@@ -92,9 +93,6 @@ def _switched_invariants(**settings: Any) -> Invariants:
 def superpod_clos(dims: Dims = _SUPERPOD, *, inside: RackSettings, lane: Lane) -> Topology:
     """Join the racks of UB-Mesh by HRS with all their lanes and none between racks: 8192 NPUs, 256 HRS."""
     return with_switches(_switched(dims, inside, lane))
-
-
-_DIMS = (8, 8, 4, 4, 8, 8)
 
 
 def _plan(dims: tuple[int, ...], inside: RackSettings, beyond: DcnSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:

@@ -23,6 +23,18 @@ from emu.cluster.process_services import Replacement
 from emu.cluster.rank_state.cpu_device import Event, Stream
 
 CUDA, NCCL = "12.8", (2, 27, 5)  # the versions that a script sees: those of a wheel of PyTorch for GPUs
+# Functions whose names begin with an underscore, and which scripts call all the same.
+_UNDERSCORED: tuple[tuple[Any, str], ...] = (
+    (torch.cuda, "_sleep"),
+    (torch.cuda, "_compile_kernel"),
+    (torch.cuda.memory, "_record_memory_history"),
+    (torch.cuda.memory, "_snapshot"),
+    (torch.cuda.memory, "_dump_snapshot"),
+    (torch.cuda.memory, "_set_allocator_settings"),
+    (torch.cuda.memory, "_save_memory_usage"),
+    (torch.cuda.memory, "_save_segment_usage"),
+)
+_UNCHANGED = (torch.cuda.CudaError, torch.cuda.DeferredCudaCallError, torch.cuda.cudaStatus)
 
 
 def cuda_modules() -> Iterator[tuple[Any, str, Table]]:
@@ -56,19 +68,6 @@ def module_replacements() -> Iterator[Replacement]:
         yield backend, word, refusal(f"torch.backends.cuda.{word}")
     for word in ("preferred_blas_library", "preferred_linalg_library", "preferred_rocm_fa_library"):
         yield backend, word, _asked_only(getattr(backend, word))
-
-
-# Functions whose names begin with an underscore, and which scripts call all the same.
-_UNDERSCORED: tuple[tuple[Any, str], ...] = (
-    (torch.cuda, "_sleep"),
-    (torch.cuda, "_compile_kernel"),
-    (torch.cuda.memory, "_record_memory_history"),
-    (torch.cuda.memory, "_snapshot"),
-    (torch.cuda.memory, "_dump_snapshot"),
-    (torch.cuda.memory, "_set_allocator_settings"),
-    (torch.cuda.memory, "_save_memory_usage"),
-    (torch.cuda.memory, "_save_segment_usage"),
-)
 
 
 def refusal(name: str) -> Callable[..., Any]:
@@ -161,6 +160,3 @@ def _refusal_of(name: str, original: Any) -> Any:
         raise meaningless_error(name)
 
     return type(name.rpartition(".")[2], (), {"__new__": refuse}) if isinstance(original, type) else refusal(name)
-
-
-_UNCHANGED = (torch.cuda.CudaError, torch.cuda.DeferredCudaCallError, torch.cuda.cudaStatus)

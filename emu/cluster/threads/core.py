@@ -27,6 +27,7 @@ _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else 
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
 _HAD, _WAITED = 0.95, 0.8  # of the time since: keep to one, or let go of it
 _here = threading.local()  # its `own`: the processors that a thread was told to keep to, and before
+_NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 class Core:
@@ -96,9 +97,6 @@ def _beside(start: Callable[..., int]) -> Callable[..., int]:
 
 if sys.platform == "linux":
     os.register_at_fork(after_in_child=_let_go)
-
-
-_NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
 @contextmanager

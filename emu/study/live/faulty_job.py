@@ -29,6 +29,9 @@ ASSUMED = (
     "algorithms are chosen anew for the fabric that is left",
 )
 StepTimes = Callable[[MachineState], Sequence[float]]  # seconds of every step of a job on a fabric; of one step: of each alike
+_On = Callable[
+    [tuple[Fault, ...]], tuple[MachineState, Sequence[float]]
+]  # what is left around faults, and the steps' times there
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,6 @@ def job_of_steps(
         stopped=stopped,
         assumptions=(*topology.assumptions, *assumptions),
     )
-
-
-_On = Callable[
-    [tuple[Fault, ...]], tuple[MachineState, Sequence[float]]
-]  # what is left around faults, and the steps' times there
 
 
 def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, on: _On) -> tuple[list[LiveStep], str | None]:

@@ -22,6 +22,7 @@ from emu.topology.topology import Topology
 from emu.units import seconds
 
 _THROUGH_ONE = ("broadcast", "reduce")  # all of it leaves or comes to one rank
+_NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
 
 
 def busbw_factor(operation: str, n: int) -> float:
@@ -71,9 +72,6 @@ class BenchRow:
     def built(self) -> str:
         """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
         return named_shape(self.algorithm, self.shape)
-
-
-_NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
 
 
 class MoveOutcome(Protocol):

@@ -19,6 +19,7 @@ from emu.topology.topology_cache import cached_by_topology
 
 _EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled
 _CHUNK_WORK = 2**21  # link-words at one time
+_NPUS, _KEYS = 64, 4  # how many NPUs and keys are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +180,6 @@ def _flow(topology: Topology, sources: Bool) -> float:
         src, dst, whole = (column(c, np.int64) for c in (links.src, links.dst, np.ceil(links.bandwidth_Bps)))
         inside = least_cut(Arcs(src, dst, whole), inside, np.concatenate((~sources, switches)))
     return float(links.bandwidth_Bps[inside[links.src] & ~inside[links.dst]].sum())
-
-
-_NPUS, _KEYS = 64, 4  # how many NPUs and keys are tried
 
 
 @cached_by_topology(1)

@@ -18,6 +18,7 @@ from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology
 
 _SHOWN = 3  # NPUs that a message lists
+WHOLE = FailedParts()
 
 
 def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tuple[int, ...]:
@@ -53,9 +54,6 @@ def _is_connected(topology: Topology, ranks: int) -> bool:
     """Return whether links join all NPUs of a job of so many ranks."""
     part = components(topology.n_nodes, topology.links.src, topology.links.dst)
     return len(np.unique(part[topology.place(ranks)])) == 1
-
-
-WHOLE = FailedParts()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -22,6 +22,9 @@ from emu.arrays import F64, I64, Bool, column
 from emu.topology.builders.route_parts import between_npus, interleave, mix
 from emu.topology.topology import Links, Router, Routes
 
+UNREACHED = 2**38  # cost that stands for: there is no path
+_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IncidentLinks:
@@ -44,10 +47,6 @@ class IncidentLinks:
         place = np.repeat(np.arange(len(nodes)), counts)
         within = np.arange(len(place)) - np.repeat(ends - counts, counts)
         return self.order[within + np.repeat(self.starts[nodes], counts)], place
-
-
-UNREACHED = 2**38  # cost that stands for: there is no path
-_CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
 
 
 def shortest(links: Links, n_nodes: int, relays: ArrayLike | None = None, cost: ArrayLike | None = None) -> "ShortestPaths":

@@ -1,7 +1,4 @@
-"""A chart that compares algorithms: bars of time where there is one size, else lines of time against size.
-
-Also here: a chart that compares topologies: bars of time where there is one size, else lines of time against size.
-"""
+"""Charts that compare algorithms, or topologies: bars of time where there is one size, else lines of time against size."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,6 +16,7 @@ from launch.show.chart.line_chart import PALE, Line, lines
 
 _BEST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, safe for colour-blind readers
 _MOST_LETTERS = 44  # most letters of the names of algorithms that share a line
+_MARKS = "osD^vP*Xhd<>8p"
 
 
 def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
@@ -73,9 +71,6 @@ def _short_names(names: Sequence[str]) -> str:
         shown += 1
     more = f" and {len(names) - shown} more" if shown < len(names) else ""
     return ", ".join(names[:shown]) + more
-
-
-_MARKS = "osD^vP*Xhd<>8p"
 
 
 def draw_topologies(rows: Sequence[BenchRow], path: Path) -> None:

@@ -15,6 +15,9 @@ from launch.show.html.page import Cell, LegendKey, Page, Section, Svg, Table, Te
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")
+Span = tuple[tuple[float, float], float]
+_WASTE = "The share of all NPUs that work but find no group. Point at a line to read it."
+_LEAST = 0.001  # end of the axis of waste, where nothing is wasted
 
 
 class Stairs(NamedTuple):
@@ -63,9 +66,6 @@ def stair_chart(told: str, rows: Sequence[Stairs], across: ChartAxis, up: ChartA
     )
 
 
-Span = tuple[tuple[float, float], float]
-
-
 def _merge_equal(spans: "zip[Span]") -> list[Span]:
     """Return the spans, with neighbours of equal value merged into one."""
     found: list[Span] = []
@@ -75,10 +75,6 @@ def _merge_equal(spans: "zip[Span]") -> list[Span]:
         else:
             found.append(((begin, end), value))
     return found
-
-
-_WASTE = "The share of all NPUs that work but find no group. Point at a line to read it."
-_LEAST = 0.001  # end of the axis of waste, where nothing is wasted
 
 
 def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:

@@ -19,6 +19,12 @@ from emu.topology.builders.route_parts import mix
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Box, Links, Topology
 
+_WHOLE = 8  # longest dimension that is shown in full
+_FIRST = 3  # groups of a longer dimension before the ellipsis; the last follows it
+_MOST = (25, 10)  # most groups of NPUs: on a grid, in a row under switches
+_RUNS = 16  # runs of NPUs where no two are linked to the same nodes
+_MOST_ALIKE = 10  # most groups of switches of one kind
+
 
 def layers(topology: Topology) -> I64:
     """Return [nodes] the links between each node and the nearest NPU, in either direction.
@@ -58,13 +64,6 @@ def _upper_end(tier: str) -> str:
     if not to:
         return "switch"
     return re.sub(r"\d+$", "", lower) + upper if upper.isdigit() else upper
-
-
-_WHOLE = 8  # longest dimension that is shown in full
-_FIRST = 3  # groups of a longer dimension before the ellipsis; the last follows it
-_MOST = (25, 10)  # most groups of NPUs: on a grid, in a row under switches
-_RUNS = 16  # runs of NPUs where no two are linked to the same nodes
-_MOST_ALIKE = 10  # most groups of switches of one kind
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -21,6 +21,7 @@ _LAYER = np.array((0.68, 0.5))  # step from one layer to the next behind it
 _APART = 1.6  # least distance of switches, in gaps between NPUs
 _SWEEPS = 4  # sweeps of ordering; further ones change little
 _STEPS = 100  # steps of majorisation; further ones change little
+_LINE = 1.3  # height of a line of text, in the size of its letters
 
 
 def layout(topology: Topology) -> Drawing:
@@ -188,9 +189,6 @@ def _plane_of_distances(far: F64) -> F64:
         return np.zeros((n, 2))
     largest = axes[np.argmax(np.abs(axes), axis=0), [0, 1]]
     return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))
-
-
-_LINE = 1.3  # height of a line of text, in the size of its letters
 
 
 class Label(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a layer's backward works out again under selective recomputation, by counting operators as they run."""
+"""Selective recomputation: which operators of a layer run again in its backward, counted as they run."""
 
 from collections import Counter
 

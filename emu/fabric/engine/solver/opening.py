@@ -33,6 +33,8 @@ from emu.fabric.engine.state_layout import (
 )
 from emu.fabric.graph import Graph
 
+Tasks = NDArray[np.void]
+
 
 @compiled
 def queue(e: Engine, link: int, rate: float) -> None:
@@ -180,9 +182,6 @@ def open_queued(e: Engine, link: int, rate: float) -> bool:
     k.best = max(k.best, rate)
     _push(e, min(k.best, k.rise), link)
     return bool(possible)
-
-
-Tasks = NDArray[np.void]
 
 
 def transfer_tasks(tasks: Tasks, now_fs: int, old: Graph, new: Graph, anew: Bool | None) -> tuple[Tasks, Graph]:
