@@ -6,6 +6,7 @@ A script may end with a checkpoint or train something else beside; such steps do
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import lru_cache
 from itertools import compress, pairwise
 from typing import Any
 
@@ -24,6 +25,7 @@ def count_steps(trace: Trace) -> int:
     return max((int(events.step.max(initial=0)) for events in trace.events), default=0)
 
 
+@lru_cache(maxsize=1)  # the choices of one step are reported one after another
 def equal_steps(trace: Trace) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of the steps, in groups of steps whose computations and requests are equal on every rank.
 

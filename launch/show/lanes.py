@@ -86,7 +86,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
     coming = Arrivals.of(replayed, timeline)
     for row, name in named:
         yield from (lane._replace(owner=name) for lane in lanes_of(trace, replayed, timeline, coming, row))
-    if not any(isinstance(each.piece, Delay) for each in replayed.instances):
+    if not any(isinstance(piece, Delay) for piece in replayed.pieces):
         carried = np.isin(replayed.link, replayed.graph.hop_link)
         first = np.unique(replayed.link, return_index=True)[1]
         first = first[carried[first]]

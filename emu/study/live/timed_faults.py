@@ -144,11 +144,11 @@ def steps_of_tasks(trace: Trace, replayed: ReplayGraph) -> I64:
     """Return [V] the step of each task; of a request, the last step among its members."""
     steps = np.concatenate([trace.events_of(rank).step for rank in range(trace.n_ranks)]).astype(np.int64)
     timed = replayed.begins >= 0
-    of_instance, of_task = np.zeros(len(replayed.instances), np.int64), np.zeros(replayed.graph.n_tasks, np.int64)
+    of_instance, of_task = np.zeros(len(replayed.firsts), np.int64), np.zeros(replayed.graph.n_tasks, np.int64)
     asks = timed & (replayed.instance >= 0)
     np.maximum.at(of_instance, replayed.instance[asks], steps[asks])
     of_task[replayed.begins[timed]] = steps[timed]
-    first = [each.first for each in replayed.instances]
+    first = replayed.firsts.tolist()
     for low, high, step in zip(first, [*first[1:], len(of_task)], of_instance.tolist(), strict=True):
         of_task[low:high] = step
     return of_task

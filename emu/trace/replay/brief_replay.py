@@ -32,7 +32,7 @@ def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, 
         replayed = layout.build_graph(domain, pieces, delays)
         timeline = replay_timeline(layout, replayed)
         late = staggered_instances(replayed.entries, replayed.begins, replayed.instance, timeline)
-        placed = [(delay, replayed.instances[i].first) for i, delay in delays.items()]
+        placed = [(delay, int(replayed.firsts[i])) for i, delay in delays.items()]
         if not late and links_were_exclusive(placed, replayed.graph, timeline):
             return replayed, timeline
         delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}

@@ -52,24 +52,21 @@ class Service(NamedTuple):
     by: AlgorithmOnDims
 
 
-class ReplayInstance(NamedTuple):
-    """One collective on some groups, or one message between each of some pairs of ranks, in the graph."""
-
-    piece: LoweredSchedule | Delay | None  # None: one task stands for all messages
-    first: int  # its first task
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class ReplayGraph:
-    """A trace as a graph, and the tasks of each event in it; the origin of a task is the row of the owner's role."""
+    """A trace as a graph, and the tasks of each event in it; the origin of a task is the row of the owner's role.
+
+    I instances: one collective on some groups, or one message between each of some pairs of ranks.
+    """
 
     graph: Graph
     first_event: I64  # [N + 1] where the events of each rank begin among the X
     begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
     ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
-    instance: I32  # [X] index into `instances`; -1: no request
+    instance: I32  # [X] the number of the instance; -1: no request
     meeting: I32  # [X] the number of the call that the event's request belongs to; -1: none
-    instances: tuple[ReplayInstance, ...]
+    pieces: tuple[LoweredSchedule | Delay | None, ...]  # [I] the messages of each instance; None: one task stands for all
+    firsts: I64  # [I] the first task of each instance
     services: tuple[Service, ...]  # each different service once
     assumptions: tuple[str, ...]
     timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
@@ -113,7 +110,7 @@ def replay(
 
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
     """Return the name of the event of a task, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
-    of = bisect_right([each.first for each in replayed.instances], task) - 1
+    of = int(np.searchsorted(replayed.firsts, task, side="right")) - 1
     events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
     event, owner = int(events[0]), int(replayed.graph.owner[task])
     if owner >= 0:
@@ -219,10 +216,11 @@ class TraceLayout:
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
         self.begins, self.ends, self.instance, self.meeting = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
         self._compute(builder, ranks)
-        instances = tuple(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        met = list(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        calls = tuple(piece for piece, _ in met), column([first for _, first in met], np.int64)
         entries = self._wait(builder, ranks, delays)
         begins, ends, instance, meeting = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.meeting))
-        laid = (self.first_event, begins, ends, instance, meeting, instances)
+        laid = (self.first_event, begins, ends, instance, meeting, *calls)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
         return ReplayGraph(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
@@ -254,7 +252,8 @@ class TraceLayout:
 
     def _meet(
         self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
-    ) -> Iterator[ReplayInstance]:
+    ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
+        """Add the messages of all calls; yield the piece and the first task of each instance."""
         meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
         for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
@@ -265,13 +264,13 @@ class TraceLayout:
             if number in delays:
                 begins, ends = delays[number].add(builder)
                 self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
-                yield ReplayInstance(delays[number], int(ends[0]))
+                yield delays[number], int(ends[0])
                 continue
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
             owner[member], origin[member] = ranks, rows
             first = builder.piece(piece, owner, origin)
             self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
-            yield ReplayInstance(piece, first)
+            yield piece, first
 
     def _lay(self, batch: CallBatch) -> PlacedSchedule:
         return lay_request(batch.what, self.topology, self.placement[batch.ranks])

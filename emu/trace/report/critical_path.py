@@ -91,7 +91,7 @@ class _Walk:
     computing: dict[int, PathKind] = field(init=False)  # by rank, made once: most tasks of a long path compute
 
     def __post_init__(self) -> None:
-        self.firsts = [instance.first for instance in self.replayed.instances]
+        self.firsts = self.replayed.firsts.tolist()
         graph, line = self.replayed.graph, self.timeline
         moments = line.start_fs, line.left_fs, line.end_fs
         self.columns = tuple(c.data for c in (*moments, graph.pred_start, graph.pred, graph.pred_left, self.ranks))

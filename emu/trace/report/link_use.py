@@ -42,7 +42,7 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
     graph, window = replayed.graph, (began_fs, ended_fs)
     carried = _carried(graph, _parts(timeline.start_fs, timeline.left_fs, *window))
     firsts: defaultdict[Delay, list[int]] = defaultdict(list)
-    for piece, first in replayed.instances:
+    for piece, first in zip(replayed.pieces, replayed.firsts.tolist(), strict=True):
         if isinstance(piece, Delay):
             firsts[piece].append(first)
     for delay, at in firsts.items():

@@ -55,7 +55,7 @@ def test_of_many_links_the_busiest_have_lanes(timed, monkeypatch):
 def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):
     laying = TraceLayout.of(timed.trace, Choice(), BOARD, place(BOARD, 8), H100, "float32")
     replayed, timeline = brief_replay(laying, worth=1)
-    assert any(isinstance(each.piece, Delay) for each in replayed.instances)
+    assert any(isinstance(piece, Delay) for piece in replayed.pieces)
     assert owners(replace(timed, replayed=replayed, timeline=timeline)) == [f"rank {rank}" for rank in range(8)]
 
 

@@ -36,7 +36,7 @@ def both(trace, line, choice=None, device=DEVICE):
     window = told.began_fs, told.ended_fs
     assert busy_shares(*found, *window) == pytest.approx(busy_shares(*expected, *window), rel=1e-12)
     assert found[0].services == whole.services
-    return sum(isinstance(each.piece, Delay) for each in found[0].instances)
+    return sum(isinstance(piece, Delay) for piece in found[0].pieces)
 
 
 def step_of(words, *, dp_ms=2, waits=(2,), tp="all_gather"):

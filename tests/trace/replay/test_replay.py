@@ -119,7 +119,7 @@ def test_set_up_is_left_out(words):
     step = report(trace, laid, run(laid.graph))
     assert in_ms(step) == (5, 2, 3, 0)
     assert (laid.ends[:3] == -1).all()
-    assert len(laid.instances) == 1
+    assert len(laid.pieces) == 1
 
 
 def test_every_step_has_its_time(words):
@@ -150,8 +150,8 @@ def test_messages_are_matched_in_order_by_peers_and_tag(words):
     sends = [words.send(ms * MS_OF_FLOATS, peer=1, tag=tag) for tag, of_tag in sizes.items() for ms in of_tag]
     recvs = [words.recv(ms * MS_OF_FLOATS, peer=0, tag=tag) for tag in (7, 1) for ms in sizes[tag]]
     laid = replayed(trace_of(words.events(*sends), words.events(*recvs), role_of_rank=(0, 1)))
-    sent = laid.instance[:4], [laid.instances[i].piece.graph.size_bytes[0] // 10**6 for i in laid.instance[:4]]
-    got = laid.instance[4:], [laid.instances[i].piece.graph.size_bytes[0] // 10**6 for i in laid.instance[4:]]
+    sent = laid.instance[:4], [laid.pieces[i].graph.size_bytes[0] // 10**6 for i in laid.instance[:4]]
+    got = laid.instance[4:], [laid.pieces[i].graph.size_bytes[0] // 10**6 for i in laid.instance[4:]]
     assert sent[1] == [1, 2, 3, 4]
     assert got[1] == [3, 4, 1, 2]
     assert sent[0].tolist() == [*got[0][2:].tolist(), *got[0][:2].tolist()]
@@ -182,7 +182,7 @@ def test_groups_take_ways_of_their_own_through_a_fabric(words):
     roles = words.events(*rows, words.mark(range(16))), words.events(words.compute(1))
     trace = trace_of(*roles, role_of_rank=(0, 1, 0), groups=groups, group_of=(tuple(range(16)), (), tuple(range(16))))
     laid = replayed(trace, build_topology("fat-tree:pgft:down=2x2,up=1x8"))
-    ways = [frozenset(each.piece.graph.hop_link.tolist()) for each in laid.instances]
+    ways = [frozenset(piece.graph.hop_link.tolist()) for piece in laid.pieces]
     assert len(ways) == 16
     assert len(set(ways)) > 4
 
@@ -210,7 +210,7 @@ def test_requests_of_other_dtypes_are_sent_as_they_are(words):
 def test_elements_are_cut_whole(words):
     # 5 elements of 4 bytes between 2 ranks: 2 and 3.
     laid = replayed(trace_of(words.events(words.collective(5))))
-    assert sorted(laid.instances[0].piece.graph.size_bytes[:4].tolist()) == [8, 8, 12, 12]
+    assert sorted(laid.pieces[0].graph.size_bytes[:4].tolist()) == [8, 8, 12, 12]
 
 
 def test_bytes_that_are_no_whole_elements_are_cut_as_bytes(words):

@@ -164,10 +164,13 @@ def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_
     """
     random = np.random.default_rng(0)
     code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
-    for kind in dict.fromkeys(kinds):
-        crosses = np.unique(np.concatenate([each.link for each, of in zip(once, kinds, strict=True) if of == kind]))
+    by_kind = dict[Hashable, list[IsolatedRequest]]()
+    for each, kind in zip(once, kinds, strict=True):
+        by_kind.setdefault(kind, []).append(each)
+    for alike in by_kind.values():
+        crosses = np.unique(np.concatenate([each.link for each in alike]))
         code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
-        n_kinds[crosses] += 1 + any(each.goes_on for each, by in zip(once, kinds, strict=True) if by == kind)
+        n_kinds[crosses] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
     _, first = np.unique(code[by_total], return_index=True)
@@ -175,6 +178,6 @@ def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_
     busy = _on(found, once, len(total_s))
     kept = list[int]()
     for i in range(len(found)):
-        if not any((busy[:, k] >= busy[:, i]).all() for k in kept):
+        if not (busy[:, kept] >= busy[:, i : i + 1]).all(axis=0).any():
             kept.append(i)
     return column(found[kept], np.int64)

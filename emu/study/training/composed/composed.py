@@ -21,7 +21,7 @@ from emu.fabric.timeline import Timeline
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
-from emu.study.training.composed.composed_graph import ComposedGraph, compose
+from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, compose
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, time_requests
 from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
@@ -118,7 +118,7 @@ class Composition:
     bodies: Callable[[Sharing], Bodies]  # by what they ask of links; each is worked out once it is asked for
     busy_s: F64  # [L] of each link of the topology at full rate
     sending: RequestMessages
-    stretches: Stretches
+    stretches: Callable[[], Stretches]  # worked out once they are asked for
     most_tasks: int  # of stretches that are laid with all ranks
     choice: Choice
     topology: Topology
@@ -132,52 +132,55 @@ class Composition:
         """
         began, of = time.perf_counter(), self.asked.of
         device = device.over(len(of.place_of_rank))
-        composed, timeline, first = self._closest(device)
+        frame = StepFrame.of(self.asked, device)
+        composed, timeline, first = self._closest(frame)
         replayed = composed.replayed(timeline, self.services, device.assumptions)
         found = report(self.asked.trace, replayed, timeline)
         shares = self.busy_s / (found.step_time_s or 1.0)
-        low, high = self._between(device, composed, timeline, first)
+        low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
         return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
 
-    def judged(self, device: Device) -> StepReport:
+    def judged(self, frame: StepFrame) -> StepReport:
         """Return the figures without any laid stretch: a quick way to compare choices of algorithms.
+
+        Args:
+            frame: The frame of this step, which is the same for all choices of algorithms.
 
         Raises:
             InputError: As `timed`.
         """
-        device = device.over(len(self.asked.of.place_of_rank))
-        composed, timeline = self._composed(device, Sharing.FLOWS)
-        return report(self.asked.trace, composed.replayed(timeline, self.services, device.assumptions), timeline)
+        composed, timeline = self._composed(frame, Sharing.FLOWS)
+        return report(self.asked.trace, composed.replayed(timeline, self.services, ()), timeline)
 
-    def _closest(self, device: Device) -> tuple[ComposedGraph, Timeline, Timeline]:
+    def _closest(self, frame: StepFrame) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the step with the stretches laid that need it, the times of its tasks, and the times with bodies alone."""
-        composed, timeline = self._composed(device, Sharing.FLOWS)
+        composed, timeline = self._composed(frame, Sharing.FLOWS)
         first = timeline
         for _ in range(_CLOSER):
-            each = self.stretches.closer(composed, timeline, self.most_tasks) if self.most_tasks else None
+            each = self.stretches().closer(composed, timeline, self.most_tasks) if self.most_tasks else None
             if each is None:
                 break
-            composed, timeline = self._composed(device, Sharing.FLOWS, each)
+            composed, timeline = self._composed(frame, Sharing.FLOWS, each)
         return composed, timeline, first
 
-    def _between(self, device: Device, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
+    def _between(self, frame: StepFrame, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
         """Return the least and the most that the step takes, as shares of its time.
 
         If no stretch is left that is worth laying, both bounds allow for the full length of all that is left. Else bodies that
         need less of links and bodies that need more are timed too, and the times with bodies alone count as well.
         """
-        if not self.stretches.worth(composed, timeline).ticks:
-            left = self.stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
+        if not self.stretches().worth(composed, timeline).ticks:
+            left = self.stretches().unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
             return (1 - left) * (1 - WORTH), (1 + left) * (1 + WORTH)
-        others = [self._composed(device, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
+        others = [self._composed(frame, sharing, composed.each)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
 
-    def _composed(self, device: Device, sharing: Sharing, each: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
+    def _composed(self, frame: StepFrame, sharing: Sharing, each: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step with bodies of a kind of sharing, and its times."""
-        composed = compose(self.asked, self.bodies(sharing), device, each, self.sending)
+        composed = compose(frame, self.bodies(sharing), each, self.sending)
         with name_tasks("compose", composed.event_name):
             return composed, run(composed.graph)
 
@@ -214,5 +217,5 @@ def composition(
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
     laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(asked, parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
-    close = Stretches.of(asked, once, len(topology.links)), most_tasks
+    close = cache(partial(Stretches.of, asked, once, len(topology.links))), most_tasks
     return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)

@@ -23,8 +23,34 @@ from emu.study.training.composed.request_parts import LoweredPart, RequestMessag
 from emu.trace.device.device import Device
 from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
-from emu.trace.replay.replay import ReplayGraph, ReplayInstance, Service, event_name
+from emu.trace.replay.replay import ReplayGraph, Service, event_name
 from emu.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepFrame:
+    """The part of a step that no choice of algorithms changes: how long it computes, and what each event waits for."""
+
+    asked: PlaceRequests
+    timed: tuple[I64, ...]  # [P] the events of each place that compute
+    ticks: tuple[I64, ...]  # [P] how long each of these takes
+    stated: tuple[tuple[I64, I64], ...]  # [P] pairs as in `stated_order`
+    queued: tuple[tuple[I64, I64], ...]  # [P] pairs as in `queue_order`
+    rooted: Bool  # [X] of a rooted operation: some ranks leave it before others and begin the next request
+
+    @staticmethod
+    def of(asked: PlaceRequests, device: Device) -> "StepFrame":
+        """Return the frame of a step on a device.
+
+        Args:
+            asked: The requests of the representatives.
+            device: The device that computes, over the nodes of the step.
+        """
+        every = asked.trace.events
+        timed = tuple(np.flatnonzero(computes(events)) for events in every)
+        ticks = tuple(device.ticks(events, asked.of.dtype)[rows] for events, rows in zip(every, timed, strict=True))
+        rooted = np.array([name in ROOTED for events in every for name in events.name], dtype=np.bool_)
+        return StepFrame(asked, timed, ticks, tuple(map(stated_order, every)), tuple(map(queue_order, every)), rooted)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,8 +62,8 @@ class ComposedGraph:
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
     ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
-    instance: I64  # [M]
-    instances: tuple[ReplayInstance, ...]
+    instance: I64  # [M] the number of each meeting among the calls of the graph
+    firsts: I64  # [M] the first task of each call
     entries: Entries
 
     @property
@@ -78,8 +104,9 @@ class ComposedGraph:
         number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
         moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
-        laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32), self.instances
-        return ReplayGraph(self.graph, *laid, services, told, trace.n_ranks, column([], np.int64), self.entries)
+        laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32)
+        calls = (None,) * len(self.firsts), self.firsts
+        return ReplayGraph(self.graph, *laid, *calls, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
     def event_name(self, task: int) -> str:
         """Return the name of the event that a task belongs to."""
@@ -103,17 +130,17 @@ def _first_events(trace: Trace) -> I64:
 
 
 def compose(
-    asked: PlaceRequests, bodies: Bodies, device: Device, each: Bool | None = None, sending: RequestMessages | None = None
+    frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
 ) -> ComposedGraph:
     """Return the graph of a step.
 
     Args:
-        asked: The requests of the representatives.
+        frame: The computations of the representatives, and the order of their events.
         bodies: [Q] the task of each distinct request.
-        device: The device that computes.
         each: [X] whether each rank of the place has its own task of the event, equal for all ends of a meeting; None: no event.
         sending: The messages of requests; they are needed where `each` is true.
     """
+    asked = frame.asked
     trace, first_event = asked.trace, _first_events(asked.trace)
     each = np.zeros(first_event[-1], np.bool_) if each is None else each
     n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
@@ -122,22 +149,16 @@ def compose(
     real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
     builder = Builder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64))
     begins, ends = (np.full(start[-1], -1, np.int64) for _ in range(2))
-    for number, events in enumerate(trace.events):
-        timed, low = np.flatnonzero(computes(events)), first_event[number]
+    for number, (timed, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
+        low = first_event[number]
         times = width[low + timed]
         at = _ramps(start[low + timed], times)
-        tasks = np.repeat(device.ticks(events, asked.of.dtype)[timed], times)
-        begins[at] = ends[at] = builder.tasks(column(tasks, np.int64), number, np.repeat(timed, times))
+        tasks = column(np.repeat(ticks, times), np.int64)
+        begins[at] = ends[at] = builder.tasks(tasks, number, np.repeat(timed, times))
     laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
-    instance, instances = laid.meet(sending, len(real))
-    waits = _wait(builder, asked, laid, np.where(_rooted(trace) & ~each, 0, 1))
-    entries = Entries.of(asked.event[~each[asked.event]], *waits)
-    return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, instances, entries)
-
-
-def _rooted(trace: Trace) -> Bool:
-    """Return [X] whether an event is of a rooted operation: some ranks leave it before others and begin the next request."""
-    return np.array([name in ROOTED for events in trace.events for name in events.name], dtype=np.bool_)
+    instance, firsts = laid.meet(sending, len(real))
+    entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, laid))
+    return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, firsts, entries)
 
 
 class _GraphInProgress(NamedTuple):
@@ -151,8 +172,8 @@ class _GraphInProgress(NamedTuple):
     begins: I64
     ends: I64
 
-    def meet(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, tuple[ReplayInstance, ...]]:
-        """Add all meetings; return [M] the number of each among the instances, and the instances.
+    def meet(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, I64]:
+        """Add all meetings; return [M] the number of each among the calls of the graph, and [M] the first task of each call.
 
         Args:
             sending: The messages of requests in which each rank has its own task.
@@ -163,11 +184,12 @@ class _GraphInProgress(NamedTuple):
         body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
         instance = np.empty(len(of_bodies), np.int64)
         instance[np.concatenate((body, own))] = np.arange(len(instance))
-        firsts = self._bodies(instance, len(body), n_links).tolist()
-        firsts += self._own(sending, own) if sending is not None and len(own) else []
-        return instance, tuple(ReplayInstance(None, first) for first in firsts)
+        firsts = self._bodies(instance, len(body), n_links)
+        if sending is not None and len(own):
+            firsts = np.concatenate((firsts, self._own(sending, own)))
+        return instance, firsts
 
-    def _own(self, sending: RequestMessages, own: I64) -> list[int]:
+    def _own(self, sending: RequestMessages, own: I64) -> I64:
         """Add the meetings `own` with all their messages; return the first task of each."""
         asked, pieces = self.asked, _LaidRequests(self, sending)
         rows = np.flatnonzero(self.each[asked.event])
@@ -175,7 +197,7 @@ class _GraphInProgress(NamedTuple):
         first = np.empty(len(asked.different), np.int64)
         for several in pieces.alike(rows):
             first[asked.meeting[several[:, 0]]] = pieces.add(several)
-        return [int(each) for each in first[own]]
+        return first[own]
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
         """Add the meetings that are bodies; return [count] the first task of each.
@@ -259,19 +281,21 @@ class _LaidRequests:
         return first
 
 
-def _wait(builder: Builder, asked: PlaceRequests, laid: _GraphInProgress, leaves: I64) -> tuple[I64, I64]:
+def _wait(builder: Builder, frame: StepFrame, laid: _GraphInProgress) -> tuple[I64, I64]:
     """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
+
+    After a body of a rooted operation the next event of its queue begins as soon as the ranks begin to leave it.
 
     Args:
         builder: The builder of the graph.
-        asked: The requests of the representatives.
+        frame: The order of the events.
         laid: The graph so far.
-        leaves: [X] 0: the next event of a queue begins when the ranks begin to leave this one; 1: when all have left it.
     """
     found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
-    until = np.where(np.repeat(leaves, np.diff(laid.start)) > 0, laid.ends, laid.begins)
-    for first, events in zip(_first_events(asked.trace).tolist(), asked.trace.events, strict=False):
-        for (event, waited), of in ((stated_order(events), laid.ends), (queue_order(events), until)):
+    until = np.where(np.repeat(frame.rooted & ~laid.each, np.diff(laid.start)), laid.begins, laid.ends)
+    first_event = _first_events(frame.asked.trace)[:-1].tolist()
+    for first, stated, queued in zip(first_event, frame.stated, frame.queued, strict=True):
+        for (event, waited), of in ((stated, laid.ends), (queued, until)):
             task, pred, which = _pairs(laid.start, event + first, waited + first)
             builder.wait(laid.begins[task], of[pred])
             found.append((event[which] + first, of[pred]))

@@ -160,6 +160,6 @@ def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
         crossed[known[known >= 0], number] = True
     kept = list[int]()
     for i in np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS].tolist():
-        if crossed[i].any() and not any((crossed[k] >= crossed[i]).all() for k in kept):
+        if crossed[i].any() and not (crossed[kept] >= crossed[i]).all(axis=1).any():
             kept.append(i)
     return crossed[kept]

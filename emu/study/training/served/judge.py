@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from emu.fabric.graph import name_tasks
 from emu.fabric.run import run
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.composed_graph import compose
+from emu.study.training.composed.composed_graph import StepFrame, compose
 from emu.study.training.composed.isolated_request import time_requests
 from emu.study.training.composed.place_requests import Representatives, place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
@@ -52,7 +53,7 @@ class StepJudge:
             InputError: a request cannot be timed, as in `composition`.
         """
         launch_fs = self.device.request_overhead_fs
-        found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self.device)
+        found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
         return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
 
     def unshared_s(self, choice: Choice, shares: Mapping[int, float]) -> float:
@@ -65,15 +66,20 @@ class StepJudge:
         Raises:
             InputError: a request cannot be timed, as in `composition`.
         """
-        asked, device = place_requests(self.standing), self.device
+        asked = self._frame.asked
         parts = parts_by_algorithm(asked.requests, choice, self.topology)
-        once = time_requests(asked.requests, parts, self.topology, self.npus, device.request_overhead_fs)
+        once = time_requests(asked.requests, parts, self.topology, self.npus, self.device.request_overhead_fs)
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
             once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
         times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
         bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
-        composed = compose(asked, bodies, device.over(len(self.standing.place_of_rank)))
+        composed = compose(self._frame, bodies)
         with name_tasks("compose", composed.event_name):
             timeline = run(composed.graph)
         return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
+
+    @cached_property
+    def _frame(self) -> StepFrame:
+        """The part of the step that no choice of algorithms changes."""
+        return StepFrame.of(place_requests(self.standing), self.device.over(len(self.standing.place_of_rank)))

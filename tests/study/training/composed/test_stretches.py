@@ -11,6 +11,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
+from emu.study.training.composed.composed_graph import StepFrame
 from emu.study.training.composed.stretches import TimeSpans, _crossed
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import standing_of
@@ -50,9 +51,9 @@ def test_a_step_with_nothing_left_to_lay_tells_its_two_times_without_another_run
 
 
 def told_to(kinds, run):
-    def ran(step, device, sharing, each=None):
+    def ran(step, frame, sharing, each=None):
         kinds.append(sharing)
-        return run(step, device, sharing, each)
+        return run(step, frame, sharing, each)
 
     return ran
 
@@ -70,12 +71,13 @@ def test_bodies_alone_are_further_off_and_say_so(number):
 @pytest.mark.parametrize("share", [0.7, 0.2])
 def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     step = composed(wide(QUICK + 45))
-    bodies, timeline = step._composed(H100.over(32), Sharing.FLOWS)
-    every = step.stretches.closer(bodies, timeline)
-    most = round(share * step.stretches._tasks(every))
-    some = step.stretches.closer(bodies, timeline, most)
+    bodies, timeline = step._composed(StepFrame.of(step.asked, H100.over(32)), Sharing.FLOWS)
+    stretches = step.stretches()
+    every = stretches.closer(bodies, timeline)
+    most = round(share * stretches._tasks(every))
+    some = stretches.closer(bodies, timeline, most)
     assert 0 < some.sum() < every.sum()
-    assert step.stretches._tasks(some) <= most
+    assert stretches._tasks(some) <= most
     of = step.asked.event[np.argsort(step.asked.meeting, kind="stable")]
     met = np.sort(step.asked.meeting)
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
@@ -87,7 +89,7 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
     step = composition(few.asked.of, few.choice, few.topology, 0)
     every = np.ones(sum(map(len, few.asked.trace.events)), np.bool_)
-    laid, timeline = step._composed(H100.over(16), Sharing.FLOWS, every)
+    laid, timeline = step._composed(StepFrame.of(step.asked, H100.over(16)), Sharing.FLOWS, every)
     assert laid.each.all()
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
     told = report(laid.asked.trace, laid.replayed(timeline, (), ()), timeline)
