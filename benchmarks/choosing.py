@@ -18,7 +18,7 @@ from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import GeneratedStep
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.options import algorithm_option, bounds_of, isolated_request, with_option
-from emu.study.training.served.step_to_serve import StepToServe
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -65,7 +65,9 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
     request, stack = drawn.request, drawn.request.stack
     device = find_device("h100", stack.precision.activation).over(request.plan.world)
     topology = topology_under(stack, build_topology(drawn.topology))
-    step = GeneratedStep(model_of(request), request.plan, stack, request.algorithms, request.axes, topology, 0, None)
+    step = GeneratedStep(
+        model_of(request), request.plan, stack, request.algorithms, request.axes, topology, ALWAYS_COMPOSED, None
+    )
     return step.to_serve(device_under(stack, device))
 
 

@@ -11,13 +11,14 @@ from emu.model.stack.stack_text import parse_stack
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.served.step_to_serve import Effort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.papers.row_answers import name_of
 
-_EVENTS = 2**17  # events of all ranks above which a step is composed, as every step of a paper is
+_EFFORT = Effort(most_events=2**17)  # every step of a paper has more, and is composed
 
 
 @dataclass(eq=False)
@@ -54,9 +55,9 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
         InputError: as `estimate`.
     """
     model = request.model if isinstance(request.model, str) else request.model.digest()
-    name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EVENTS)
+    name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
     found = kept.read(name)
     if found is None:
-        found = PlanRow.of(prepare(request, built(), device, _EVENTS).moments(device, briefly=True)[0]).as_dict()
+        found = PlanRow.of(prepare(request, built(), device, _EFFORT).moments(device, briefly=True)[0]).as_dict()
         kept.write(name, found)
     return PlanRow.read(found)

@@ -1,6 +1,7 @@
 """The search for the plan that trains a model fastest on one of several topologies, and why each other plan is slower.
 
-A plan is ranked by its fastest placement. Candidates are timed as composed steps. Then the best few are timed in full, as
+A plan is ranked by its fastest placement. Candidates are timed as composed steps, by the best of a few choices of algorithms.
+Those near the best are timed once more, by the best of many choices. Then the best few are timed in full, as
 `emu.study.training.estimate` times a step, and ranked by this time.
 """
 
@@ -18,6 +19,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
 from emu.model.stack.software import NOTHING
 from emu.registry import unknown
+from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import Outlines
@@ -120,7 +122,9 @@ def _search(
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
     names = ResultNames(model, stack, device, request.algorithms, tuple(topologies))
-    return Search(model, stack, device.memory_bytes, request.best, names, kept, placed, MemoryFloors(model, stack), progress)
+    chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
+    floors = MemoryFloors(model, stack)
+    return Search(model, stack, device.memory_bytes, request.best, chooses, names, kept, placed, floors, progress)
 
 
 def _found(search: Search, space: _Space, device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
@@ -132,6 +136,8 @@ def _found(search: Search, space: _Space, device: Device, submit: Submit, side_b
     search.time(space.plans, submit, side_by_side)
     if not search.best:
         raise _nearest(search, device, sorted(space.plans, key=search.floors.bytes))
+    if search.chooses:
+        search.time_near(submit, side_by_side)
     return search.full(search.ranked(), submit, side_by_side)
 
 

@@ -21,13 +21,14 @@ from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, op
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
+from emu.study.training.served.step_to_serve import Effort
 from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 DEFAULT = Stack()
-MOST_EVENTS = 2**21  # of all ranks, of which the whole graph is made
+DEFAULT_EFFORT = Effort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +108,26 @@ class PreparedEstimate:
         return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
 
 
-def estimate(request: EstimateRequest, topology: Topology, device: Device, most_events: int = MOST_EVENTS) -> StepEstimate:
+def estimate(request: EstimateRequest, topology: Topology, device: Device, effort: Effort = DEFAULT_EFFORT) -> StepEstimate:
     """Return the step on a topology; its ranks are on the first NPUs, in the topology's order or in that of the request's axes.
 
     Args:
         request: The step.
         topology: The topology on which it runs.
         device: The device that computes.
-        most_events: The most events of all ranks in a whole graph; a step with more events is composed.
+        effort: How much work is put into the time of the step.
 
     Raises:
         InputError: The plan does not fit the model, the topology or the device's memory, or cannot be generated yet.
     """
-    return estimate_moments(request, topology, device, most_events)[0]
+    return estimate_moments(request, topology, device, effort)[0]
 
 
 def estimate_moments(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
-    most_events: int = MOST_EVENTS,
+    effort: Effort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> tuple[StepEstimate, TimedTrace]:
     """Return the step and the times of its tasks; arguments and errors as in `estimate` and `prepare`.
@@ -134,7 +135,7 @@ def estimate_moments(
     Raises:
         InputError: Also as `check_axes`.
     """
-    prepared = prepare(request, topology, device, most_events, speed)
+    prepared = prepare(request, topology, device, effort, speed)
     check_words(prepared.request, prepared.model, topology)
     return prepared.moments(device)
 
@@ -143,7 +144,7 @@ def prepare(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
-    most_events: int = MOST_EVENTS,
+    effort: Effort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> PreparedEstimate:
     """Return all of an estimate that does not depend on the speed of a device; arguments as in `estimate`.
@@ -152,7 +153,7 @@ def prepare(
         request: The step.
         topology: The topology on which it runs.
         device: The device; its memory and its time to launch a request are used here.
-        most_events: The most events of all ranks in a whole graph; a step with more events is composed.
+        effort: How much work is put into the time of the step.
         speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 
     Raises:
@@ -167,7 +168,7 @@ def prepare(
     check_fits(plan, model, request.stack)
     memory = check_room(model, plan, request.stack, device, topology.n_npus)
     under = request.stack, request.algorithms, request.axes
-    step = GeneratedStep(model, plan, *under, topology, most_events, speed)
+    step = GeneratedStep(model, plan, *under, topology, effort, speed)
     roles_of(model, plan, request.stack)
     return PreparedEstimate(request, model, memory, step.timed, time.perf_counter() - began)
 

@@ -19,7 +19,7 @@ from emu.study.training.composed.composed import Composition, composition, repre
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
 from emu.study.training.served.options import other_choosers
 from emu.study.training.served.served_steps import choices_for, fastest_step
-from emu.study.training.served.step_to_serve import StepToServe
+from emu.study.training.served.step_to_serve import Effort, StepToServe
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
@@ -53,7 +53,7 @@ class GeneratedStep:
         algorithms: Words of --algorithm.
         axes: Axes of the plan, the one with neighbouring NPUs first.
         topology: The topology, with the changes of the software.
-        most_events: The most events of all ranks in a whole graph; a step with more events is composed.
+        effort: How much work is put into its time.
         speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
     """
 
@@ -63,7 +63,7 @@ class GeneratedStep:
     algorithms: tuple[str, ...]
     axes: tuple[str, ...]
     topology: Topology
-    most_events: int
+    effort: Effort
     speed: F64 | None
 
     def timed(self, device: Device) -> TimedTrace:
@@ -76,7 +76,7 @@ class GeneratedStep:
         if step is None:
             return self._timed(self.choice, device)
         key = self.model.digest(), repr(self.plan), self.stack, replace(device, memory_bytes=0), self.algorithms, self._npus
-        return fastest_step(choices_for(step, *key), lambda choice: self._timed(choice, device))
+        return fastest_step(choices_for(step, *key), lambda choice: self._timed(choice, device), self.effort.near)
 
     def to_serve(self, device: Device) -> StepToServe | None:
         """Return the step as the search for its algorithms takes it; None: words name all algorithms."""
@@ -84,7 +84,7 @@ class GeneratedStep:
         if alone is None or not is_automatic(alone):
             return None
         by = other_choosers(self.topology, "float32", self._npus)
-        return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device)
+        return StepToServe(self._standing, self.choice, alone, by, self.topology, self._npus, device, self.effort.most_steps)
 
     @cached_property
     def choice(self) -> Choice:
@@ -105,7 +105,7 @@ class GeneratedStep:
     def _is_large(self) -> bool:
         """True if the whole graph would have too many events."""
         roles = roles_of(self.model, self.plan, self.stack)
-        return self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles) > self.most_events
+        return self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles) > self.effort.most_events
 
     @cached_property
     def _trace(self) -> Trace:

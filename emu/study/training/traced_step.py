@@ -12,7 +12,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.place_requests import Axis, Representatives
-from emu.study.training.estimate import MOST_EVENTS
+from emu.study.training.estimate import DEFAULT_EFFORT
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -22,7 +22,7 @@ from emu.trace.trace import Trace
 
 
 def time_step(
-    trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, most_events: int = MOST_EVENTS
+    trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, most_events: int = DEFAULT_EFFORT.most_events
 ) -> TimedTrace:
     """Return a trace of one step with its times; errors as in `time_trace`.
 

@@ -12,6 +12,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model_file import find_model
 from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
@@ -75,7 +76,7 @@ class PreparedTorchtitanRun:
 
 def ready(run: TorchtitanRun) -> PreparedTorchtitanRun:
     """Return a run that can be timed by any clock."""
-    return PreparedTorchtitanRun(run, prepare(run.request, build_topology(run.topology), _with(1.0), 0))
+    return PreparedTorchtitanRun(run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED))
 
 
 def _with(clock: float) -> Device:

@@ -20,6 +20,7 @@ from emu.study.planning.search.timer import RequestJob, Timer
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
@@ -119,7 +120,7 @@ def exhaustive(request: PlanRequest, line: str, device=H100) -> list[tuple[str, 
 @cache
 def step_s(request: PlanRequest, each: Candidate, line: str, *, composed: bool = False) -> float:
     step = EstimateRequest(request.model, each.plan, request.stack, request.algorithms, each.axes)
-    most = {"most_events": 0} if composed else {}
+    most = {"effort": ALWAYS_COMPOSED} if composed else {}
     return estimate(step, topology_of(line), H100, **most).step_time_s
 
 

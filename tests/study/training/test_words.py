@@ -18,6 +18,7 @@ from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRequest
 from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
@@ -69,7 +70,7 @@ def test_only_the_requests_of_its_axis_are_served_by_it_in_the_whole_graph_and_c
     steps = []
     for words in (("auto",), ("auto", "dp.all_gather=bruck"), ("auto", "tp.all_gather=bruck"), ("auto", "all_gather=bruck")):
         request = EstimateRequest("llama-tiny", PLAN, Stack(MEGATRON), words)
-        steps.append((estimate(request, SERVERS, H100), estimate(request, SERVERS, H100, most_events=0)))
+        steps.append((estimate(request, SERVERS, H100), estimate(request, SERVERS, H100, effort=ALWAYS_COMPOSED)))
     for way in zip(*steps, strict=True):
         assert len({step.step_time_s for step in way}) == 4
         assert [step.algorithms["all_gather"].count("bruck") for step in way] == [0, 1, 1, 1]

@@ -32,6 +32,7 @@ from emu.study.planning.search.timer import (
     FULL,
     PLACED,
     PLAN,
+    QUICK,
     READY,
     REDUCED,
     REFUSED,
@@ -50,6 +51,7 @@ Progress = Callable[[str, int | None], AbstractContextManager[Callable[[], None]
 _NO_TIME = float("inf")
 STEPS, REQUESTS = 1_000, 6_000  # that a search times at most, so that it ends where bounds say little
 PLANS = 5_000  # of PyTorch's pieces whose passes are generated at most: each takes milliseconds
+_NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
 _FIRST = 2  # places of a pipeline: the first may have fewer layers beside the embedding
 
 
@@ -87,6 +89,7 @@ class Search:
     stack: Stack
     has: int  # bytes of the device's memory; 0: not known
     most: int  # plans that are wanted
+    chooses: bool  # whether algorithms are chosen for a step: no word names all of them
     names: ResultNames
     kept: ResultCache
     placed: CandidateBounds
@@ -167,7 +170,7 @@ class Search:
             self.large.append(PlanBound(ready.bound_s, 1))
             return []
         self.least_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(StepJob(ready.candidate, COMPOSED), submit))]
+        return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK), submit))]
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
@@ -280,7 +283,8 @@ class Search:
     def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
         """Time more candidates, by default as `estimate` does, and return those that could be timed, the fastest first."""
         found_all = dict[Candidate, float]()
-        with self.progress(f"timing {len(candidates)} of them in full", len(candidates)) as advance:
+        label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
+        with self.progress(label, len(candidates)) as advance:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how), submit)) for c in candidates), side_by_side):
                 self.kept.write(self.names.of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
@@ -289,6 +293,14 @@ class Search:
                 advance()
         return sorted(found_all, key=lambda each: (found_all[each], each.words))
 
+    def time_near(self, submit: Submit, side_by_side: int) -> None:
+        """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
+        near = [each for each, row in self.rows.items() if row.step_time_s <= (1 + _NEAR) * self.worst_s]
+        self.best.clear()
+        for candidate in self.full(near, submit, side_by_side, COMPOSED):
+            key = candidate.topology, candidate.plan
+            self.best.setdefault(key, (self.rows[candidate].step_time_s, candidate))
+
     def ranked(self) -> list[Candidate]:
         """Return the best candidates that are known, each plan in its best placement."""
         every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
@@ -296,7 +308,7 @@ class Search:
 
     def _take(self, candidate: Candidate, found: JobResult) -> None:
         """Keep the result of a candidate's step, and update the best plans."""
-        self.kept.write(self.names.of(StepJob(candidate, COMPOSED)), found)
+        self.kept.write(self.names.of(StepJob(candidate, QUICK)), found)
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.read(found)

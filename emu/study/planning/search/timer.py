@@ -14,12 +14,17 @@ from emu.study.job_pool import PendingResult
 from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.estimate import MOST_EVENTS, EstimateRequest, prepare
+from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, Effort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
-COMPOSED, FULL = "composed", "full"  # ways to time: each request once, and as `emu estimate` does
-_EVENTS = {COMPOSED: 0, FULL: MOST_EVENTS}
+QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
+_EFFORTS = {
+    QUICK: Effort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
+    COMPOSED: ALWAYS_COMPOSED,
+    FULL: DEFAULT_EFFORT,  # as `emu estimate` does
+}
 JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
 REFUSED = "refused"
 
@@ -61,7 +66,7 @@ class Timer:
         """Return the row of a candidate's step."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return PlanRow.of(prepare(asked, topology, self.device, _EVENTS[how]).moments(self.device, briefly=True)[0]).as_dict()
+        return PlanRow.of(prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)[0]).as_dict()
 
     def _lone(self, number: int, request: PlacedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""

@@ -14,11 +14,9 @@ from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
 from emu.study.training.served.open_requests import OpenRequests
-from emu.study.training.served.step_to_serve import DescentResult, StepToServe
+from emu.study.training.served.step_to_serve import DescentResult, Effort, StepToServe
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
-
-_NEAR = 1.03  # times the best composed time, up to which other choices are timed, too: a whole graph may order them differently
 
 
 class ServedStep(NamedTuple):
@@ -39,7 +37,7 @@ def choices_for(step: StepToServe, *key: object) -> list[ServedStep]:
     Raises:
         InputError: the step cannot be composed.
     """
-    name = digest(("step", *key))
+    name = digest(("step", step.most_steps, *key))
     found = _read(recall_entry(step.topology, name))
     if found is None:
         found = step.find()
@@ -57,14 +55,17 @@ def _read(kept: Any) -> DescentResult | None:
     return None
 
 
-def fastest_step(choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace]) -> TimedTrace:
+def fastest_step(
+    choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace], near: float = Effort().near
+) -> TimedTrace:
     """Return the step timed by the choice with the shortest step; of equal ones by the choice that changes least.
 
     Args:
         choices: Choices in the order of `choices_for`.
         timed: A function that times the step as it is reported: as a whole graph, or composed.
+        near: Times the best composed time, up to which choices are timed.
     """
-    worth = [each for each in choices if each.time_s <= choices[0].time_s * _NEAR]
+    worth = [each for each in choices if each.time_s <= choices[0].time_s * near]
     found = [(each, timed(each.choice)) for each in worth]
     times_s = {each.changed: each.time_s for each in choices} | {each.changed: step.report.step_time_s for each, step in found}
     chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))

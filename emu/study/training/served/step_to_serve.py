@@ -21,12 +21,23 @@ from emu.study.training.served.options import FEW, MANY, algorithm_option, optio
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
-MOST, LEAST = 160, 4  # steps that are composed to choose for one
+LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
 ALONE = "each alone"  # name of the option that chooses the fastest for each request
 _ENOUGH = 0.005  # share by which a step may be longer than one without shared links, and is good enough
 _HEAVY = 0.05  # share of the step from which on more algorithms are tried for a coordinate
 _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
+
+
+class Effort(NamedTuple):
+    """How much work is put into the time of one step."""
+
+    most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
+    most_steps: int = 160  # steps that are composed to choose algorithms for one
+    near: float = 1.03  # times the best composed time: choices up to it are timed, too, as a whole graph may order them anew
+
+
+ALWAYS_COMPOSED = Effort(most_events=0)
 
 
 class DescentResult(NamedTuple):
@@ -49,6 +60,7 @@ class StepToServe:
         topology: The topology on which the step runs.
         npus: [ranks] the NPU of each rank.
         device: The device that computes.
+        most_steps: The most steps that are composed to choose.
     """
 
     standing: Representatives
@@ -58,6 +70,7 @@ class StepToServe:
     topology: Topology
     npus: I64
     device: Device
+    most_steps: int = Effort().most_steps
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
@@ -129,7 +142,7 @@ class StepToServe:
         """Return a descent over the options of each coordinate, with its limit of steps."""
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
         weights = {c: self.requests.weight_s(c) for c in options}
-        most = min(MOST, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
+        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
         return Descent(options, weights, self._served_by, most, floor_s)
 
     def _served_by(self, served: OptionByCoordinate) -> StepTime:

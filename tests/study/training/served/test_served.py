@@ -13,7 +13,7 @@ from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
 from emu.study.training.served import served_steps
 from emu.study.training.served.served_steps import algorithm_changes
-from emu.study.training.served.step_to_serve import StepToServe
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -34,7 +34,7 @@ def by(request, *words):
 
 @pytest.fixture(scope="module")
 def served():
-    return estimate(OVERLAPPED, HOSTS, H100, most_events=0)
+    return estimate(OVERLAPPED, HOSTS, H100, effort=ALWAYS_COMPOSED)
 
 
 def test_a_step_is_no_longer_than_with_any_algorithm_for_its_gradients_and_weights(served):
@@ -43,13 +43,13 @@ def test_a_step_is_no_longer_than_with_any_algorithm_for_its_gradients_and_weigh
     assert served.step_time_s < 0.99 * served.auto.alone_step_time_s
     for word in ("ring", "direct", "bruck"):
         named = by(OVERLAPPED, f"dp.all_gather={word}", f"dp.reduce_scatter={word}")
-        assert served.step_time_s <= estimate(named, HOSTS, H100, most_events=0).step_time_s * 1.0001
+        assert served.step_time_s <= estimate(named, HOSTS, H100, effort=ALWAYS_COMPOSED).step_time_s * 1.0001
 
 
 def test_what_it_says_it_changed_is_what_gives_its_time_when_it_is_named(served):
     words = [f"{each.axis}.{each.operation}={each.algorithm}" for each in served.auto.changed]
     assert len({word.partition("=")[0] for word in words}) == len(words)
-    named = estimate(by(OVERLAPPED, *words), HOSTS, H100, most_events=0)
+    named = estimate(by(OVERLAPPED, *words), HOSTS, H100, effort=ALWAYS_COMPOSED)
     assert named.step_time_s == pytest.approx(served.step_time_s, rel=1e-3)
     assert not named.auto.changed
 
@@ -57,7 +57,7 @@ def test_what_it_says_it_changed_is_what_gives_its_time_when_it_is_named(served)
 @pytest.mark.parametrize("others", [("all_gather=ring", "reduce_scatter=ring", "all_reduce=ring"), ("nccl",)])
 def test_a_step_is_no_longer_than_by_the_defaults_or_a_library(served, others):
     named = replace(OVERLAPPED, algorithms=others)
-    assert served.step_time_s <= estimate(named, HOSTS, H100, most_events=0).step_time_s
+    assert served.step_time_s <= estimate(named, HOSTS, H100, effort=ALWAYS_COMPOSED).step_time_s
 
 
 def test_the_whole_graph_is_served_by_what_is_best_for_it():
@@ -74,12 +74,12 @@ def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_p
     store = Store(tmp_path / "choices", 2**20)
     algorithm_cache.keep_in(store)
     try:
-        cold = estimate(OVERLAPPED, HOSTS, H100, most_events=0)
+        cold = estimate(OVERLAPPED, HOSTS, H100, effort=ALWAYS_COMPOSED)
         monkeypatch.setattr(StepToServe, "find", lambda _: pytest.fail("it is kept"))
-        again = estimate(OVERLAPPED, build_topology("servers:nodes=64,gpus=1,network=switch"), H100, most_events=0)
+        again = estimate(OVERLAPPED, build_topology("servers:nodes=64,gpus=1,network=switch"), H100, effort=ALWAYS_COMPOSED)
         other = replace(OVERLAPPED, plan=replace(OVERLAPPED.plan, clip=0.0))
         with pytest.raises(pytest.fail.Exception, match="it is kept"):
-            estimate(other, HOSTS, H100, most_events=0)
+            estimate(other, HOSTS, H100, effort=ALWAYS_COMPOSED)
     finally:
         algorithm_cache.keep_in(None)
     wall = {"wall_s": 0.0, "wall_fabric_s": 0.0}
@@ -93,10 +93,10 @@ def test_what_is_kept_and_cannot_be_read_is_found_again(damaged):
 
 def test_a_word_for_an_axis_is_not_changed_and_nothing_is_chosen_where_words_name_all():
     named = by(OVERLAPPED, "dp.all_gather=direct")
-    step = estimate(named, HOSTS, H100, most_events=0)
+    step = estimate(named, HOSTS, H100, effort=ALWAYS_COMPOSED)
     assert "direct" in step.algorithms["all_gather"]
     assert ("dp", "all_gather") not in {(each.axis, each.operation) for each in step.auto.changed}
-    assert estimate(replace(OVERLAPPED, algorithms=("nccl",)), HOSTS, H100, most_events=0).auto is None
+    assert estimate(replace(OVERLAPPED, algorithms=("nccl",)), HOSTS, H100, effort=ALWAYS_COMPOSED).auto is None
 
 
 def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others():
