@@ -54,6 +54,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Between commands: a test is not to find what another has left, nor to leave anything in the user's folder."""
-    monkeypatch.setattr(algorithm_cache, "user_store", lambda: None)
+    monkeypatch.setattr(algorithm_cache, "user_table", lambda: None)
     yield
     algorithm_cache.keep_in(None)

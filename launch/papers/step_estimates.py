@@ -11,14 +11,14 @@ from emu.model.stack.stack_text import parse_stack
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.served.step_to_serve import Effort
+from emu.study.training.served.step_to_serve import TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.papers.row_answers import name_of
 
-_EFFORT = Effort(most_events=2**17)  # every step of a paper has more, and is composed
+_EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and is composed
 
 
 @dataclass(eq=False)

@@ -1,9 +1,10 @@
-"""A cache of choices between commands, so that none is made twice: one file for each fabric, in the user's cache folder.
+"""A cache of choices between commands, so that none is made twice, in the user's cache folder.
 
-A file is named by a digest of the fabric and of all code that decides, also that of users. So an entry never goes stale.
+A key is a digest of the fabric, of all other inputs and of all code that decides, also that of users. So an entry never goes
+stale.
 """
 
-import json
+import sqlite3
 from contextlib import suppress
 from typing import Any
 
@@ -11,27 +12,29 @@ from emu.arrays import digest
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.errors import InputError
 from emu.sources import code_digest
-from emu.store import Store, user_folder
+from emu.store import user_folder
 from emu.study.choice.site import Requirement, Selection, Site
 from emu.topology.topology import Topology
+from emu.value_table import ValueTable
 
-_MOST_BYTES = 8 * 2**20  # limit of all files together
-_MOST = 2**12  # limit of choices of one fabric
-_STORES: list[Store] = []  # the store in use: one or none
+_MOST = 2**16  # choices that are kept, the last made
+_TABLES: list[ValueTable] = []  # the table in use: one or none
 
 
-def keep_in(store: Store | None) -> None:
-    """Keep choices in a store from now on; with None, keep them nowhere.
+def keep_in(table: ValueTable | None) -> None:
+    """Keep choices in a table from now on; with None, keep them nowhere.
 
-    Choices must not be kept where code of users reads files: a file of choices has a name that is a hash of all code that
-    decides, and this hash does not change when such a file changes.
+    Choices must not be kept where code of users reads files: the key of a choice has a hash of all code that decides, and this
+    hash does not change when such a file changes.
     """
-    _STORES[:] = [] if store is None else [store]
+    for last in _TABLES:
+        last.close()
+    _TABLES[:] = [] if table is None else [table]
 
 
-def user_store() -> Store:
-    """Return the store in the user's cache folder."""
-    return Store(user_folder() / "choices", _MOST_BYTES)
+def user_table() -> ValueTable:
+    """Return the table in the user's cache folder."""
+    return ValueTable(user_folder() / "choices" / "choices.sqlite", _MOST, private=True)
 
 
 def recall(site: Site, wanted: Requirement) -> Selection | None:
@@ -56,24 +59,31 @@ def keep(site: Site, wanted: Requirement, chosen: Selection) -> None:
 
 def recall_entry(topology: Topology, key: str) -> Any:
     """Return the cache entry of a fabric under a key, which is a digest of all other inputs; None if there is none."""
-    return next((found for store in _STORES if (found := _read(store, topology).get(key)) is not None), None)
+    for table in _TABLES:
+        try:
+            return table.read(_whole_key(topology, key))
+        except (OSError, sqlite3.Error) as error:
+            _give_up(table, error)
+        except ValueError:  # another program wrote it
+            break
+    return None
 
 
 def keep_entry(topology: Topology, key: str, value: object) -> None:
-    """Keep a JSON value under a key of a fabric; do nothing if the folder cannot be written."""
-    for store in _STORES:
-        known = [*_read(store, topology).items(), (key, value)]
+    """Keep a JSON value under a key of a fabric; do nothing if the table cannot be written."""
+    for table in _TABLES:
+        try:
+            table.write(_whole_key(topology, key), value)
+        except (OSError, sqlite3.Error) as error:
+            _give_up(table, error)
+
+
+def _give_up(table: ValueTable, error: Exception) -> None:
+    """Keep no choices any more in this process; delete the file if it is damaged, so that the next command has a new one."""
+    keep_in(None)
+    if table.path is not None and not isinstance(error, OSError | sqlite3.OperationalError):
         with suppress(OSError):
-            store.write(_name(topology), json.dumps(dict(known[-_MOST:])).encode())
-
-
-def _read(store: Store, topology: Topology) -> dict[str, Any]:
-    """Return all entries of a fabric by key; an empty dictionary if they cannot be read."""
-    try:
-        found = json.loads(store.read(_name(topology)) or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+            table.path.unlink()
 
 
 def _key(site: Site, wanted: Requirement) -> str:
@@ -81,6 +91,6 @@ def _key(site: Site, wanted: Requirement) -> str:
     return digest((site.npus, site.grid, site.only, *wanted))
 
 
-def _name(topology: Topology) -> str:
-    """Return the file name of a fabric."""
-    return f"{digest((code_digest(), topology.digest()))}.json"
+def _whole_key(topology: Topology, key: str) -> str:
+    """Return the key of an entry among those of all fabrics and all code."""
+    return digest((code_digest(), topology.digest(), key))

@@ -21,14 +21,14 @@ from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, op
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
-from emu.study.training.served.step_to_serve import Effort
+from emu.study.training.served.step_to_serve import TimingEffort
 from emu.study.training.step.step import Step, TimedTrace
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 DEFAULT = Stack()
-DEFAULT_EFFORT = Effort()
+DEFAULT_EFFORT = TimingEffort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ class PreparedEstimate:
         return _estimated(self.request, self.model, timed, self.memory, wall_s, briefly=briefly), timed
 
 
-def estimate(request: EstimateRequest, topology: Topology, device: Device, effort: Effort = DEFAULT_EFFORT) -> StepEstimate:
+def estimate(
+    request: EstimateRequest, topology: Topology, device: Device, effort: TimingEffort = DEFAULT_EFFORT
+) -> StepEstimate:
     """Return the step on a topology; its ranks are on the first NPUs, in the topology's order or in that of the request's axes.
 
     Args:
@@ -127,7 +129,7 @@ def estimate_moments(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
-    effort: Effort = DEFAULT_EFFORT,
+    effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> tuple[StepEstimate, TimedTrace]:
     """Return the step and the times of its tasks; arguments and errors as in `estimate` and `prepare`.
@@ -144,7 +146,7 @@ def prepare(
     request: EstimateRequest,
     topology: Topology,
     device: Device,
-    effort: Effort = DEFAULT_EFFORT,
+    effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> PreparedEstimate:
     """Return all of an estimate that does not depend on the speed of a device; arguments as in `estimate`.

@@ -19,7 +19,7 @@ from emu.study.training.composed.composed import Composition, composition, repre
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
 from emu.study.training.served.options import other_choosers
 from emu.study.training.served.served_steps import choices_for, fastest_step
-from emu.study.training.served.step_to_serve import Effort, StepToServe
+from emu.study.training.served.step_to_serve import StepToServe, TimingEffort
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
@@ -63,7 +63,7 @@ class GeneratedStep:
     algorithms: tuple[str, ...]
     axes: tuple[str, ...]
     topology: Topology
-    effort: Effort
+    effort: TimingEffort
     speed: F64 | None
 
     def timed(self, device: Device) -> TimedTrace:

@@ -176,7 +176,7 @@ def import_option(command: F) -> F:
         filed = [thing for path in paths for thing in ([file_program(path)] if path.suffix == ".xml" else import_file(path))]
         ctx.meta[_IMPORTED] = tuple(filed) if paths else None
         # A file of the user may read others, whose changes no digest sees.
-        algorithm_cache.keep_in(None if paths else algorithm_cache.user_store())
+        algorithm_cache.keep_in(None if paths else algorithm_cache.user_table())
 
     return click.option(
         "--import",

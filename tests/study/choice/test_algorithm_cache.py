@@ -1,7 +1,9 @@
 """What is chosen is kept: the second time nothing is timed, and whatever differs is chosen anew."""
 
 import builtins
-import json
+import multiprocessing
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,11 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS, AlgorithmOnDims, algorithm, collective
 from emu.collective.shape import PartialGrid
 from emu.registry import import_file
-from emu.store import Store
 from emu.study.choice import algorithm_cache
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
 from emu.topology.catalogue import build_topology
+from emu.value_table import ValueTable
 
 TORUS = "torus:dims=4x4,bandwidth=50GB/s,latency=500ns"
 GRID = """
@@ -33,29 +35,34 @@ collective("all_reduce", "a-direct")(algorithm("all_reduce", "{of}").build)  # b
 """
 
 
+def asked_anew(site: Site, wanted: Requirement) -> AlgorithmOnDims:
+    fastest.cache_clear()
+    return fastest(site, wanted).served
+
+
 class TestKept:
     WANTED = Requirement("all_reduce", 0, 2**20, 4)
 
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        store = Store(tmp_path / "choices", 2**20)
-        algorithm_cache.keep_in(store)
+    def table(self, tmp_path: Path) -> ValueTable:
+        table = ValueTable(tmp_path / "choices" / "choices.sqlite", private=True)
+        algorithm_cache.keep_in(table)
         fastest.cache_clear()
-        return store
+        return table
 
     def again(self, site: Site, wanted: Requirement = WANTED) -> AlgorithmOnDims:
         """As another process would ask."""
         fastest.cache_clear()
         return fastest(site, wanted).served
 
-    def test_the_second_time_nothing_is_timed(self, store: Store, timed: list[str]) -> None:
+    def test_the_second_time_nothing_is_timed(self, table: ValueTable, timed: list[str]) -> None:
         first = self.again(Site.first(build_topology(TORUS)))
         assert timed
         timed.clear()
         assert self.again(Site.first(build_topology(TORUS))) == first
         assert timed == []
 
-    def test_what_differs_in_anything_is_chosen_anew(self, store: Store, timed: list[str]) -> None:
+    def test_what_differs_in_anything_is_chosen_anew(self, table: ValueTable, timed: list[str]) -> None:
         site, wanted = Site.first(build_topology(TORUS)), self.WANTED
         grid = PartialGrid((4, 4), site.npus)
         sites = [
@@ -81,7 +88,7 @@ class TestKept:
             self.again(*one)
         assert timed == []
 
-    def test_other_code_chooses_anew(self, store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_other_code_chooses_anew(self, table: ValueTable, timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         site = Site.first(build_topology(TORUS))
         self.again(site)
         monkeypatch.setattr(algorithm_cache, "code_digest", lambda: "other")
@@ -89,23 +96,47 @@ class TestKept:
         self.again(site)
         assert timed
 
-    @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"KEY": 3}', '{"KEY": ["no-such", []]}', '{"KEY": ["ring:0x", []]}'])
-    def test_what_cannot_be_read_is_chosen_anew(self, store: Store, text: str) -> None:
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", '["no-such", []]', '["ring:0x", []]'])
+    def test_what_cannot_be_read_is_chosen_anew(self, table: ValueTable, text: str) -> None:
         site = Site.first(build_topology(TORUS))
         best = self.again(site)
-        (path,) = store.folder.iterdir()
-        (key,) = json.loads(store.read(path.name) or b"")
-        store.write(path.name, text.replace("KEY", key).encode())
-        assert self.again(site) == best
-        path.write_bytes(b"damaged")
+        with closing(sqlite3.connect(table.path, isolation_level=None)) as other:
+            assert other.execute("UPDATE timed SET found = ?", (text,)).rowcount == 1
         assert self.again(site) == best
 
-    def test_a_folder_that_cannot_be_written_is_no_fault(self, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_replaced(self, table: ValueTable, timed: list[str]) -> None:
+        table.path.parent.mkdir()
+        table.path.write_bytes(b"damaged" * 1000)
+        site = Site.first(build_topology(TORUS))
+        best = self.again(site)
+        assert not table.path.exists()
+        algorithm_cache.keep_in(ValueTable(table.path, private=True))  # as the next command
+        assert self.again(site) == best
+        timed.clear()
+        assert self.again(site) == best
+        assert timed == []
+
+    def test_a_folder_that_cannot_be_written_or_that_others_may_write_is_no_fault(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
-        algorithm_cache.keep_in(Store(tmp_path / "file" / "choices", 2**20))
-        assert self.again(Site.first(build_topology(TORUS))).algorithm
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+        for folder in ("file/choices", "open"):
+            algorithm_cache.keep_in(ValueTable(tmp_path / folder / "choices.sqlite", private=True))
+            assert self.again(Site.first(build_topology(TORUS))).algorithm
+        assert not (tmp_path / "open" / "choices.sqlite").exists()
 
-    def test_a_changed_file_of_a_topology_is_chosen_for_anew(self, store: Store, timed: list[str], tmp_path: Path) -> None:
+    def test_another_process_finds_what_one_has_chosen(self, table: ValueTable, timed: list[str]) -> None:
+        """Also one that was forked from it, which must not use its connection."""
+        site = Site.first(build_topology(TORUS))
+        best = self.again(site)
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            asked = pool.apply(asked_anew, (site, self.WANTED._replace(elements=77)))
+        timed.clear()
+        assert self.again(site, self.WANTED._replace(elements=77)) == asked
+        assert self.again(site) == best
+        assert timed == []
+
+    def test_a_changed_file_of_a_topology_is_chosen_for_anew(self, table: ValueTable, timed: list[str], tmp_path: Path) -> None:
         path = tmp_path / "mine.toml"
         for text in (GRID, GRID.replace("shortest", "by-dimension")):
             path.write_text(text)
@@ -114,7 +145,7 @@ class TestKept:
                 self.again(Site.first(build_topology(str(path))))
                 assert bool(timed) == is_timed, text
 
-    def test_a_changed_file_of_an_algorithm_is_chosen_for_anew(self, store: Store, tmp_path: Path) -> None:
+    def test_a_changed_file_of_an_algorithm_is_chosen_for_anew(self, table: ValueTable, tmp_path: Path) -> None:
         path, site = tmp_path / "own.py", Site.first(build_topology("ub-mesh:board"))
         for of, best in (("direct", "a-direct"), ("ring", "direct"), ("direct", "a-direct")):
             path.write_text(OWN.format(of=of))

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from emu import value_table
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.search import result_cache, search, timer
+from emu.study.planning.search import search, timer
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate, parts_s, reason_of
 from launch.show.text.plan_table import plans_report
@@ -243,7 +244,7 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
 
 
 def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(result_cache, "_WAIT_S", 0.05)
+    monkeypatch.setattr(value_table, "_WAIT_S", 0.05)
     mine = ResultCache(tmp_path)
     mine.write("before", {"s": 1})
     with closing(sqlite3.connect(tmp_path / "plans.sqlite", isolation_level=None)) as other:

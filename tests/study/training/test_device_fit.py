@@ -9,6 +9,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
 from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
@@ -27,7 +28,7 @@ def prepared(name, tp="exposed"):
     model, plan, seq = STEPS[name]
     stack = parse_stack(f"software=megatron,attention=unfused,tp={tp}")
     request = EstimateRequest(model, parse_plan(plan, global_batch=16, seq=seq), stack, ("auto",))
-    return prepare(request, build_topology("servers:nodes=1"), replace(DEVICE, memory_bytes=0), 0)
+    return prepare(request, build_topology("servers:nodes=1"), replace(DEVICE, memory_bytes=0), ALWAYS_COMPOSED)
 
 
 @pytest.fixture(scope="module")

@@ -3,32 +3,24 @@
 A row is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale.
 """
 
-import json
 import sqlite3
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from emu.arrays import digest
 from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.stack.stack import Stack
 from emu.sources import code_digest
-from emu.store import make_private
 from emu.study.planning.search.timer import Job, RequestJob
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.value_table import ValueTable
 
 _FILE = "plans.sqlite"
-_WAIT_S = 30.0  # for another search that reads or writes; what cannot be kept by then is found again
-# A result is written down without waiting for the disk: what a crash of the machine loses is found again.
-_SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
-_TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
 
 
-class ResultCache:
+class ResultCache(ValueTable):
     """A cache of results by name, in a folder or in memory."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -37,32 +29,12 @@ class ResultCache:
         Raises:
             InputError: the folder cannot be written, or its file is no database.
         """
+        super().__init__(None if folder is None else folder / _FILE)
         try:
-            if folder is not None:
-                make_private(folder)
-            self._database = sqlite3.connect(":memory:" if folder is None else folder / _FILE, _WAIT_S, isolation_level=None)
-            for setting in _SETTINGS:
-                self._database.execute(setting)
-            self._database.execute(_TABLE)
+            self.open()
         except (OSError, sqlite3.Error) as error:
             where = f"a folder that can be written, without another {_FILE}"
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
-
-    def read(self, name: str) -> Any:
-        """Return the result of a name; None if there is none, or if other processes hold the file for too long."""
-        row = None
-        with suppress(sqlite3.OperationalError):
-            row = self._database.execute("SELECT found FROM timed WHERE name = ?", (name,)).fetchone()
-        return None if row is None else json.loads(row[0])
-
-    def write(self, name: str, found: Mapping[str, Any]) -> None:
-        """Keep a result from now on; do nothing if other processes hold the file for too long."""
-        with suppress(sqlite3.OperationalError):
-            self._database.execute("INSERT OR REPLACE INTO timed VALUES (?, ?)", (name, json.dumps(found)))
-
-    def close(self) -> None:
-        """Close the cache; nothing is read or written afterwards."""
-        self._database.close()
 
 
 class ResultNames:

@@ -15,13 +15,13 @@ from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, Effort
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
 _EFFORTS = {
-    QUICK: Effort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
+    QUICK: TimingEffort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
     COMPOSED: ALWAYS_COMPOSED,
     FULL: DEFAULT_EFFORT,  # as `emu estimate` does
 }

@@ -14,7 +14,7 @@ from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.training.served.coordinates import Coordinate
 from emu.study.training.served.descent import NEVER
 from emu.study.training.served.open_requests import OpenRequests
-from emu.study.training.served.step_to_serve import DescentResult, Effort, StepToServe
+from emu.study.training.served.step_to_serve import DescentResult, StepToServe, TimingEffort
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
 
@@ -56,7 +56,7 @@ def _read(kept: Any) -> DescentResult | None:
 
 
 def fastest_step(
-    choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace], near: float = Effort().near
+    choices: Sequence[ServedStep], timed: Callable[[Choice], TimedTrace], near: float = TimingEffort().near
 ) -> TimedTrace:
     """Return the step timed by the choice with the shortest step; of equal ones by the choice that changes least.
 

@@ -29,7 +29,7 @@ _HEAVY = 0.05  # share of the step from which on more algorithms are tried for a
 _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
 
 
-class Effort(NamedTuple):
+class TimingEffort(NamedTuple):
     """How much work is put into the time of one step."""
 
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
@@ -37,7 +37,7 @@ class Effort(NamedTuple):
     near: float = 1.03  # times the best composed time: choices up to it are timed, too, as a whole graph may order them anew
 
 
-ALWAYS_COMPOSED = Effort(most_events=0)
+ALWAYS_COMPOSED = TimingEffort(most_events=0)
 
 
 class DescentResult(NamedTuple):
@@ -70,7 +70,7 @@ class StepToServe:
     topology: Topology
     npus: I64
     device: Device
-    most_steps: int = Effort().most_steps
+    most_steps: int = TimingEffort().most_steps
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.

@@ -19,7 +19,7 @@ from emu.study.training.composed.composed import COMPOSED, representative_tapes
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
 from emu.study.training.composed.place_requests import place_requests, representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.served.step_to_serve import Effort
+from emu.study.training.served.step_to_serve import TimingEffort
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import H100, both_ways
@@ -86,7 +86,7 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     request = EstimateRequest("llama-tiny", parse_plan("tp=2,dp=2,pp=2", global_batch=8, seq=64), algorithms=("auto",))
     board = build_topology("ub-mesh:board")
     whole = estimate(request, board, H100)
-    few = estimate(request, board, H100, effort=Effort(10))
+    few = estimate(request, board, H100, effort=TimingEffort(10))
     assert (few.how, few.domain, few.ranks) == ("composed", 2, 8)
     assert whole.how != "composed"
     assert whole.domain > 2
@@ -174,8 +174,8 @@ def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(mo
     monkeypatch.setattr(timing, "time_isolated", lambda *asked: timed.append(asked) or time_isolated(*asked))
     steps = [("tp=2,dp=2,pp=2", 8), ("tp=2,dp=2,pp=2", 16), ("tp=4,dp=2", 8)]
     requests = [EstimateRequest("llama-tiny", parse_plan(words, global_batch=n, seq=64)) for words, n in steps]
-    first, second, third = (estimate(request, board, H100, effort=Effort(0)) and len(timed) for request in requests)
+    first, second, third = (estimate(request, board, H100, effort=TimingEffort(0)) and len(timed) for request in requests)
     assert 0 < first == second < third
     monkeypatch.undo()
-    anew = estimate(requests[1], build_topology("ub-mesh:board"), H100, effort=Effort(0))
-    assert anew.step_time_s == estimate(requests[1], board, H100, effort=Effort(0)).step_time_s
+    anew = estimate(requests[1], build_topology("ub-mesh:board"), H100, effort=TimingEffort(0))
+    assert anew.step_time_s == estimate(requests[1], board, H100, effort=TimingEffort(0)).step_time_s

@@ -8,13 +8,13 @@ from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
 from benchmarks.composed.drawn import Drawn, several
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
-from emu.store import Store
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
 from emu.study.training.served import served_steps
 from emu.study.training.served.served_steps import algorithm_changes
 from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
+from emu.value_table import ValueTable
 from launch.data.devices import find_device
 
 H100 = find_device("h100", "bfloat16")
@@ -71,8 +71,7 @@ def test_the_whole_graph_is_served_by_what_is_best_for_it():
 
 
 def test_a_choice_is_kept_and_gives_the_same_bits_without_a_search(served, tmp_path, monkeypatch):
-    store = Store(tmp_path / "choices", 2**20)
-    algorithm_cache.keep_in(store)
+    algorithm_cache.keep_in(ValueTable(tmp_path / "choices.sqlite"))
     try:
         cold = estimate(OVERLAPPED, HOSTS, H100, effort=ALWAYS_COMPOSED)
         monkeypatch.setattr(StepToServe, "find", lambda _: pytest.fail("it is kept"))
