@@ -16,6 +16,7 @@ from typing import NamedTuple
 from benchmarks.command import EMU, ran
 from benchmarks.large import MODELS, command
 from emu.study.training.estimate import estimate
+from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
@@ -54,7 +55,7 @@ def measured() -> Iterator[Beside]:
         asked = ask(run, f"{TRAINING.name}, line {run.line}")
         device, topology = replace(DEVICES[run.device], memory_bytes=0), build_topology(asked.topology)
         requests = [replace(asked.request, algorithms=(word,)) for word in ("auto", "nccl")]
-        auto, named = (estimate(request, topology, device, 0) for request in requests)
+        auto, named = (estimate(request, topology, device, ALWAYS_COMPOSED) for request in requests)
         assert auto.auto is not None, "it chooses for the step"
         yield Beside(run.id, auto.step_time_s, auto.auto.alone_step_time_s, named.step_time_s, changes_told(auto.auto))
 
