@@ -18,8 +18,7 @@ from emu.model.model_file import anywhere
 from emu.model.plan.plan import Plan
 from emu.study.calibrate.calibrate import calibrate
 from emu.study.calibrate.probe import layers, probes
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.trace.device.device import Device
 from emu.trace.steps import equal_steps, one_step
 from emu.trace.trace import Events

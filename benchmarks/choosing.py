@@ -16,9 +16,8 @@ from emu.errors import InputError
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import GeneratedStep
-from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.options import algorithm_option, bounds_of, isolated_request, with_option
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.step_choice.options import Coordinate, algorithm_option, bounds_of, isolated_request, with_option
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

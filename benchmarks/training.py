@@ -14,8 +14,7 @@ from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.model_file import anywhere
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 
 MODEL, STEPS = "llama-tiny", 4
 PLANS = ("tp=4,pp=4,dp=4", "tp=4,dp=4", "tp=2,pp=2,dp=2")

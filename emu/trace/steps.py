@@ -1,4 +1,4 @@
-"""The steps of a trace: which of them do equal work, and which one stands for the run.
+"""The steps of a trace: which do equal work, which stands for the run; a script without steps is taken as one.
 
 A script may end with a checkpoint or train something else beside; such steps do not stand for the run.
 """
@@ -16,6 +16,7 @@ from emu.arrays import I64, Bool, digest
 from emu.trace.trace import Events, Kind, Trace
 
 _COMPUTED = ("flops", "bytes", "count", "kernel", "batch", "m", "n", "k")
+_WHOLE = ("timed", "the whole script")  # in the meta of a trace without steps
 _RAGGED = ("wait_start", "wait", "split_start", "split")
 _WORK = ("kind", "stream", *_COMPUTED, "group", "root", "tag")  # the columns to compare, beside names, dtypes and split sizes
 
@@ -86,3 +87,21 @@ def _only(events: Events, wanted: Bool) -> Events:
 def _starts(of: I64, rows: int) -> I64:
     """Return [rows + 1] the places where the entries of each row begin."""
     return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=rows)))).astype(np.int64)
+
+
+def with_steps(trace: Trace) -> Trace:
+    """Return the trace; if it has no finished step, with all that ran, set-up too, as its only step and a note of this."""
+    if has_steps(trace):
+        return trace
+    events = tuple(replace(e, step=np.ones_like(e.step)) for e in trace.events)
+    return replace(trace, events=events, meta=(*trace.meta, _WHOLE))
+
+
+def has_steps(trace: Trace) -> bool:
+    """Return whether the trace has a step that can be timed."""
+    return count_steps(trace) > 0
+
+
+def is_whole(trace: Trace) -> bool:
+    """Return whether the only step of the trace is the whole script."""
+    return _WHOLE in trace.meta

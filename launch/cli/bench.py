@@ -14,8 +14,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.measure.bench import BenchRow, Mover, measure
-from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
+from emu.study.measure.bench import BenchRow, Mover, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology

@@ -11,8 +11,7 @@ import click
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost.book import Price
-from emu.study.cost.cost import Cost, OwnershipTerms, cost, ownership_cost
+from emu.study.cost.cost import Cost, OwnershipTerms, Price, cost, ownership_cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options.common import (

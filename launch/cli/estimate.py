@@ -10,8 +10,7 @@ import click
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.study.live.faulty_job import FaultyJob, time_faulty_job
-from emu.study.live.timed_faults import times_of_estimate
+from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of, job_steps

@@ -10,7 +10,7 @@ import click
 
 from emu.errors import InputError
 from emu.files import make_folder, write_file
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.cli.options.common import cache_folder, import_option, json_option, print_json
 from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
 from launch.papers.catalogue import PAPERS

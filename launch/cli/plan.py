@@ -12,8 +12,8 @@ import click
 
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

@@ -15,14 +15,13 @@ from emu.cluster.script_source import read_source
 from emu.errors import EmuError, must_be
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
-from emu.study.training.step.script_steps import has_steps, with_steps
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced_step import time_step
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
-from emu.trace.steps import count_steps
+from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
 from launch.cli.options.common import (

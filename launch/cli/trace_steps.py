@@ -11,14 +11,14 @@ import click
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.model.stack.stack import Stack
-from emu.study.live.faulty_job import FaultyJob, time_faulty_job
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults, times_of_trace
+from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_trace
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
 from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.served.replay_timing import time_replay
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.costly_requests import with_costliest
-from emu.study.training.step.precision import messages_of, products_of, timed_told
+from emu.study.training.step.rate import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace
+from emu.study.training.traced_step import time_replay
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_check import check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps

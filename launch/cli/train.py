@@ -9,7 +9,7 @@ import click
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times

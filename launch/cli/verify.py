@@ -12,8 +12,7 @@ from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Shape, show_shape
 from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
-from emu.study.prove.algorithm_proof import subject
-from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, verify
+from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject, verify
 from launch.cli.options.common import import_option, imported_algorithms, json_option, print_json
 from launch.cli.options.outputs import OutputFile, may_fail, print_text
 from launch.clusters import ClusterOptions, cluster_options
@@ -163,7 +162,7 @@ def _execute(
         return {}
     execution = importlib.import_module("emu.study.prove.execution")  # not above: it loads torch
     with where.open_cluster() as ranks:
-        found = list(with_progress(execution.verify_moves(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
+        found = list(with_progress(execution.verify_execution(ranks.run, chosen, ns), "execute", len(chosen) * len(ns)))
     for bad in (each for each in found if not each.ok):
         what = f"{bad.operation} {bad.algorithm} on {bad.ranks} processes"
         raise RunError(f"verify: {what}: {bad.wrong} elements are wrong, {bad.differ} differ from one process's")

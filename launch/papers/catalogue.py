@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.papers.paper import REGISTERED, Paper
 
 

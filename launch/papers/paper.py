@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from emu.errors import InputError, must_be
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.papers.figure import Figure
 from launch.papers.formulas import IS, evaluate_sum
 from launch.papers.targets import Answer, PaperRow, Target, judge, read_targets

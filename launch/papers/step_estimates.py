@@ -8,10 +8,10 @@ from typing import ClassVar
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack_text import parse_stack
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
+from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.served.step_to_serve import TimingEffort
+from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device

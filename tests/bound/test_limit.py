@@ -21,8 +21,7 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
-from emu.study.choice.candidates import candidates
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.timing.collective import time_collective

@@ -10,11 +10,9 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, AUTO
 from emu.errors import InputError
-from emu.study.choice.candidates import candidates
 from emu.study.choice.fastest import fastest
-from emu.study.choice.site import Site
-from emu.study.measure.bench import BenchRow, bench
-from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows, compare
+from emu.study.choice.site import Site, candidates
+from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, bench, best_rows, compare
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
 from launch.show.text.algorithm_table import compare_lines
@@ -106,7 +104,7 @@ def test_no_all_reduce_on_one_switch_beats_the_port_bound_but_the_switch_that_ad
 def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**20)))
     timed = {(row.algorithm, row.size_bytes): row.time_s for row in compare(asked) if isinstance(row, BenchRow)}
-    monkeypatch.setattr("emu.study.measure.compare.LIGHT", 0)
+    monkeypatch.setattr("emu.study.measure.bench.LIGHT", 0)
     rows = list(compare(asked))
     passed = [row for row in rows if isinstance(row, UntimedRow)]
     assert {(row.algorithm, row.size_bytes) for row in rows} == set(timed)

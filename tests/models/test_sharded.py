@@ -10,8 +10,7 @@ from emu.model.model import ARCHITECTURES, MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.study.training.learn.learn import learn
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from tests.two_layers import TWO_LAYERS
 
 TINY = [name for name, _ in MODELS if name.endswith("-tiny")]

@@ -11,9 +11,9 @@ from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run
-from emu.study.training.step.script_steps import with_steps
 from emu.topology.builders.wiring import star
 from emu.trace.replay.replay import replay
+from emu.trace.steps import with_steps
 from emu.trace.trace import Group
 from emu.trace.trace_file import load, save
 from emu.trace.validation import check_trace

@@ -21,8 +21,7 @@ from emu.errors import InputError
 from emu.fabric.lowering.circuits import TornError
 from emu.sources import of_edition
 from emu.study.choice import algorithm_cache
-from emu.study.choice.candidates import fitting_algorithms, has_helpers
-from emu.study.choice.site import Requirement, Selection, Site
+from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers
 from emu.study.timing.collective import Job, time_collective
 from emu.study.timing.time_bound import LIGHT, ROUNDING, TimeBound, claimed_bytes_fs, claimed_fs, time_bound
 

@@ -1,10 +1,7 @@
-"""The effect of faults on a machine: NPUs that work but find no group (waste), the largest job, and the cost of one fault.
+"""The effect of faults on a machine: NPUs that work but find no group, the largest job, and time lost to restarts.
 
 E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
-
-Also here: the share of the time that is useful work where a job saves checkpoints and restarts after a fault.
-
-Symbols: delta the time of a checkpoint, R the time of a restart, M the mean time between faults of the job.
+delta the time of a checkpoint, R the time of a restart, M the mean time between faults of a job.
 """
 
 from dataclasses import dataclass

@@ -1,26 +1,45 @@
 """An elastic job: after the loss of an NPU or a rank it goes on from its last checkpoint, on a spare NPU or on fewer ranks.
 
+Its checkpoints are in a folder, so that a later run goes on from there, too.
 A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emu.arrays import digest
 from emu.collective.algorithm import Choice
-from emu.errors import InputError, LostError, RunError
+from emu.errors import InputError, LostError, RunError, must_be
+from emu.files import check_folder, make_folder
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import spell
-from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery, StepTimes, check_room_for_job, job_ends, job_of_steps
-from emu.study.training.learn.checkpoints import CheckpointFolder, last
+from emu.model.stack.stack import Stack
+from emu.study.choice.chooser import choice_on
+from emu.study.live.faulty_job import (
+    FaultyJob,
+    LiveStep,
+    Recovery,
+    StepTimes,
+    check_room_for_job,
+    job_ends,
+    job_of_steps,
+    times_of_trace,
+)
+from emu.study.training.composed.software_costs import device_under
+from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
+from emu.study.training.train import TrainRequest, program_of
 from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.fault_script import faults_of
 from emu.topology.fault_injection.machine_state import machine_state
 from emu.topology.fault_injection.repair_action import RankLoss, events_of, repair_action, states_of
 from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 from emu.trace.trace import Trace
 from emu.units import seconds
 
@@ -216,3 +235,77 @@ def traces_by_plan(done: ElasticJob, choice: Choice, run_on: RunOn = on_threads)
             short = replace(done.final, plan=leg.plan, kept=None, first=0, lost=(), steps=min(2, done.final.steps))
             found[leg.plan] = run_on(leg.plan.world, choice, short)[1]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """The folder of a job's checkpoints, and the steps between them.
+
+    Raises:
+        InputError: The folder cannot be made or written, or there are no steps between checkpoints.
+    """
+
+    folder: Path
+    every: int = 1  # steps
+    goes_on: bool = False  # whether the job goes on after a loss
+    dies: bool = False  # whether a lost rank takes its process with it
+
+    def __post_init__(self) -> None:
+        check_folder("--checkpoint", self.folder)
+        if self.every < 1:
+            raise must_be("--checkpoint-every", "steps", "1 or more", self.every)
+
+
+def train_with_checkpoints(
+    request: TrainRequest,
+    keeping: CheckpointPolicy,
+    topology: Topology,
+    device: Device,
+    faults: Sequence[str],
+    stack: Stack,
+    run_on: RunOn = on_threads,
+) -> FaultyJob:
+    """Train through faults, and return the figures of each step.
+
+    Args:
+        request: The training run.
+        keeping: The folder of checkpoints, and how often they are saved.
+        topology: The whole machine.
+        device: The device that times computation.
+        faults: Faults as `read_faults` returns them.
+        stack: The software, with its time for messages and requests.
+        run_on: The cluster on which the ranks really run.
+
+    Raises:
+        InputError: As `train`, `faults_of`, or `run_elastic`.
+        RunError: As `run_elastic`.
+    """
+    known = faults_of(faults, topology, request.plan.world, request.steps)
+    program, choice = program_of(request, [topology], device)
+    model, rate = find_model(request.model), request.learning_rate
+    job = job_of(model, request.plan, seed=request.seed, rate=rate, text=digest([request.text]))
+    make_folder("--checkpoint", keeping.folder)
+    kept = CheckpointFolder(str(keeping.folder.resolve()), keeping.every, job)
+    program = replace(program, kept=kept, dies=keeping.dies)
+    with _telling_what_is_kept(kept):
+        done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
+    asked = device_under(stack, device)
+    times = {
+        plan: times_of_trace(
+            trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack
+        )
+        for plan, trace in traces_by_plan(done, choice, run_on).items()
+    }
+    return time_elastic(done, topology, known, times, device.name)
+
+
+@contextmanager
+def _telling_what_is_kept(kept: CheckpointFolder) -> Iterator[None]:
+    """Add to an error that ends a job the last step whose checkpoint exists."""
+    try:
+        yield
+    except RunError as error:
+        found = last(Path(kept.folder), kept.job)
+        if found is not None:
+            error.args = (f"{error}; {found.step} steps are kept, the last with loss {found.loss[-1]:.6f}",)
+        raise

@@ -3,8 +3,7 @@
 A fault counts from the beginning of its step: the system repairs itself, then the step runs on the result. So a step takes
 its time on a fabric built without the part, and the first such step takes the time of the repair too.
 
-Also here: the losses of a job: ranks whose NPU fails, ranks that are killed, and the step at which the machine has no room
-left.
+The job loses ranks whose NPU fails and ranks that are killed, and it ends where the machine has no room left.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +12,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emu.cluster.pace.timeliness import PaceFigures
+from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import AXES, EXPERT_AXES, group_rows
-from emu.study.training.step.step import LEFT_OUT
+from emu.model.stack.stack import Stack
+from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.estimate import EstimateRequest, estimate_moments
+from emu.study.training.step.step import LEFT_OUT, time_trace
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineState, machine_state
 from emu.topology.fault_injection.repair_action import RankLoss, events_of, lost_ranks, repair_action, why_stopped
 from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from emu.trace.trace import Trace
 from emu.units import seconds
 
 ASSUMED = (
@@ -242,3 +247,30 @@ def _lost(
     """Return the ranks that are lost as a step begins."""
     hit = lost_ranks(before, now, at.npus, out)
     return [RankLoss(step, rank, fault.state, f"rank {rank} with it" * (fault.part != "rank")) for fault, rank in hit]
+
+
+def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: Device, dtype: str, stack: Stack) -> StepTimes:
+    """Return a function that gives the times of all steps of a trace on a machine.
+
+    Args:
+        trace: The trace.
+        chosen: A function that gives the algorithms of its collectives on a topology.
+        device: The device, with the software's time to launch a request.
+        dtype: The dtype that float32 is timed as.
+        stack: The software, with its time for messages.
+    """
+
+    def timed(fabric: MachineState) -> Sequence[float]:
+        topology = topology_under(stack, fabric.topology)
+        return time_trace(trace, chosen(topology), topology, device, dtype, speed=fabric.speed).report.step_times_s
+
+    return timed
+
+
+def times_of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
+    """Return a function that gives the time of an estimated step on a machine; all steps of the job are equal."""
+
+    def timed(fabric: MachineState) -> Sequence[float]:
+        return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
+
+    return timed

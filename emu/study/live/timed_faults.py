@@ -1,11 +1,9 @@
 """Faults at given times, and their effect on recorded steps: they come while messages are under way, in the solver's own time.
 
 V tasks, L links, N ranks.
-
-Also here: the times of a job's steps on a machine with faults, by a recorded trace or by an estimate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,10 +15,8 @@ from emu.errors import InputError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run
 from emu.model.stack.stack import Stack
-from emu.study.live.faulty_job import FaultyJob, LiveStep, StepTimes, job_of_steps, kill_reason
+from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
-from emu.study.training.estimate import EstimateRequest, estimate_moments
-from emu.study.training.step.step import time_trace
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.machine_state import MachineState
@@ -193,30 +189,3 @@ def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) ->
     told = "; ".join(dict.fromkeys(moment.told for moment in own if moment.told))
     name = [moment.found.topology.name for moment in moments if moment.time_fs < high]
     return LiveStep(number, seconds(high - low), seconds(mending_fs), events, told, name[-1])
-
-
-def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: Device, dtype: str, stack: Stack) -> StepTimes:
-    """Return a function that gives the times of all steps of a trace on a machine.
-
-    Args:
-        trace: The trace.
-        chosen: A function that gives the algorithms of its collectives on a topology.
-        device: The device, with the software's time to launch a request.
-        dtype: The dtype that float32 is timed as.
-        stack: The software, with its time for messages.
-    """
-
-    def timed(fabric: MachineState) -> Sequence[float]:
-        topology = topology_under(stack, fabric.topology)
-        return time_trace(trace, chosen(topology), topology, device, dtype, speed=fabric.speed).report.step_times_s
-
-    return timed
-
-
-def times_of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
-    """Return a function that gives the time of an estimated step on a machine; all steps of the job are equal."""
-
-    def timed(fabric: MachineState) -> Sequence[float]:
-        return (estimate_moments(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
-
-    return timed

@@ -26,10 +26,9 @@ from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.tape_paths import PATHS
-from emu.study.planning.search.result_cache import ResultCache, ResultNames
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timer import COMPOSED, Submit, Timer
+from emu.study.planning.search.timer import COMPOSED, ResultCache, ResultNames, Submit, Timer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
 from emu.study.training.composed import composed

@@ -10,8 +10,7 @@ from emu.backend.executor.executor import execute
 from emu.collective.algorithm import Algorithm, Choice
 from emu.collective.operation import operation
 from emu.study.measure.move import CollectiveMove, MoveResult, RankRunner
-from emu.study.prove.algorithm_proof import roots_of
-from emu.study.prove.verify import PROCESSES
+from emu.study.prove.verify import PROCESSES, roots_of
 
 _COUNT = 1000  # no multiple of most numbers of ranks: ragged blocks
 

@@ -7,31 +7,102 @@ Above 2**24 rows nothing is timed.
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
-from emu.collective.operation import ROOTED, cut, operation
-from emu.collective.proof import ScheduleFault
-from emu.collective.schedule import Schedule
+from emu.collective.integers import check_integers
+from emu.collective.operation import ROOTED, Operation, cut, operation
+from emu.collective.orbit import adds_once_per_round, slot_representatives
+from emu.collective.proof import ProofError, ScheduleFault, prove
+from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
+from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
 from emu.fabric.lower import lower
-from emu.study.prove.algorithm_proof import How, ProofResult, prove_algorithm
 from emu.units import TICKS_PER_S
 
+How = Literal["exact", "by translation", "not run", ""]
 RANKS = (*range(1, 18), 31, 32, 64)
 PROCESSES = (2, 3, 4)  # where ranks are processes that execute it, see `emu.study.prove.execution`
 _MOST = 1024  # ranks that an algorithm may be for, if it is for none of those
 _TOLERANCE = Fraction(1, 10**9)
 _MS = TICKS_PER_S // 1000
 _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a whole number of bytes
+
+
+class ProofSubject(NamedTuple):
+    """The schedule and the operation that a proof is about."""
+
+    schedule: Schedule
+    operation: Operation
+    how: How
+    rows: int  # of the whole schedule
+
+
+@dataclass(frozen=True, slots=True)
+class ProofResult:
+    """The result of a proof."""
+
+    said: str  # "ok", or why it was refused or not run
+    how: How  # "" where it was refused
+    roots: tuple[int, ...]  # that were tried; where it was refused, the last of them did it
+    rows: int = 0  # of the schedule from one root
+    uniform: bool = True  # every rank that wants a block gets the same bits
+    fault: ScheduleFault | None = None
+    schedule: Schedule | None = None  # from the first root, where every row was held
+
+
+def roots_of(operation: str, n: int) -> list[int]:
+    """Return the roots that are tried: the first, the last and one between."""
+    return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
+
+
+def subject(found: Algorithm, shape: Shape, root: int = 0) -> ProofSubject:
+    """Return the whole schedule; above 2**24 rows, the part of it that its translations carry to the rest.
+
+    Raises:
+        RowsError: There are more than 2**24 rows, and no suitable translation is declared.
+        InputError: As `Algorithm.schedule`.
+    """
+    stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
+    rows = stored.n_rows_of_all
+    if rows > MAX_ROWS:
+        return ProofSubject(*slot_representatives(stored, wanted), "by translation", rows)
+    return ProofSubject(stored.expand(), wanted, "exact", rows)
+
+
+def prove_algorithm(found: Algorithm, shape: Shape) -> ProofResult:
+    """Prove an algorithm by exact multisets and by random integers; a refusal is a result, not an exception."""
+    roots = roots_of(found.operation, ranks_of(shape))
+    done: list[ProofResult] = []
+    for end, root in enumerate(roots, 1):
+        done.append(replace(_from_root(found, shape, root), roots=tuple(roots[:end])))
+        if done[-1].said != "ok":
+            return done[-1]
+    return replace(done[-1], uniform=all(each.uniform for each in done), schedule=done[0].schedule)
+
+
+def _from_root(found: Algorithm, shape: Shape, root: int) -> ProofResult:
+    """Return the result of the proof from one root."""
+    try:
+        of = subject(found, shape, root)
+        prove(of.schedule, of.operation)
+        check_integers(of.schedule, of.operation, seed=ranks_of(shape))
+    except RowsError as error:
+        return ProofResult(str(error), "not run", (root,))
+    except EmuError as error:
+        return ProofResult(str(error), "", (root,), fault=error.fault if isinstance(error, ProofError) else None)
+    if of.how == "exact":
+        return ProofResult("ok", of.how, (root,), of.rows, schedule=of.schedule)
+    return ProofResult("ok", of.how, (root,), of.rows, adds_once_per_round(of.schedule))
 
 
 @dataclass(frozen=True, slots=True)

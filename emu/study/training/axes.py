@@ -1,7 +1,4 @@
-"""Words that name an algorithm for one axis, such as `dp.all_gather=ring`, and their check against the axes of a run.
-
-Also here: the placement of ranks by axes: which axis of a plan has neighbouring NPUs of a topology.
-"""
+"""The axes of a plan as a request names them: algorithms for one axis (`dp.all_gather=ring`), and which axis has neighbours."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +13,7 @@ from emu.errors import InputError, must_be
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import AXES
 from emu.registry import nearest, unknown
-from emu.study.choice.candidates import fitting_algorithms
-from emu.study.choice.site import Site, choosers
+from emu.study.choice.site import Site, choosers, fitting_algorithms
 from emu.topology.placement import order, place
 from emu.topology.topology import Topology
 from emu.trace.trace import Events, Kind

@@ -21,8 +21,8 @@ from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, op
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
-from emu.study.training.served.step_to_serve import TimingEffort
 from emu.study.training.step.step import Step, TimedTrace
+from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.placement import order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

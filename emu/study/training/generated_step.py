@@ -17,11 +17,11 @@ from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import npus_of, with_axes
 from emu.study.training.composed.composed import Composition, composition, representative_tapes
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
-from emu.study.training.served.options import other_choosers
-from emu.study.training.served.served_steps import choices_for, fastest_step
-from emu.study.training.served.step_to_serve import StepToServe, TimingEffort
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.step_choice.options import other_choosers
+from emu.study.training.step_choice.served_steps import choices_for, fastest_step
+from emu.study.training.step_choice.step_to_serve import StepToServe, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import SizeError

@@ -20,8 +20,7 @@ from emu.model.plan.plan_text import spell
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, check_words
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import check_text, read_text
+from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
 from emu.study.training.step.step import Step, TimedTrace, time_trace

@@ -10,7 +10,7 @@ import click
 
 from emu.cluster.pace.timeliness import Pace
 from emu.errors import InputError
-from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology

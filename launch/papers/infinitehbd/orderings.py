@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.study.faults.draw import independent_states
+from emu.study.faults.source import independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.fault_logs import production_log

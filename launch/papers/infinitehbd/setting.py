@@ -11,8 +11,8 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import even_layers
 from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import parse_stack
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRow
+from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

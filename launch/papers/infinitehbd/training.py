@@ -14,7 +14,7 @@ from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outlines
-from emu.study.planning.bound.charts import Charts
+from emu.study.planning.bound.chart import Charts
 from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
 from emu.study.planning.bound.tape_paths import MegatronPaths
 from emu.study.planning.search.row import PlanRow

@@ -12,7 +12,7 @@ from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.study.training.composed.software_costs import device_under
 from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES

@@ -12,7 +12,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model_file import find_model
 from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES

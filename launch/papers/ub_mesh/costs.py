@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from emu.study.cost.book import PriceBook, read_book
-from emu.study.cost.cost import cost
+from emu.study.cost.cost import PriceBook, cost, read_book
 from launch.papers.networks import build_once
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target

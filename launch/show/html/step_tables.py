@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from emu.study.training.estimate import StepEstimate
-from emu.study.training.step.precision import timed_told
+from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
 from emu.trace.report.link_use import busiest

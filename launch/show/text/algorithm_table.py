@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from emu.study.measure.bench import BenchRow
-from emu.study.measure.compare import UntimedRow, algorithm_names, best_rows
+from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows
 from emu.study.measure.request import PlacedBench
 from emu.units import format_size, format_time
 from launch.show.text.bounds import bounds_text, of_bound

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.training.step.precision import timed_told
+from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.cli import papers as command
 from launch.cli.repro import repro_command
 from launch.papers.catalogue import PAPERS

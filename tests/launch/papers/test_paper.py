@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emu.errors import InputError
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.cli import papers
 from launch.papers import catalogue, step_estimates
 from launch.papers.catalogue import PAPERS

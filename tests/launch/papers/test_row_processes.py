@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.timer import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import Answer

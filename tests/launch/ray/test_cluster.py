@@ -24,14 +24,13 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on
-from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.measure.bench import bench
 from emu.study.measure.move import TensorMover
 from emu.study.measure.request import BenchRequest
 from emu.study.prove.execution import verify_execution
 from emu.study.training.learn.learn import learn
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

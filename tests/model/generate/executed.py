@@ -13,8 +13,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.routed_rows import own_rows
 from emu.model.stack.stack import EXECUTED, Stack
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.trace.comparison.comparison import compare
 from emu.trace.kernel import Kernel
 from emu.trace.steps import equal_steps

@@ -14,9 +14,8 @@ from emu.cluster import cluster
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
-from emu.study.choice.candidates import candidates
 from emu.study.choice.chooser import FastestChooser, choice_on
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, candidates
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import algorithms_of, time_trace
 from emu.topology.catalogue import build_topology

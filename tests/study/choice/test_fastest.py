@@ -18,9 +18,8 @@ from emu.fabric.lowering.circuits import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
-from emu.study.timing.chain import chain_fs
 from emu.study.timing.collective import Job, time_collective
-from emu.study.timing.time_bound import MOST_PARTS, claimed_bytes_fs, claimed_fs, time_bound
+from emu.study.timing.time_bound import MOST_PARTS, chain_fs, claimed_bytes_fs, claimed_fs, time_bound
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
 from emu.topology.topology import Circuits

@@ -6,8 +6,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Request
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack
-from emu.study.choice.chooser import choice_on
-from emu.study.choice.library import group_network, library_choice
+from emu.study.choice.chooser import choice_on, group_network, library_choice
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import topology_under

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from emu.model.plan.plan import Plan
-from emu.study.live.faulty_job import time_faulty_job
-from emu.study.live.timed_faults import times_of_estimate
+from emu.study.live.faulty_job import time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of

@@ -10,7 +10,7 @@ import pytest
 from emu.errors import InputError, LostError, RunError
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.learn.checkpoints import last
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology

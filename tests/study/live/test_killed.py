@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
-from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.train import TrainRequest
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

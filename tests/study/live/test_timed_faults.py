@@ -11,8 +11,8 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.fabric.run import CapacityEvent, run
 from emu.model.stack.stack import Stack
-from emu.study.live.faulty_job import FaultyJob
-from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults, times_of_trace
+from emu.study.live.faulty_job import FaultyJob, times_of_trace
+from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.topology.fault_injection.fault_check import check_before_end

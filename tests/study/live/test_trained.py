@@ -17,7 +17,7 @@ import torch._dynamo  # noqa: F401 - which makes a folder in the temporary one a
 from emu.errors import LostError, RunError
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
-from emu.study.live.checkpointed_training import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.train import TrainRequest, run_steps
 from emu.topology.catalogue import build_topology

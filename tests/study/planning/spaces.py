@@ -14,13 +14,12 @@ from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
-from emu.study.planning.search.timer import RequestJob, Timer
+from emu.study.planning.search.timer import RequestJob, ResultCache, Timer
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import find_device

@@ -11,8 +11,8 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.search import search, timer
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import Candidate, parts_s, reason_of
+from emu.study.planning.search.timer import ResultCache
 from launch.show.text.plan_table import plans_report
 from tests.study.planning.spaces import (
     H100,

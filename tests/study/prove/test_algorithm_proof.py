@@ -7,8 +7,7 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule, Sends
-from emu.study.prove.algorithm_proof import prove_algorithm, subject
-from emu.study.prove.verify import ranks_to, shapes_of, verify
+from emu.study.prove.verify import prove_algorithm, ranks_to, shapes_of, subject, verify
 
 
 @pytest.fixture

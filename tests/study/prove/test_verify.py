@@ -9,8 +9,7 @@ from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.study.prove.algorithm_proof import roots_of
-from emu.study.prove.verify import RANKS, shapes_of, verify
+from emu.study.prove.verify import RANKS, roots_of, shapes_of, verify
 
 EVERY = pytest.mark.parametrize("found", [pytest.param(a, id=key) for key, a in ALGORITHMS])
 

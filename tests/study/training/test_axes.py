@@ -13,8 +13,7 @@ from emu.collective.algorithm import Choice
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import learn
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from tests.covering import completed, ordered, pairs, singles
 from tests.four_layers import four_layers
 from tests.study.training.axes import (

@@ -9,7 +9,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
 from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 

@@ -12,8 +12,7 @@ from emu.model.stack.stack_text import parse_stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.learn.learn import on_threads
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device

@@ -14,13 +14,13 @@ from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.search.timer import ResultCache
 from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

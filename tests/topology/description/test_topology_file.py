@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.choice.candidates import candidates
-from emu.study.choice.site import Site
+from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology

@@ -11,8 +11,7 @@ from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.trace.comparison.comparison import compare
 from emu.trace.event_order import computes, order_of
 from emu.trace.steps import equal_steps

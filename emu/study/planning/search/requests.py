@@ -25,9 +25,9 @@ from emu.study.planning.search.groups import Groups, PlacedGroups
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
-from emu.study.training.served.coordinates import Option
-from emu.study.training.served.options import (
+from emu.study.training.step_choice.options import (
     SLOWER,
+    Option,
     algorithm_option,
     bounds_of,
     is_open,

@@ -23,24 +23,18 @@ from emu.study.job_pool import PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, TimeRequests
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
+from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.requests import PlacedRequest
-from emu.study.planning.search.result_cache import ResultCache, ResultNames
 from emu.study.planning.search.row import Candidate, PlanRow
 from emu.study.planning.search.timer import (
-    ANYWHERE,
     COMPOSED,
     FULL,
-    PLACED,
-    PLAN,
     QUICK,
-    READY,
-    REDUCED,
     REFUSED,
-    WORKS,
-    Entry,
-    Frontier,
     JobResult,
     RequestJob,
+    ResultCache,
+    ResultNames,
     StepJob,
     Submit,
 )

@@ -1,23 +1,29 @@
-"""The jobs of a search, which are steps and requests to be timed, and the object that times them.
+"""The jobs of a search, which are steps and requests to be timed, the object that times them, and the cache of their results.
 
-Also here: the entries that a search has still to look at, the least bound first.
+The cache is in SQLite, so that an interrupted search goes on where it stopped. A row is named by a digest of all inputs of its
+figures, with the code of Emu and of users. So an entry never goes stale.
 """
 
+import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from emu.arrays import digest
 from emu.errors import InputError
 from emu.model.model import Model
+from emu.model.stack.stack import Stack
+from emu.sources import code_digest
 from emu.study.job_pool import PendingResult
 from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, TimingEffort
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.value_table import ValueTable
 
 QUICK, COMPOSED, FULL = "quick", "composed", "full"  # ways to time a step
 _EFFORTS = {
@@ -27,6 +33,7 @@ _EFFORTS = {
 }
 JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `RequestTime`; or why there is none under REFUSED
 REFUSED = "refused"
+_FILE = "plans.sqlite"
 
 
 class StepJob(NamedTuple):
@@ -78,63 +85,37 @@ class Timer:
 Submit = Callable[[Job], PendingResult[JobResult]]
 
 
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)  # the kind of a bound; of equal bounds the best known comes first
-_TOGETHER = 64  # limit of entries that are looked at together
-_NEAR = 1.005  # times the least bound: limit of their bounds
+class ResultCache(ValueTable):
+    """A cache of results by name, in a folder or in memory."""
 
+    def __init__(self, folder: Path | None) -> None:
+        """Open the cache.
 
-class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
-
-    bound_s: float
-    known: int  # the kind of the bound: READY, PLACED and so on
-    number: int  # unique
-    candidate: Candidate
-
-
-@dataclass
-class Frontier:
-    """A heap of entries."""
-
-    entries: list[Entry] = field(default_factory=list)
-    added: int = 0
-    least_s: float = 0.0  # the last bound that was taken off; no entry left is below
-
-    def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
-        """Add an entry while the search runs."""
-        heappush(self.entries, self._entry(bound_s, known, candidate))
-
-    def append(self, bound_s: float, plan: Candidate) -> None:
-        """Append a plan before the search begins."""
-        self.entries.append(self._entry(bound_s, PLAN, plan))
-
-    def begin(self) -> None:
-        """Make a heap of all plans that were appended."""
-        heapify(self.entries)
-
-    def has(self, most_s: float) -> bool:
-        """Return whether there is an entry whose bound is at most `most_s`."""
-        return bool(self.entries) and self.entries[0].bound_s <= most_s
-
-    def first(self, most_s: float) -> list[Entry]:
-        """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
-        found, ready = [heappop(self.entries)], list[Entry]()
-        self.least_s = found[0].bound_s
-        most_s = min(most_s, found[0].bound_s * _NEAR)
-        while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
-            entry = heappop(self.entries)
-            (ready if entry.known == READY else found).append(entry)
-        for entry in ready:
-            heappush(self.entries, entry)
-        return found
-
-    def _entry(self, bound_s: float, known: int, candidate: Candidate) -> Entry:
-        """Return the entry of a candidate, numbered after all entries before it.
-
-        Args:
-            bound_s: The lower bound of its time.
-            known: The kind of this bound: READY, PLACED and so on.
-            candidate: The candidate, or a plan in any placement.
+        Raises:
+            InputError: the folder cannot be written, or its file is no database.
         """
-        self.added += 1
-        return Entry(bound_s, known, self.added, candidate)
+        super().__init__(None if folder is None else folder / _FILE)
+        try:
+            self.open()
+        except (OSError, sqlite3.Error) as error:
+            where = f"a folder that can be written, without another {_FILE}"
+            raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
+
+
+class ResultNames:
+    """The names of the results of one search."""
+
+    def __init__(
+        self, model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
+    ) -> None:
+        self._steps = digest((code_digest(), model.digest(), stack, device, algorithms))
+        self._requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
+        self._plain = [each.digest() for each in topologies]
+        self._under = [topology_under(stack, each).digest() for each in topologies]
+
+    def of(self, job: Job) -> str:
+        """Return the name of a job's result; the name of a request is equal in all searches."""
+        if isinstance(job, RequestJob):
+            return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
+        topology, plan, axes = job.candidate
+        return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))

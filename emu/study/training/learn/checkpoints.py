@@ -15,7 +15,6 @@ from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.study.training.learn.mean_loss import mean_loss
 
 _WHOLE = ".metadata"  # which DCP writes once all else is written
 
@@ -139,3 +138,9 @@ def _cut_off(folder: Path, name: str) -> InputError:
     return InputError(
         f"--checkpoint: {str(folder)!r} is cut off: {name} is gone, or not whole; remove it, or take another folder"
     )
+
+
+def mean_loss(of_ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return [steps] the mean loss over ranks, in their order; ranks without the last stage have no loss."""
+    told = [losses for losses in of_ranks if losses]
+    return tuple(sum(step) / len(told) for step in zip(*told, strict=True))

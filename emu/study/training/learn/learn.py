@@ -16,7 +16,7 @@ from torch import Tensor
 from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
-from emu.study.training.learn.mean_loss import mean_loss
+from emu.study.training.learn.checkpoints import mean_loss
 from emu.study.training.learn.program import Program, RankOutcome
 from emu.trace.trace import Trace
 

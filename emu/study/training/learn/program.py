@@ -1,4 +1,4 @@
-"""The program of every rank of a training run, and the same steps on one process without any group, as a reference."""
+"""The program of every rank of a training run on the bytes of a text, and the same steps on one process as a reference."""
 
 import os
 import signal
@@ -7,16 +7,20 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from pydoc_data.topics import topics
 from types import MappingProxyType, ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from emu.arrays import I64
 from emu.backend.rank.count import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
-from emu.errors import LostError
+from emu.errors import InputError, LostError, must_be
 from emu.model.model_file import find_model
 from emu.model.parallel.data_parallel import accumulate, optimizer_of
 from emu.model.parallel.gradient_clipping import clip_gradients
@@ -25,8 +29,40 @@ from emu.model.parallel.parallel_model import ParallelModel, build_module, paral
 from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.checkpoints import CheckpointFolder
-from emu.study.training.learn.text import batch
 from emu.topology.fault_injection.repair_action import RankLoss
+
+
+def read_text(path: Path | None = None) -> bytes:
+    """Return the bytes of a file; without a path, the English text of the standard library's help topics.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    if path is None:
+        return "".join(topics.values()).encode()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise must_be("train", "--data", "a file that can be read", str(path), error.strerror or "") from None
+
+
+def check_text(text: bytes, plan: Plan, vocab: int) -> None:
+    """Refuse a text that does not fill one sequence, or a vocabulary that bytes do not fit.
+
+    Raises:
+        InputError: the message says how many bytes are needed.
+    """
+    if len(text) <= plan.seq:
+        raise must_be("train", "--data", f"at least {plan.seq + 1} bytes, one sequence", len(text))
+    if vocab < 256:
+        raise InputError(f"train: the data are bytes, and the model's vocabulary has {vocab} tokens of the 256 needed")
+
+
+def batch(text: bytes, plan: Plan, step: int) -> I64:
+    """Return [global_batch, seq + 1] the tokens of a step, one sequence after another; at the end the text begins again."""
+    tokens = np.frombuffer(text, np.uint8)
+    first = (step * plan.global_batch + np.arange(plan.global_batch)) * plan.seq % (len(tokens) - plan.seq)
+    return np.asarray(tokens[first[:, None] + np.arange(plan.seq + 1)], np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from emu.collective.algorithm import Request
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.choice.site import Site
-from emu.study.measure.bench import BenchRow
-from emu.study.measure.compare import compare
+from emu.study.measure.bench import BenchRow, compare
 from emu.study.measure.request import BenchRequest, PlacedBench
 from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
 from emu.topology.placement import order

@@ -13,9 +13,17 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
-from emu.study.training.step.precision import AS_RAN_TOLD, Products, messages_of, products_of
-from emu.study.training.step.rate import MFU_ASSUMED, has_work, kind_of, peaks_told, rate
-from emu.study.training.step.script_steps import is_whole
+from emu.study.training.step.rate import (
+    AS_RAN_TOLD,
+    MFU_ASSUMED,
+    Products,
+    has_work,
+    kind_of,
+    messages_of,
+    peaks_told,
+    products_of,
+    rate,
+)
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -25,6 +33,7 @@ from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_nam
 from emu.trace.report.critical_path import PathPart, critical_path
 from emu.trace.report.link_use import BusyLink, busiest, busy_shares
 from emu.trace.report.report import StepReport, report
+from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
 

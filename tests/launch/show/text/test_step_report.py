@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from emu.study.training.step.precision import Products
+from emu.study.training.step.rate import Products
 from emu.study.training.step.step import Step
 from emu.trace.report.critical_path import PathPart
 from emu.trace.report.link_use import BusyLink

@@ -19,7 +19,7 @@ from emu.study.training.composed.composed import COMPOSED, representative_tapes
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
 from emu.study.training.composed.place_requests import place_requests, representatives_of_plan
 from emu.study.training.estimate import EstimateRequest, estimate
-from emu.study.training.served.step_to_serve import TimingEffort
+from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import H100, both_ways

@@ -13,8 +13,7 @@ from emu.model.memory.memory import rank_bytes
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import check_first_step, gradient_error, learn, on_threads
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.trace.trace import Kind
 from tests.two_layers import MODEL as TINY
 from tests.two_layers import TWO_LAYERS

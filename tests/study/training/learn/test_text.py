@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.study.training.learn.text import batch, check_text, read_text
+from emu.study.training.learn.program import batch, check_text, read_text
 
 
 def test_the_default_is_english_text():

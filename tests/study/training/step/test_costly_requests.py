@@ -12,8 +12,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.learn.program import Program
-from emu.study.training.learn.text import read_text
+from emu.study.training.learn.program import Program, read_text
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced_step import time_step

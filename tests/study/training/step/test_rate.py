@@ -7,8 +7,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
-from emu.study.training.step.precision import Products, messages_of, products_of
-from emu.study.training.step.rate import peaks_told, rate, work_of
+from emu.study.training.step.rate import Products, messages_of, peaks_told, products_of, rate, work_of
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from tests.trace.laid import Words, trace_of

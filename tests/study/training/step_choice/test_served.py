@@ -10,9 +10,9 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
-from emu.study.training.served import served_steps
-from emu.study.training.served.served_steps import algorithm_changes
-from emu.study.training.served.step_to_serve import ALWAYS_COMPOSED, StepToServe
+from emu.study.training.step_choice import served_steps
+from emu.study.training.step_choice.served_steps import algorithm_changes
+from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from emu.value_table import ValueTable
 from launch.data.devices import find_device

@@ -6,7 +6,7 @@ from torch import nn
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import Threads
-from emu.study.training.step.script_steps import has_steps, is_whole, with_steps
+from emu.trace.steps import has_steps, is_whole, with_steps
 
 
 def record(program):

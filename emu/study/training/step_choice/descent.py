@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import NamedTuple
 
-from emu.study.training.served.coordinates import Coordinate, Option
+from emu.study.training.step_choice.options import Coordinate, Option
 
 NEVER = float("inf")
 WORTH = 1e-4  # share of the present time that a move must save at least

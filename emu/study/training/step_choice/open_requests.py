@@ -13,8 +13,7 @@ from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.study.choice.equal_groups import canonical_group
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
-from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.options import first_request, is_open, isolated_request, least_ticks
+from emu.study.training.step_choice.options import Coordinate, first_request, is_open, isolated_request, least_ticks
 from emu.topology.topology import Topology
 from emu.units import seconds
 

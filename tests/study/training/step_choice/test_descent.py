@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
-from emu.study.training.served.coordinates import Coordinate, Option
-from emu.study.training.served.descent import Descent, Move, StepTime, _axis_moves
-from emu.study.training.served.options import AlgorithmTime, pareto_front
+from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves
+from emu.study.training.step_choice.options import AlgorithmTime, Coordinate, Option, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
 A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))

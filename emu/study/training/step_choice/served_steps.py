@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from emu.arrays import digest
 from emu.collective.algorithm import Choice
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
-from emu.study.training.served.coordinates import Coordinate
-from emu.study.training.served.descent import NEVER
-from emu.study.training.served.open_requests import OpenRequests
-from emu.study.training.served.step_to_serve import DescentResult, StepToServe, TimingEffort
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
+from emu.study.training.step_choice.descent import NEVER
+from emu.study.training.step_choice.open_requests import OpenRequests
+from emu.study.training.step_choice.options import Coordinate
+from emu.study.training.step_choice.step_to_serve import DescentResult, StepToServe, TimingEffort
 
 
 class ServedStep(NamedTuple):

@@ -1,4 +1,6 @@
-"""Algorithms that are worth a try for a request of a step: the fastest ones, and those that leave most bandwidth to others.
+"""The options of a choice for a step: which requests get one option, and the algorithms that are worth a try for them.
+
+Requests of one axis, operation and class of sizes are a coordinate, which gets one option.
 
 An algorithm slows other requests by the number of its messages that cross its busiest link at one time. If this number is n, a
 message of another request on that link gets a share of 1 / (n + 1). An algorithm is worth a try if no other one is better in
@@ -7,30 +9,82 @@ both its time and this number, or if it is one of the few fastest.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice, Chooser, Request
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
 from emu.collective.libraries import LIBRARIES
+from emu.dtypes import item_bytes
 from emu.errors import InputError
-from emu.study.choice.chooser import is_automatic
+from emu.study.choice.chooser import LibraryChooser, is_automatic
 from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import AlgorithmBound, bounds
-from emu.study.choice.library import LibraryChooser
 from emu.study.choice.site import Requirement, Site
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.served.coordinates import AlgorithmChooser, Coordinate, Option, StepChooser
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
 
+_CLASS_BITS = 4  # sizes of one class differ by less than a factor of 2**4
 DEFAULTS, RAN = "defaults", "as it ran"
 SLOWER = 4.0  # times the time of the present algorithm that another may take at most
 FEW, MANY = 3, 10  # numbers of the fastest algorithms that are tried in any case: other requests may be on other links
 _MESSAGES = 2**18  # limit of an algorithm's messages in all groups: some seconds to time
+
+
+class Coordinate(NamedTuple):
+    """An axis, an operation and a class of sizes; all requests of one coordinate get one option."""
+
+    axis: str
+    operation: str
+    size_class: int
+
+    @staticmethod
+    def of(request: Request) -> "Coordinate":
+        """Return the coordinate of a request; its size is the size in the dtype of the run, not in the timed dtype."""
+        size = request.elements * item_bytes(request.dtype)
+        return Coordinate(request.axis, request.operation, size.bit_length() // _CLASS_BITS)
+
+
+class Option(NamedTuple):
+    """A named chooser for the requests of a coordinate."""
+
+    name: str  # name of an algorithm or of a chooser
+    chooser: Chooser
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AlgorithmChooser:
+    """A chooser of one algorithm, in the shape that fits the group; it chooses nothing for groups that it does not fit."""
+
+    name: str
+    topology: Topology
+    npus: tuple[int, ...]  # the NPU of each rank
+
+    def __call__(self, request: Request) -> AlgorithmOnDims | None:
+        """Return the algorithm for a request; None if it does not fit the group."""
+        group = tuple(self.npus[rank] for rank in request.ranks)
+        site, found = Site.of(self.topology, canonical_group(self.topology, group)), algorithm(request.operation, self.name)
+        if not site.takes(found):
+            return None
+        shape = found.fit(len(group), site.grid)
+        return AlgorithmOnDims(self.name, () if isinstance(shape, int) else shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepChooser:
+    """A chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
+
+    alone: Chooser
+    options: Mapping[Coordinate, Option]
+
+    def __call__(self, request: Request) -> AlgorithmOnDims | None:
+        """Return the algorithm for a request; None where the default serves it."""
+        option = self.options.get(Coordinate.of(request))
+        return (option.chooser(request) if option is not None else None) or self.alone(request)
 
 
 class AlgorithmTime(NamedTuple):
