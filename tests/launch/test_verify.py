@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import RowsError
-from emu.study.prove import algorithm_proof
+from emu.study.prove import verify as verifying
 from tests.collective.msccl_programs import WRITTEN
 
 BROKEN = '''"""Rings of my own, one of them wrong."""
@@ -115,7 +115,7 @@ def test_a_large_schedule_that_cannot_be_proved_is_listed_and_does_not_fail(emu,
     def refuse(*_: object) -> None:
         raise RowsError("schedule: 99999999 rows or more, at most 2**24")
 
-    monkeypatch.setattr(algorithm_proof, "subject", refuse)
+    monkeypatch.setattr(verifying, "subject", refuse)
     done = emu("verify", "all_reduce", "--algorithm", "ring", "--ranks", "4")
     assert done.code == 0
     assert done.out.splitlines()[1].split()[5:7] == ["not", "run"]

@@ -1,4 +1,4 @@
-"""The place of a group on a topology, the algorithms that fit there, the operation that one must serve, and the selected one."""
+"""The place of a group on a topology, the algorithms that fit there, the operation that one must serve, and the chosen one."""
 
 import re
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
@@ -41,8 +41,8 @@ def busbw_factor(operation: str, n: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchRow:
-    """One size of one collective on one topology; times are virtual but for those that begin with `wall_`."""
+class CollectiveRow:
+    """One size of one collective on one topology."""
 
     topology: str
     operation: str
@@ -50,6 +50,24 @@ class BenchRow:
     shape: tuple[int, ...]  # that the algorithm was built for
     ranks: int
     size_bytes: int
+
+    @property
+    def built(self) -> str:
+        """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
+        return named_shape(self.algorithm, self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntimedRow(CollectiveRow):
+    """A size of an algorithm that was not timed: timing takes long, and its bound says that another algorithm is faster."""
+
+    at_least_s: float  # by its busiest link, or its messages that wait for one another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow(CollectiveRow):
+    """A size of an algorithm that was timed; times are virtual but for those that begin with `wall_`."""
+
     dtype: str
     reduce: str
     root: int
@@ -73,23 +91,6 @@ class BenchRow:
     wall_execute_s: float | None
     wall_fabric_s: float
 
-    @property
-    def built(self) -> str:
-        """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
-        return named_shape(self.algorithm, self.shape)
-
-
-class MoveOutcome(Protocol):
-    """The number of wrong elements after real data were moved, and the time that this took."""
-
-    @property
-    def wrong(self) -> int:
-        """The number of wrong elements."""
-
-    @property
-    def wall_s(self) -> float:
-        """The seconds of this host that moving took."""
-
 
 class Mover(Protocol):
     """A callable that moves real data by a collective and checks every element."""
@@ -101,8 +102,8 @@ class Mover(Protocol):
             InputError: The data are larger than this host's free memory.
         """
 
-    def __call__(self, case: Case, size: int) -> MoveOutcome:
-        """Move the data of a size in bytes, and return the result."""
+    def __call__(self, case: Case, size: int) -> tuple[int, float]:
+        """Move the data of a size in bytes; return the number of wrong elements, and the seconds of this host that it took."""
 
 
 def bench(topology: Topology, request: BenchRequest, mover: Mover | None = None) -> Iterator[BenchRow]:
@@ -127,8 +128,7 @@ def measure(asked: PlacedBench, mover: Mover | None = None) -> Iterator[BenchRow
         began = time.perf_counter()
         case = _next_case(asked, size, case)
         wall_build_s = time.perf_counter() - began
-        timed = _time(case, size)
-        yield _row(case, size, timed, mover(case, size) if mover else None, wall_build_s)
+        yield _row(case, size, mover, wall_build_s)
 
 
 def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
@@ -153,22 +153,6 @@ def requirement_of(asked: PlacedBench, size: int) -> Requirement:
     """Return the requirement that a size in bytes sets for an algorithm."""
     op = asked.operation
     return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
-
-
-class _Timed(NamedTuple):
-    """The timeline of one size, and its spread over perturbed starts."""
-
-    timeline: Timeline
-    spread: Spread | None
-    wall_s: float
-
-
-def _time(case: Case, size: int) -> _Timed:
-    """Return the time of one size of a case."""
-    began, job, seeds = time.perf_counter(), case.job(size), case.asked.request.perturb
-    timeline = time_collective(*job)
-    wall_s = time.perf_counter() - began
-    return _Timed(timeline, spread_collective(job, seeds) if seeds else None, wall_s)
 
 
 class _BoundCheck(NamedTuple):
@@ -206,25 +190,24 @@ def _bound_check(case: Case, size: int, timeline: Timeline) -> _BoundCheck:
     return quick._replace(limit=limit_of(*what, helpers=helpers, effort=asked.request.effort))
 
 
-def _row(case: Case, size: int, timed: _Timed, moved: MoveOutcome | None, wall_build_s: float) -> BenchRow:
-    """Return the row of one size."""
-    asked, request, held = case.asked, case.asked.request, _bound_check(case, size, timed.timeline)
-    time_s = request.launch_s + timed.timeline.end_s
+def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> BenchRow:
+    """Return the row of one size, after it is timed and its data moved."""
+    began, job, request = time.perf_counter(), case.job(size), case.asked.request
+    timeline = time_collective(*job)
+    wall_fabric_s = time.perf_counter() - began
+    spread = spread_collective(job, request.perturb) if request.perturb else None
+    wrong, wall_execute_s = (None, None) if mover is None else mover(case, size)
+    held, time_s = _bound_check(case, size, timeline), request.launch_s + timeline.end_s
     bound_s, bound = held.limit.least_s(held.block_bytes)
     algbw = size / time_s if time_s else 0.0
     return BenchRow(
-        topology=asked.site.topology.name,
-        operation=request.operation,
-        algorithm=case.algorithm,
-        shape=dims_of(case.shape),
-        ranks=asked.operation.n_ranks,
-        size_bytes=size,
+        **_named_case(case, size),
         dtype=request.dtype,
         reduce=request.reduce,
         root=request.root,
         time_s=time_s,
         algbw_Bps=algbw,
-        busbw_Bps=algbw * busbw_factor(request.operation, asked.operation.n_ranks),
+        busbw_Bps=algbw * busbw_factor(request.operation, case.asked.operation.n_ranks),
         of_bound=held.of_bound,
         bound_s=bound_s,
         bound=bound,
@@ -233,33 +216,27 @@ def _row(case: Case, size: int, timed: _Timed, moved: MoveOutcome | None, wall_b
         chosen=case.chosen,
         passed_over=case.passed_over,
         bounds_left_out=held.left_out,
-        wrong=moved.wrong if moved else None,
-        how=timed.timeline.how,
-        spread=timed.spread,
+        wrong=wrong,
+        how=timeline.how,
+        spread=spread,
         send_overhead_s=seconds(request.send_overhead_fs),
         assumptions=case.assumptions(),
         wall_build_s=wall_build_s,
-        wall_execute_s=moved.wall_s if moved else None,
-        wall_fabric_s=timed.wall_s,
+        wall_execute_s=wall_execute_s,
+        wall_fabric_s=wall_fabric_s,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UntimedRow:
-    """One size of an algorithm that was not timed: timing takes long, and its bound says that another algorithm is faster."""
-
-    topology: str
-    operation: str
-    algorithm: str
-    shape: tuple[int, ...]  # that the algorithm was built for
-    ranks: int
-    size_bytes: int
-    at_least_s: float  # by its busiest link, or its messages that wait for one another
-
-    @property
-    def built(self) -> str:
-        """The algorithm, and its grid if it was built for one: `NAME 8x8`."""
-        return named_shape(self.algorithm, self.shape)
+def _named_case(case: Case, size: int) -> dict[str, Any]:
+    """Return the fields of a `CollectiveRow`."""
+    return {
+        "topology": case.asked.site.topology.name,
+        "operation": case.asked.operation.name,
+        "algorithm": case.algorithm,
+        "shape": dims_of(case.shape),
+        "ranks": case.asked.operation.n_ranks,
+        "size_bytes": size,
+    }
 
 
 def compare(asked: PlacedBench) -> Iterator[BenchRow | UntimedRow]:
@@ -312,23 +289,9 @@ def _bounded(asked: PlacedBench, name: str, best: dict[int, float]) -> Iterator[
         known = time_bound(case.job(size))
         at_least_s = known.end_fs * (1 - ROUNDING) / TICKS_PER_S
         if known.messages > LIGHT and at_least_s > best[size]:
-            yield _passed_over(case, size, at_least_s)
+            yield UntimedRow(**_named_case(case, size), at_least_s=at_least_s)
         else:
             yield from measure(_named(asked, name, (size,)))
-
-
-def _passed_over(case: Case, size: int, at_least_s: float) -> UntimedRow:
-    """Return the row of a size that is not timed."""
-    asked = case.asked
-    return UntimedRow(
-        topology=asked.site.topology.name,
-        operation=asked.operation.name,
-        algorithm=case.algorithm,
-        shape=dims_of(case.shape),
-        ranks=asked.operation.n_ranks,
-        size_bytes=size,
-        at_least_s=at_least_s,
-    )
 
 
 def best_rows(rows: Iterable[BenchRow | UntimedRow]) -> dict[int, BenchRow]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,14 +20,8 @@ from emu.study.measure.payload import Payload, dtype_of
 from emu.study.measure.request import Case, PlacedBench
 from emu.units import format_size
 
-T = TypeVar("T")
-
-
-class RankRunner(Protocol):
-    """A callable that runs `program(rank)` on every rank with PyTorch's default group; it returns results in rank order."""
-
-    def __call__(self, n_ranks: int, choice: Choice, program: Callable[[int], T], /) -> list[T]:
-        """Run the program on every rank."""
+# A function that runs `program(rank)` on every rank with PyTorch's default group; it returns results in rank order.
+RankRunner = Callable[[int, Choice, Callable[[int], Any]], list[Any]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,8 +105,8 @@ class TensorMover:
                 f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
             )
 
-    def __call__(self, case: Case, size: int) -> MoveResult:
-        """Move the data of a size in bytes, and check every element.
+    def __call__(self, case: Case, size: int) -> tuple[int, float]:
+        """Move the data of a size in bytes; return the number of wrong elements, and the seconds that moving took.
 
         Raises:
             RunError: A rank failed.
@@ -120,9 +114,10 @@ class TensorMover:
         op, request, count = case.asked.operation, case.asked.request, case.asked.elements(size)
         if self.run is not None:
             what = CollectiveMove(op.name, op.n_ranks, count, request.dtype, request.reduce, request.root)
-            return move(self.run, Choice({op.name: case.algorithm}, {op.name: case.dims}), what)
+            moved = move(self.run, Choice({op.name: case.algorithm}, {op.name: case.dims}), what)
+            return moved.wrong, moved.wall_s
         payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
         began = time.perf_counter()
         execute(case.plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
         wall_s = time.perf_counter() - began
-        return MoveResult(payload.wrong(), wall_s)
+        return payload.wrong(), wall_s

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 from torch import Tensor
@@ -54,14 +55,9 @@ def _one_an_operation(found: Iterable[Algorithm]) -> Iterator[list[Algorithm]]:
         yield [each for each in batch if each is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """Moves one after another; call it with a rank."""
-
-    moves: tuple[CollectiveMove, ...]
-
-    def __call__(self, rank: int) -> list[MoveResult]:
-        return [move(rank) for move in self.moves]
+def _moved(moves: Sequence[CollectiveMove], rank: int) -> list[MoveResult]:
+    """Return the results of a rank's moves, which are made one after another."""
+    return [move(rank) for move in moves]
 
 
 def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[ExecutionRow]:
@@ -69,25 +65,21 @@ def _executed(run: RankRunner, batch: Sequence[Algorithm], n: int) -> Iterator[E
     jobs = [
         (each, CollectiveMove(each.operation, n, _count(each, n), "int64", root=root, keep=True))
         for each in batch
-        for root in _roots(each, n)
+        for root in roots_of(each.operation, n)
     ]
-    by_rank = run(n, Choice({each.operation: each.name for each in batch}), _Several(tuple(what for _, what in jobs)))
+    by_rank = run(n, Choice({each.operation: each.name for each in batch}), partial(_moved, [what for _, what in jobs]))
     done = list(zip(jobs, zip(*by_rank, strict=True), strict=True))
     for each in batch:
         mine = [(what, moved) for (of, what), moved in done if of is each]
         wall_s = sum(max(m.wall_s for m in moved) for _, moved in mine)
         wrong = sum(m.wrong for _, moved in mine for m in moved)
         differ = sum(_differ(each, what, moved) for what, moved in mine)
-        yield ExecutionRow(each.operation, each.name, n, _roots(each, n), wrong, differ, wall_s)
+        yield ExecutionRow(each.operation, each.name, n, tuple(roots_of(each.operation, n)), wrong, differ, wall_s)
 
 
 def _count(found: Algorithm, n: int) -> int:
     """Return a number of elements that gives blocks of unequal size, if the operation can have them."""
     return _COUNT + -_COUNT % operation(found.operation, n).count_step
-
-
-def _roots(found: Algorithm, n: int) -> tuple[int, ...]:
-    return tuple(roots_of(found.operation, n))
 
 
 def _differ(found: Algorithm, what: CollectiveMove, moved: Sequence[MoveResult]) -> int:

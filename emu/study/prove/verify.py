@@ -38,15 +38,6 @@ _MS = TICKS_PER_S // 1000
 _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a whole number of bytes
 
 
-class ProofSubject(NamedTuple):
-    """The schedule and the operation that a proof is about."""
-
-    schedule: Schedule
-    operation: Operation
-    how: How
-    rows: int  # of the whole schedule
-
-
 @dataclass(frozen=True, slots=True)
 class ProofResult:
     """The result of a proof."""
@@ -63,6 +54,15 @@ class ProofResult:
 def roots_of(operation: str, n: int) -> list[int]:
     """Return the roots that are tried: the first, the last and one between."""
     return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
+
+
+class ProofSubject(NamedTuple):
+    """The schedule and the operation that a proof is about."""
+
+    schedule: Schedule
+    operation: Operation
+    how: How
+    rows: int  # of the whole schedule
 
 
 def subject(found: Algorithm, shape: Shape, root: int = 0) -> ProofSubject:

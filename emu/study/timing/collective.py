@@ -49,13 +49,13 @@ def time_collective(
         InputError: There are fewer switches than helpers, no route joins a pair, there are more rows than can be timed, or a
             message ends beyond the clock.
     """
-    nodes, sizes = with_helpers(topology, placement, plan.helpers), slot_bytes(op, plan, count, item_bytes)
-    with name_even_sizes(op, plan, count, item_bytes):
-        return time_alone(FabricJob(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=name or op.name))
+    job = Job(op, plan, count, item_bytes, topology, placement, send_overhead_fs, name)
+    with job.name_even_sizes():
+        return time_alone(job.on_fabric())
 
 
 class Job(NamedTuple):
-    """The arguments of `time_collective`."""
+    """A collective to be timed; fields are the arguments of `time_collective`."""
 
     op: Operation
     plan: Schedule
@@ -66,6 +66,23 @@ class Job(NamedTuple):
     send_overhead_fs: int = 0
     name: str = ""
 
+    def on_fabric(self) -> FabricJob:
+        """Return the job as the fabric takes it: the bytes of each slot, and the node of each participant."""
+        sizes, overhead_fs = slot_bytes(self.op, self.plan, self.elements, self.item_bytes), self.send_overhead_fs
+        nodes = with_helpers(self.topology, self.placement, self.plan.helpers)
+        return FabricJob(self.plan, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name)
+
+    @contextmanager
+    def name_even_sizes(self) -> Iterator[None]:
+        """Add the nearest sizes that work to the error of a size that does not cut evenly."""
+        try:
+            yield
+        except UnevenError as error:
+            counts = even_counts(self.op, self.plan, self.elements)
+            near = " or ".join(f"{even * self.item_bytes} B" for even in counts) or "fewer ranks"
+            what = f"{self.elements * self.item_bytes} B do not cut evenly among {self.op.n_ranks} ranks"
+            raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
+
 
 def spread_collective(job: Job, seeds: int) -> Spread | None:
     """Return the spread of the time over perturbed starts; see `spread`.
@@ -73,25 +90,12 @@ def spread_collective(job: Job, seeds: int) -> Spread | None:
     Raises:
         InputError: As `time_collective` and `spread`.
     """
-    op, plan, count, item_bytes, topology, placement, send_overhead_fs, name = job
-    nodes, sizes = with_helpers(topology, placement, plan.helpers), np.asarray(slot_bytes(op, plan, count, item_bytes))
-    called = name or op.name
-    with name_even_sizes(op, plan, count, item_bytes):
-        full = store_rows(FabricJob(plan, sizes, topology, nodes, send_overhead_fs=send_overhead_fs, name=called))
-    graph = lower(full, sizes, topology, nodes, send_overhead_fs=send_overhead_fs).graph
-    with name_tasks(called, partial(message_name, full, graph)):
+    placed = job.on_fabric()
+    with job.name_even_sizes():
+        full = store_rows(placed)
+    graph = lower(full, placed.slot_bytes, placed.topology, placed.placement, send_overhead_fs=job.send_overhead_fs).graph
+    with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
-
-
-@contextmanager
-def name_even_sizes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> Iterator[None]:
-    """Add the nearest sizes that work to the error of a size that does not cut evenly."""
-    try:
-        yield
-    except UnevenError as error:
-        near = " or ".join(f"{even * item_bytes} B" for even in even_counts(op, plan, count)) or "fewer ranks"
-        what = f"{count * item_bytes} B do not cut evenly among {op.n_ranks} ranks"
-        raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
 
 
 def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:

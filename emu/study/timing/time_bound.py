@@ -12,14 +12,12 @@ from emu.arrays import F64, I32, I64, Bool
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.isolated_time import lay_alone
 from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import busiest_fs
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.study.timing.collective import Job, name_even_sizes, slot_bytes
-from emu.topology.placement import with_helpers
+from emu.study.timing.collective import Job
 from emu.topology.topology import CHANNELS, Topology
 from emu.topology.topology_cache import cached_by_topology
 from emu.units import TICKS_PER_S
@@ -56,12 +54,11 @@ def time_bound(job: Job, most: int = MAX_ROWS) -> TimeBound:
     Raises:
         InputError: As `time_collective`.
     """
-    op, plan, count, item_bytes, topology, placement, overhead_fs, name = job
-    nodes = with_helpers(topology, placement, plan.helpers).astype(np.int64)
-    held = slot_bytes(op, plan, count, item_bytes)
+    placed = job.on_fabric()
+    plan, topology = job.plan, job.topology
     if plan.translate:
-        with name_even_sizes(op, plan, count, item_bytes):
-            laid = lay_alone(FabricJob(plan, held, topology, nodes, send_overhead_fs=overhead_fs, name=name or op.name))
+        with job.name_even_sizes():
+            laid = lay_alone(placed)
         where = topology, laid.npus[0], [laid]
         if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)
@@ -70,7 +67,7 @@ def time_bound(job: Job, most: int = MAX_ROWS) -> TimeBound:
     messages = message_count(plan)
     if messages > most:
         return TimeBound(messages)
-    sizes = np.concatenate((held, held[list(plan.temps)]))
+    nodes, sizes = placed.nodes[0], np.concatenate((placed.slot_bytes, placed.slot_bytes[list(plan.temps)]))
     return TimeBound(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
 
 

@@ -13,7 +13,7 @@ from emu.study.prove.verify import prove_algorithm, ranks_to, shapes_of, subject
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for 100 rows."""
-    for module in ("collective.schedule", "study.prove.algorithm_proof"):
+    for module in ("collective.schedule", "study.prove.verify"):
         monkeypatch.setattr(f"emu.{module}.MAX_ROWS", 100)
 
 
