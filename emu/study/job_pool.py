@@ -27,16 +27,18 @@ class PendingResult(Protocol[R_co]):
 
 
 @dataclass(frozen=True)
-class _LocalJob(Generic[J, R]):
+class LocalJob(Generic[J, R]):
     """A job that this process does when its result is wanted."""
 
     work: Callable[[J], R]
     job: J
 
     def ready(self) -> bool:
+        """Return that the result can be had at once."""
         return True
 
     def get(self) -> R:
+        """Return the result."""
         return self.work(self.job)
 
 
@@ -57,7 +59,7 @@ def job_pool(work: Callable[[J], R], processes: int) -> Iterator[Callable[[J], P
     """Yield a function that starts a job on one of the processes; jobs that still run are dropped when the context ends."""
     served = multiprocessing.current_process().daemon  # by another's pool: it may start no processes of its own
     if processes == 1 or served or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda job: _LocalJob(work, job)
+        yield lambda job: LocalJob(work, job)
         return
     _WORK[:] = [work]
     try:

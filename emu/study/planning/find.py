@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
@@ -33,6 +33,7 @@ from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.room import parts_told
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -73,10 +74,11 @@ def find_plans(
     for plan in request.beside:
         _check_beside(request, search, plan)
     space = _space(request, search)
-    _check_words(request, topologies, space.plans)
+    plans = _plans(request, space)
+    _check_words(request, topologies, plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with job_pool(timer, processes) as submit:
-        ours = _found(search, space, device, submit, 2 * processes)
+        ours = _found(search, plans, device, submit, 2 * processes)
         theirs = [
             placed
             for number in range(len(topologies))
@@ -85,7 +87,7 @@ def find_plans(
         ]
     return PlanTable(
         **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
-        **_counted(search, space),
+        **_counted(search, plans, space.left_out),
         rows=_rows(search, ours, theirs),
         wall_s=time.perf_counter() - began,
     )
@@ -103,14 +105,6 @@ def _check_words(request: PlanRequest, topologies: Sequence[Topology], plans: Se
             check_taken(word, axis, [Site.first(topology, n) for topology in topologies for n in sorted(sizes)])
 
 
-class _Space(NamedTuple):
-    """The plans that are searched."""
-
-    plans: Sequence[Plan]
-    places: int  # placements of all plans on all topologies
-    left_out: tuple[str, ...]  # values that are not searched
-
-
 def _search(
     request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache, progress: Progress
 ) -> Search:
@@ -126,15 +120,15 @@ def _search(
     return Search(model, stack, device.memory_bytes, request.best, chooses, names, kept, placed, floors, progress)
 
 
-def _found(search: Search, space: _Space, device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
+def _found(search: Search, plans: Sequence[Plan], device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
     """Return the best candidates, ranked by their time in full.
 
     Raises:
         InputError: no plan fits the memory.
     """
-    search.time(space.plans, submit, side_by_side)
+    search.time(plans, submit, side_by_side)
     if not search.best:
-        raise _nearest(search, device, sorted(space.plans, key=search.floors.bytes))
+        raise _nearest(search, device, sorted(plans, key=search.floors.bytes))
     if search.chooses:
         search.time_near(submit, side_by_side)
     return search.full(search.ranked(), submit, side_by_side)
@@ -153,12 +147,10 @@ def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
     check(plan, search.model, request.stack)
 
 
-def _space(request: PlanRequest, search: Search) -> _Space:
-    """Return the plans that a request searches."""
+def _space(request: PlanRequest, search: Search) -> Space:
+    """Return the space of plans that a request searches."""
     given = read_words(request.given) if request.given else {}
-    space = Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
-    plans = _plans(request, space)
-    return _Space(plans, len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans), space.left_out)
+    return Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
 
 
 def _plans(request: PlanRequest, space: Space) -> list[Plan]:
@@ -187,9 +179,7 @@ def _nearest(search: Search, device: Device, plans: Sequence[Plan]) -> InputErro
 
     sizes = [(sum(taken(plan).values()), spell(plan), plan) for plan in dict.fromkeys(plans[:_NEAR])]
     needed, words, plan = min(sizes, key=lambda each: each[:2])
-    parts = sorted(taken(plan).items(), key=lambda part: -part[1])
-    told = ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in parts)
-    has, lacks = format_size(search.has), format_size(needed - search.has)
+    has, lacks, told = format_size(search.has), format_size(needed - search.has), parts_told(taken(plan))
     return InputError(
         f"plan: no plan of {plan.world} NPUs fits {search.model.name} into the {has} of the {device.name}: the nearest, "
         f"{words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told}); take more NPUs, a "
@@ -218,19 +208,20 @@ def _asked(
     }
 
 
-def _counted(search: Search, space: _Space) -> Mapping[str, Any]:
+def _counted(search: Search, plans: Sequence[Plan], left_out: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the fields of a table that count the search, and show the plans that had to be timed."""
+    places = len(search.placed.topologies) * sum(len(placements(plan)) for plan in plans)
     seen, timed, worst_s = search.seen(), search.needed(), search.worst_s
     bounds = search.without, search.anywhere, search.large
-    without, near, large = (sum(each.places for each in of if each.least_s <= worst_s) for of in bounds)
+    without, near, large = (sum(places for least_s, places in of if least_s <= worst_s) for of in bounds)
     of_plans, placed, least_s = search.undecided()
-    bound, requests = space.places - without - near - of_plans, near - large - len(timed) - placed
+    bound, requests = places - without - near - of_plans, near - large - len(timed) - placed
     by = (without + large, bound, requests, len(timed), of_plans + placed)
     return {
         "least_s": least_s if search.left else None,
-        "not_searched": space.left_out,
-        "plans": len(space.plans),
-        "candidates": space.places - without,
+        "not_searched": left_out,
+        "plans": len(plans),
+        "candidates": places - without,
         "timed": len(timed),
         "decided": dict(zip(BY, by, strict=True)),
         "front": tuple(front_of(seen)),

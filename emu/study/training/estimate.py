@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import gcd, lcm
-from typing import Any
 
 from emu.arrays import F64
 from emu.errors import must_be
@@ -21,7 +20,7 @@ from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, op
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of
 from emu.study.training.room import check_room
-from emu.study.training.step.step import Step, TimedTrace
+from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.step_to_serve import TimingEffort
 from emu.topology.placement import order
 from emu.topology.topology import Topology
@@ -205,8 +204,7 @@ def _estimated(
     """Return the estimate with all its figures and assumptions."""
     plan, precision = request.plan, request.stack.precision
     step, activation = timed.step(briefly=briefly), precision.activation
-    of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    of_step["dtype"] = activation
+    of_step = {**shared_fields(step, Step), "dtype": activation}
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"

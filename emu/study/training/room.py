@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
@@ -36,12 +36,16 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
     needed, has = sum(memory.values()), device.memory_bytes
     if not has or needed <= has:
         return memory
-    largest_first = sorted(memory.items(), key=lambda part: -part[1])
-    parts = ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_told(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
     )
+
+
+def parts_told(memory: Mapping[str, int]) -> str:
+    """Return the parts of a rank's memory in words, the largest first."""
+    largest_first = sorted(memory.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
 def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
@@ -60,9 +64,9 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
     in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
-    for near in sorted(_near(plan, most_ranks), key=lambda near: (near.changes, near.ranks)):
+    for _, _, values in sorted(_near(plan, most_ranks), key=lambda near: near[:2]):
         try:
-            found = replace(plan, **near.values)
+            found = replace(plan, **values)
             check_fits(found, model, stack)
             check_runs(found, model, stack)
         except InputError:
@@ -72,16 +76,8 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     return None
 
 
-class _Near(NamedTuple):
-    """A change of a plan: the number of changed settings, the ranks, and the new values."""
-
-    changes: int
-    ranks: int
-    values: Mapping[str, Any]
-
-
-def _near(plan: Plan, most_ranks: int) -> Iterator[_Near]:
-    """Yield all changes of a plan that are tried."""
+def _near(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Yield all changes of a plan that are tried: the number of changed settings, the ranks, and the new values."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
     sharding = _SHARDING[_SHARDING.index(plan.sharding) :]
     every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), sharding, (plan.microbatch, *smaller))
@@ -91,6 +87,6 @@ def _near(plan: Plan, most_ranks: int) -> Iterator[_Near]:
         changed |= {"microbatch": microbatch} if microbatch != plan.microbatch else {}
         ranks = plan.world * tp * pp
         if tp * pp > 1 and plan.dp % (tp * pp) == 0:
-            yield _Near(len(changed), plan.world, {**changed, "dp": plan.dp // (tp * pp)})
+            yield len(changed), plan.world, {**changed, "dp": plan.dp // (tp * pp)}
         if ranks <= most_ranks:
-            yield _Near(len(changed), ranks, changed)
+            yield len(changed), ranks, changed

@@ -4,8 +4,7 @@ Real steps run on emulated NPUs and are compared with one process. Their trace i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -23,7 +22,7 @@ from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_thre
 from emu.study.training.learn.program import Program, check_text, read_text
 from emu.study.training.step.choices import with_choice, with_words
 from emu.study.training.step.rate import with_work
-from emu.study.training.step.step import Step, TimedTrace, time_trace
+from emu.study.training.step.step import Step, TimedTrace, shared_fields, time_trace
 from emu.topology.fault_injection.repair_action import RankLoss
 from emu.topology.placement import place
 from emu.topology.topology import Topology
@@ -148,18 +147,5 @@ def time_steps(
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
     timed = time_trace(learned.trace, choice, topology, device, request.dtype)
-    step = timed.step()
-    of_step: dict[str, Any] = {f.name: getattr(step, f.name) for f in fields(Step)}
-    trained = TrainingResult(
-        **of_step,
-        model=model.name,
-        plan=spell(plan),
-        loss=learned.loss,
-        reference_loss=learned.reference_loss,
-        gradient_error=learned.gradient_error,
-        wall_run_s=learned.wall_run_s,
-        wall_reference_s=learned.wall_reference_s,
-        wall_step_s=learned.wall_step_s,
-        wall_step_cpu_s=learned.wall_step_cpu_s,
-    )
-    return trained, timed
+    figures = {**shared_fields(timed.step(), Step), **shared_fields(learned, TrainingResult)}
+    return TrainingResult(**figures, model=model.name, plan=spell(plan)), timed

@@ -15,7 +15,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import Outlines
 from emu.study.planning.bound.chart import Charts
-from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.rates import Rates, Requests, RequestTime
 from emu.study.planning.bound.tape_paths import MegatronPaths
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
@@ -93,10 +93,9 @@ def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan])
 
 
 @dataclass(frozen=True, eq=False)
-class _Rings:
+class _Rings(Requests):
     """The least times of requests where the ranks of tp are a ring, and others are joined by one cable of the DCN for a GPU."""
 
-    anywhere: UnplacedRequests
     ring_Bps: float
     cable_Bps: float
 
@@ -105,30 +104,26 @@ class _Rings:
         """Return the least times for a plan on its rings; with tp below the GPUs of a node, other ranks are in the ring too."""
         first = topology.links.bandwidth_Bps[topology.links.src == 0]
         cable = float(first.min()) if plan.tp >= GPUS else float(first.sum())
-        return _Rings(UnplacedRequests(Rates.of(topology), plan), float(first.sum() - first.min()), cable)
-
-    def place_key(self, place: int) -> Hashable:
-        """Return the key of a place, as `Requests` asks for it."""
-        return self.anywhere.place_key(place)
+        return _Rings(Rates.of(topology), plan, float(first.sum() - first.min()), cable)
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
         """Return the key of the axes at a place, as `Requests` asks for it."""
-        return self.ring_Bps, self.cable_Bps, self.anywhere.axes_key(place, axes)
+        return self.ring_Bps, self.cable_Bps, Requests.axes_key(self, place, axes)
 
     def collective(self, place: int, ask: Ask) -> RequestTime:
         """Return the least time of a collective; a ring adds up in 2 (n - 1) parts of n (stack.toml)."""
         if ask.axis == "tp" and ask.operation == "all_reduce":
-            ranks, size = self.anywhere.sizes["tp"], ask.elements * item_bytes(ask.dtype)
+            ranks, size = self.sizes["tp"], ask.elements * item_bytes(ask.dtype)
             return RequestTime(0.0, 2 * (ranks - 1) / ranks * size / self.ring_Bps)
-        return self._between.collective(place, ask) if ask.axis == "dp" else self.anywhere.collective(place, ask)
+        return self._between.collective(place, ask) if ask.axis == "dp" else Requests.collective(self, place, ask)
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
         """Return the least times of messages to a place, as `Requests` asks for them."""
         return self._between.messages(to, size)
 
     @property
-    def _between(self) -> UnplacedRequests:
-        return UnplacedRequests(Rates(self.cable_Bps, self.cable_Bps), self.anywhere.plan)
+    def _between(self) -> Requests:
+        return Requests(Rates(self.cable_Bps, self.cable_Bps), self.plan)
 
 
 _EPS = (2, 4, 8)  # sizes of expert parallelism (6.3)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
@@ -21,7 +20,7 @@ from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.chart import Charts
-from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.rates import Rates, Requests, RequestTime
 from emu.study.planning.bound.tape_paths import MegatronPaths, TapePaths
 from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.search.requests import KnownTimes, MissingTime, PlacedRequest, PlacedRequests
@@ -35,21 +34,13 @@ _PLACEMENTS = 256  # placements in the cache; one of 16,384 NPUs takes a megabyt
 TimeRequests = Callable[[int, Mapping[Hashable, PlacedRequest]], Mapping[Hashable, RequestTime]]
 
 
-class _Layers(NamedTuple):
-    """The layers of one kind at each place of a pipeline."""
-
-    own: F64  # [P] that it has
-    before: F64  # [P] of the first stages of the places before it
-    after: F64  # [P] of the smallest
-
-
 @dataclass(eq=False)
 class QuickBounds:
     """The quick bounds of the plans of one search."""
 
     outlines: Outlines
     rates: Sequence[Rates]  # of each topology
-    _layers: dict[Hashable, _Layers] = field(default_factory=dict)
+    _layers: dict[Hashable, tuple[F64, F64, F64]] = field(default_factory=dict)
     _passes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _sequences: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
@@ -78,9 +69,9 @@ class QuickBounds:
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         """Return the bound of a step by the times of a forward and of a backward of a layer."""
-        layers = self._of_places(plan)
-        after = 0.0 * layers.after if plan.splits else layers.after
-        takes = plan.passes * (forward + backward) * layers.own + forward * layers.before + backward * after
+        own, before, smallest = self._of_places(plan)
+        after = 0.0 * smallest if plan.splits else smallest
+        takes = plan.passes * (forward + backward) * own + forward * before + backward * after
         return float(takes.max())
 
     @property
@@ -105,28 +96,21 @@ class QuickBounds:
             turns = ways.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
-        found = [turns.seconds(UnplacedRequests(rates, plan), 0) for rates in self.rates]
+        found = [turns.seconds(Requests(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
-    def _of_places(self, plan: Plan) -> _Layers:
-        """Return the layers at each place of a plan."""
+    def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
+        """Return the layers at each place, of the first stages of the places before it, and of the smallest of these [P]."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
         if key not in self._layers:
             counts = self.outlines.cut(plan).counts[..., self.outlines.names.index(self._kind)]
-            self._layers[key] = _Layers(counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1)))
+            self._layers[key] = counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
         return self._layers[key]
 
 
 def _before(counts: F64) -> F64:
     """Return [P] the sums of the values before each place."""
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
-
-
-class CandidateBound(NamedTuple):
-    """A bound by the times of a candidate's own requests."""
-
-    least_s: float
-    is_told: bool  # whether all of them are known
 
 
 @dataclass(eq=False)
@@ -165,7 +149,7 @@ class CandidateBounds:
         Raises:
             InputError: the plan cannot be generated.
         """
-        return [self._outlined(plan).seconds(UnplacedRequests(rates, plan)) for rates in self._rates]
+        return [self._outlined(plan).seconds(Requests(rates, plan)) for rates in self._rates]
 
     @property
     def reduces(self) -> bool:
@@ -197,19 +181,17 @@ class CandidateBounds:
         key = (number, PlacedGroups.key(plan, axes))
         if key not in self._where:
             self._where[key] = PlacedGroups.of(self.topologies[number], plan, axes)
-        return PlacedRequests(UnplacedRequests(self._rates[number], plan), self._where[key], self._known[number], self.axes)
+        return PlacedRequests(self._rates[number], plan, self._where[key], self._known[number], self.axes)
 
-    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[CandidateBound]:
-        """Return better bounds of candidates, after some of the requests without known times are timed."""
+    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
+        """Return better bounds of candidates in seconds, and whether each is final, after some missing requests are timed."""
         missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
         self._time(missing, times)
         later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
-        return [
-            CandidateBound(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))
-        ]
+        return [(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
         """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
@@ -225,9 +207,9 @@ class CandidateBounds:
 
     def _time(self, missing: Sequence[Mapping[Hashable, MissingTime]], times: TimeRequests) -> None:
         """Time the missing requests that come first in order."""
-        first = min((each.after for of in missing for each in of.values()), default=0)
+        first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):
-            wanted = {name: each.request for name, each in of.items() if each.after == first}
+            wanted = {name: request for name, (after, request) in of.items() if after == first}
             self._known[number].times.update(times(number, wanted))
 
     def _outlined(self, plan: Plan) -> Outline:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory
@@ -19,21 +18,9 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 
-
-class _PartMemory(NamedTuple):
-    """The memory of one part of the model on a rank."""
-
-    kept: int  # bytes of a forward
-    parameters: int
-    largest: int  # elements of its largest tensor
-
-
-class _FirstPlacePart(NamedTuple):
-    """A part of the model on place 0."""
-
-    name: str
-    times: int
-    forwards: int  # before the first backward, of all of them
+# Of a part of the model on a rank: the bytes that a forward keeps, the parameters, and the elements of its largest tensor.
+_PartMemory = tuple[int, int, int]
+_PartCount = tuple[str, int, int]  # of a part on place 0: its name, how often it is there, forwards before the first backward
 
 
 @dataclass(eq=False)
@@ -43,28 +30,28 @@ class MemoryFloors:
     model: Model
     stack: Stack
     _pieces: dict[object, _PartMemory] = field(default_factory=dict)
-    _parts: dict[object, Sequence[_FirstPlacePart]] = field(default_factory=dict)
+    _parts: dict[object, Sequence[_PartCount]] = field(default_factory=dict)
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
-        own = [(part, self._piece(plan, part.name)) for part in self._of_place(plan)]
-        elements, precision = sum(part.times * piece.parameters for part, piece in own), self.stack.precision
+        own = [(times, forwards, *self._piece(plan, name)) for name, times, forwards in self._of_place(plan)]
+        elements, precision = sum(times * parameters for times, _, _, parameters, _ in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.sharding == "fsdp" else elements
-        shared = max(piece.largest for _, piece in own) if self.stack.software.updates_tensors else elements // shards
+        shared = max(largest for *_, largest in own) if self.stack.software.updates_tensors else elements // shards
         states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
-        kept = sum(part.forwards * piece.kept for part, piece in own)
+        kept = sum(forwards * bytes_kept for _, forwards, bytes_kept, *_ in own)
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside
 
-    def _of_place(self, plan: Plan) -> Sequence[_FirstPlacePart]:
+    def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
         """Return the parts of place 0."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes)
         if key not in self._parts:
             stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
             ahead, every = _ahead(plan), sum(stages, Counter())
             forwards = {name: sum(n * own[name] for n, own in zip(ahead, stages, strict=True)) for name in every}
-            self._parts[key] = [_FirstPlacePart(name, times, forwards[name]) for name, times in every.items()]
+            self._parts[key] = [(name, times, forwards[name]) for name, times in every.items()]
         return self._parts[key]
 
     def _piece(self, plan: Plan, name: str) -> _PartMemory:
@@ -73,7 +60,7 @@ class MemoryFloors:
         if key not in self._pieces:
             piece = LayerMemory(self.model, plan, self.stack, name)
             largest = max((size for operator in piece.operators for size in operator.sizes), default=0)
-            self._pieces[key] = _PartMemory(piece.kept, piece.parameters, largest)
+            self._pieces[key] = piece.kept, piece.parameters, largest
         return self._pieces[key]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,22 +28,6 @@ class RequestTime(NamedTuple):
     left_s: float  # until a message has left its sender
     there_s: float  # until all ranks have left a collective, or a message is delivered
     is_told: bool = True  # the time is final: no better one will be known
-
-
-class Requests(Protocol):
-    """The least times of the requests of one plan, in one placement or in any."""
-
-    def place_key(self, place: int) -> Hashable:
-        """Return a key that is equal for places whose requests all take equally long."""
-
-    def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return a key that is equal where the requests of these axes take equally long."""
-
-    def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
-
-    def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages from each place to the place that is `to` places after it."""
 
 
 class Rates(NamedTuple):
@@ -77,8 +61,8 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class UnplacedRequests:
-    """The least times of the requests of a plan in any placement."""
+class Requests:
+    """The least times of the requests of a plan in any placement; those in one placement are a subclass."""
 
     rates: Rates
     plan: Plan
@@ -89,15 +73,15 @@ class UnplacedRequests:
         return self.plan.sizes
 
     def place_key(self, place: int) -> Hashable:
-        """Return the key of a place, as in `Requests`; all places have one key."""
+        """Return a key that is equal for places whose requests all take equally long; here all places have one."""
         return ()
 
     def axes_key(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the key of axes, as in `Requests`."""
+        """Return a key that is equal where the requests of these axes take equally long."""
         return tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> RequestTime:
-        """Return the least time of a request, as in `Requests`."""
+        """Return the least time of a request of all ranks at one place; a message goes to the next member of the group."""
         if ask.operation == MESSAGE or goes_round(ask.splits):
             return self.rates.message(ask.elements * item_bytes(ask.dtype))
         elements = 0 if ask.splits else ask.elements  # of blocks that differ a rank may have the largest itself
@@ -105,7 +89,7 @@ class UnplacedRequests:
         return RequestTime(0.0, took_s)
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
-        """Return [P] the least times of messages, as in `Requests`."""
+        """Return [P] the least times of messages from each place to the place that is `to` places after it."""
         return [self.rates.message(size)] * self.plan.pp
 
 

@@ -20,7 +20,7 @@ from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.equal_groups import canonical_npus
-from emu.study.planning.bound.rates import Rates, RequestTime, UnplacedRequests
+from emu.study.planning.bound.rates import Rates, Requests, RequestTime
 from emu.study.planning.search.groups import Groups, PlacedGroups
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest
@@ -74,11 +74,8 @@ class PlacedRequest(NamedTuple):
         return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
-class MissingTime(NamedTuple):
-    """A request whose time is asked for and not known."""
-
-    after: int  # rank in time order: requests of the least number are timed first
-    request: PlacedRequest
+# A request whose time is asked for and not known, after its rank in the order of timing: the least number is timed first.
+MissingTime = tuple[int, PlacedRequest]
 
 
 def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[str, ...], launch_fs: int) -> RequestTime:
@@ -205,15 +202,14 @@ class KnownTimes:
         name = request.name
         found = self.times.get(name)
         if found is None:
-            self.missing.setdefault(name, MissingTime(after, request))
+            self.missing.setdefault(name, (after, request))
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRequests:
+class PlacedRequests(Requests):
     """The requests of a plan in one placement; a request whose time is not known has its least time in any placement."""
 
-    anywhere: UnplacedRequests
     where: PlacedGroups
     known: KnownTimes
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
@@ -231,7 +227,7 @@ class PlacedRequests:
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
         found = self.known.time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
-        return self.anywhere.collective(place, ask)._replace(is_told=False) if found is None else found
+        return Requests.collective(self, place, ask)._replace(is_told=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
         """Return [P] the least times of messages between places, as in `Requests`."""
@@ -244,5 +240,5 @@ class PlacedRequests:
         found = [self.known.time(each, _ENDS) for each in asks]
         if None not in found:
             kept[to, size] = [each for each in found if each is not None]
-        otherwise = self.anywhere.messages(to, size)
+        otherwise = Requests.messages(self, to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]

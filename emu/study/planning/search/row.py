@@ -1,14 +1,14 @@
 """The request of a search, its candidates, the rows and the table of its result, and why one row is slower than another."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
-from emu.study.training.step.step import LEFT_OUT
+from emu.study.training.step.step import LEFT_OUT, shared_fields
 from emu.units import format_time
 
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor", "dp": "data", "pp": "pipeline"}
@@ -73,8 +73,7 @@ class PlanRow:
     @staticmethod
     def of(step: StepEstimate) -> "PlanRow":
         """Return the row of an estimate."""
-        own = {f.name: getattr(step, f.name) for f in fields(PlanRow) if hasattr(step, f.name)}
-        return PlanRow(**own)
+        return PlanRow(**shared_fields(step, PlanRow))
 
     @staticmethod
     def read(kept: Mapping[str, Any]) -> "PlanRow":

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
 from emu.errors import InputError
 from emu.model.generate.generate import holds
@@ -19,7 +18,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
-from emu.study.job_pool import PendingResult, results_of
+from emu.study.job_pool import LocalJob, PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, TimeRequests
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
@@ -54,25 +53,7 @@ def quiet(label: str, total: int | None) -> AbstractContextManager[Callable[[], 
     return nullcontext(lambda: None)
 
 
-class PlanBound(NamedTuple):
-    """The bound of a plan's time in any placement."""
-
-    least_s: float
-    places: int  # candidates that it is of
-
-
-class _KnownResult(NamedTuple):
-    """A result that was timed before, with the methods of a pending one."""
-
-    found: JobResult
-
-    def ready(self) -> bool:
-        """Return that the result is there."""
-        return True
-
-    def get(self) -> JobResult:
-        """Return the result."""
-        return self.found
+PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
 
 
 @dataclass
@@ -161,7 +142,7 @@ class Search:
     def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         if not self._fits(ready.candidate.plan):
-            self.large.append(PlanBound(ready.bound_s, 1))
+            self.large.append((ready.bound_s, 1))
             return []
         self.least_s[ready.candidate] = ready.bound_s
         return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK), submit))]
@@ -183,8 +164,8 @@ class Search:
         self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier, times)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)
-        for (bound_s, candidate), near in zip(together, found, strict=True):
-            frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+        for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
+            frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
@@ -206,7 +187,7 @@ class Search:
             return [candidate] * (entry.known == PLACED)
         if self._may_fit(candidate.plan):
             return [candidate._replace(axes=axes) for axes in placements(candidate.plan)]
-        self.large.append(PlanBound(entry.bound_s, len(placements(candidate.plan))))
+        self.large.append((entry.bound_s, len(placements(candidate.plan))))
         return []
 
     def _bound(self, entry: Entry, frontier: Frontier) -> None:
@@ -219,8 +200,8 @@ class Search:
         for number, bound_s in enumerate(bounds):
             frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
-        self.anywhere += [PlanBound(bound_s, places) for bound_s in bounds]
-        self.without += [PlanBound(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
+        self.anywhere += [(bound_s, places) for bound_s in bounds]
+        self.without += [(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
 
     def _times(
         self, topology: int, wanted: Mapping[Hashable, PlacedRequest], submit: Submit, side_by_side: int
@@ -272,7 +253,7 @@ class Search:
     def _asked(self, job: StepJob | RequestJob, submit: Submit) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.names.of(job))
-        return submit(job) if known is None else _KnownResult(known)
+        return submit(job) if known is None else LocalJob(lambda _: known, job)
 
     def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
         """Time more candidates, by default as `estimate` does, and return those that could be timed, the fastest first."""

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
+from typing import Any
 
 from emu.arrays import F64
 from emu.cluster.pace.timeliness import PaceFigures
@@ -116,6 +117,11 @@ class Step:
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
 
 
+def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
+    """Return the attributes of a value that have the names of fields of a dataclass, to make an object of this class."""
+    return {each.name: getattr(value, each.name) for each in fields(cls) if hasattr(value, each.name)}
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
     """A trace on a topology, with the times of all its tasks."""
@@ -160,30 +166,15 @@ class TimedTrace:
             products=products,
             messages_in=messages_of(self.trace, self.dtype),
             ranks=self.ranks,
-            step_times_s=r.step_times_s,
             step_groups=r.groups,
-            step_time_s=r.step_time_s,
-            step=r.step,
-            rank=r.rank,
-            compute_s=r.compute_s,
-            early_compute_s=r.early_compute_s,
-            other_compute_s=r.other_compute_s,
             compute_least_s=r.computes_s[0],
             compute_most_s=r.computes_s[1],
-            exposed_comm_s=r.exposed_comm_s,
-            idle_s=r.idle_s,
-            bubble_s=r.bubble_s,
-            straggling_by_rank_s=r.straggling_by_rank_s,
-            optimizer_s=r.optimizer_s,
-            exposed_comm_by_axis_s=r.exposed_comm_by_axis_s,
-            total_comm_s=r.total_comm_s,
+            **shared_fields(r, Step),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
             either_way=off and off.share,
             either_way_by=off and off.text,
-            tokens_per_s=reached and reached.tokens_per_s,
-            mfu=reached and reached.mfu,
-            hfu=reached and reached.hfu,
+            **({} if reached is None else reached._asdict()),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
