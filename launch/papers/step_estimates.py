@@ -1,7 +1,7 @@
 """Estimated steps that rows of papers need; each is computed once, and kept between commands."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -58,6 +58,6 @@ def step_of(kept: ResultCache, request: EstimateRequest, of: str, built: Callabl
     name = name_of("step of a paper", model, request.plan, request.stack, request.algorithms, request.axes, device, of, _EFFORT)
     found = kept.read(name)
     if found is None:
-        found = PlanRow.of(prepare(request, built(), device, _EFFORT).moments(device, briefly=True)[0]).as_dict()
+        found = asdict(PlanRow.of(prepare(request, built(), device, _EFFORT).moments(device, briefly=True)[0]))
         kept.write(name, found)
-    return PlanRow.read(found)
+    return PlanRow(**found)

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -73,31 +73,26 @@ def _module(of: LayerSizes) -> Decoder:
     return Decoder(nn.Embedding(of.vocab, of.hidden), [layer], last, nn.Linear(of.hidden, of.vocab, bias=False))
 
 
-class CallTimer(NamedTuple):
-    """A timer of calls; on a CPU it counts the seconds that this thread computed, so that other programs do not count."""
-
-    device: str
-
-    def took_s(self, call: Callable[[], object]) -> float:
-        """Return the seconds of a call; on a GPU, those between two events of its queue."""
-        if self.device != "cuda":
-            began = time.thread_time()
-            call()
-            return time.thread_time() - began
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        first.record()
+def _took_s(device: str, call: Callable[[], object]) -> float:
+    """Return the seconds of a call: on a GPU between two events of its queue, on a CPU those that this thread computed."""
+    if device != "cuda":  # so that other programs do not count
+        began = time.thread_time()
         call()
-        last.record()
-        torch.cuda.synchronize()
-        return float(first.elapsed_time(last)) / 1e3
+        return time.thread_time() - began
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    first.record()
+    call()
+    last.record()
+    torch.cuda.synchronize()
+    return float(first.elapsed_time(last)) / 1e3
 
 
 class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that times each operator that computes."""
 
-    def __init__(self, clock: CallTimer, written: Tensor) -> None:
+    def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.clock, self.written = clock, written
+        self.device, self.written = device, torch.zeros(_FLUSHED[device], device=device)
         self.found: list[tuple[Operator, float]] = []
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), named: Any = None) -> Any:
@@ -115,7 +110,7 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = []
         for _ in range(_LOOKS):
             self.written.add_(1)
-            found.append(self.clock.took_s(lambda: kept.append(call())))
+            found.append(_took_s(self.device, lambda: kept.append(call())))
         return found
 
 
@@ -133,13 +128,13 @@ class LayerStep(NamedTuple):
 
 def run(sizes: LayerSizes, device: str, dtype: str) -> LayerStep:
     """Return the times of a step of a model: as a whole, and kernel by kernel."""
-    step, clock, written = step_of(sizes, device, dtype), CallTimer(device), torch.zeros(_FLUSHED[device], device=device)
+    step, timer = step_of(sizes, device, dtype), _OperatorTimer(device)
     for _ in range(2):  # first moments of the optimizer, and what a process does but once
         step()
-    before = [clock.took_s(step) for _ in range(_STEPS)]
-    with _OperatorTimer(clock, written) as timed:
+    before = [_took_s(device, step) for _ in range(_STEPS)]
+    with timer as timed:
         step()
-    return LayerStep(timed.found, median([*before, *(clock.took_s(step) for _ in range(_STEPS))]))
+    return LayerStep(timed.found, median([*before, *(_took_s(device, step) for _ in range(_STEPS))]))
 
 
 def rows_of(ran: Iterable[LayerStep], besides_s: float) -> tuple[MeasuredKernel, ...]:

@@ -5,7 +5,6 @@ The same code runs on a CPU and on CUDA; only sizes differ, because a GPU needs 
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from torch.nn import functional
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
 from emu.study.calibrate.layers import LayerSizes, LayerStep, run
+from emu.study.training.learn.program import one_thread
 from emu.trace.device.dtypes import TF32
 from emu.trace.trace import Events
 
@@ -64,21 +64,16 @@ class Probe(NamedTuple):
     time_s: float
 
 
-class _Torch(NamedTuple):
-    """The device on which probes run, with its clock."""
+def _clock_s(device: str) -> float:
+    """Return the time in seconds; on a CPU, the time that this thread computed, so that other programs do not count."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.thread_time()
 
-    device: str
 
-    def clock(self) -> float:
-        """Return the time in seconds; on a CPU, the time that this thread computed, so that other programs do not count."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-            return time.perf_counter()
-        return time.thread_time()
-
-    def random(self, *shape: int, dtype: str, learns: bool = False) -> Tensor:
-        of = getattr(torch, dtype)
-        return torch.rand(*shape, device=self.device, dtype=of).sub_(0.5).requires_grad_(learns)
+def _random(device: str, *shape: int, dtype: str, learns: bool = False) -> Tensor:
+    return torch.rand(*shape, device=device, dtype=getattr(torch, dtype)).sub_(0.5).requires_grad_(learns)
 
 
 def here(device: str) -> str:
@@ -96,44 +91,33 @@ def here(device: str) -> str:
 
 def probes(device: str) -> Iterator[Probe]:
     """Run and time the kernels that a device's model is found by, one after another."""
-    on, sizes = _Torch(device), SIZES[device]
-    with _one_thread():
-        for what, program in _programs(on, sizes):
-            yield Probe(what, _events(program), _least_s(on, program))
+    sizes = SIZES[device]
+    with one_thread():
+        for what, program in _programs(device, sizes):
+            yield Probe(what, _events(program), _least_s(device, program))
 
 
 def layers(device: str) -> Iterator[LayerStep]:
     """Run a step of each model of one layer, and time each of its kernels by itself."""
-    with _one_thread():
+    with one_thread():
         for sizes in SIZES[device].layers:
             yield run(sizes, device, SIZES[device].dtype)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let a CPU compute with one thread, as every rank does."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _programs(on: _Torch, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
+def _programs(device: str, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the kinds of probes with the program of each."""
     for m, n, k in product(sizes.rows, sizes.columns, sizes.columns):
-        yield "product", _multiplies(on.random(m, k, dtype=sizes.dtype), on.random(k, n, dtype=sizes.dtype))
+        yield "product", _multiplies(_random(device, m, k, dtype=sizes.dtype), _random(device, k, n, dtype=sizes.dtype))
     m, n = sizes.rows[-1], sizes.columns[-1]
     for dtype in sizes.peaks:
         of = "float32" if dtype == TF32 else dtype
-        run = _multiplies(on.random(m, n, dtype=of), on.random(n, n, dtype=of))
+        run = _multiplies(_random(device, m, n, dtype=of), _random(device, n, n, dtype=of))
         yield f"peak {dtype}", _in_tf32(run) if dtype == TF32 else run
-    yield "attention", _attends(on, sizes)
-    yield "copy", _copies(on.random(sizes.copied, dtype="float32"))
+    yield "attention", _attends(device, sizes)
+    yield "copy", _copies(_random(device, sizes.copied, dtype="float32"))
     for n in sizes.element_wise:
-        yield "element-wise", _element_wise(on.random(n, dtype=sizes.dtype), on.random(n, dtype=sizes.dtype))
-    yield "launch", _launches(on.random(1, dtype="float32", learns=True))
+        yield "element-wise", _element_wise(_random(device, n, dtype=sizes.dtype), _random(device, n, dtype=sizes.dtype))
+    yield "launch", _launches(_random(device, 1, dtype="float32", learns=True))
 
 
 def _multiplies(a: Tensor, b: Tensor) -> Callable[[], object]:
@@ -154,10 +138,10 @@ def _in_tf32(run: Callable[[], object]) -> Callable[[], object]:
     return call
 
 
-def _attends(on: _Torch, sizes: Sizes) -> Callable[[], object]:
+def _attends(device: str, sizes: Sizes) -> Callable[[], object]:
     """Return a program that runs attention forward and backward."""
-    q, k, v = (on.random(*sizes.heads, dtype=sizes.dtype, learns=True) for _ in range(3))
-    gradient = on.random(*sizes.heads, dtype=sizes.dtype)
+    q, k, v = (_random(device, *sizes.heads, dtype=sizes.dtype, learns=True) for _ in range(3))
+    gradient = _random(device, *sizes.heads, dtype=sizes.dtype)
 
     def run() -> object:
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -195,17 +179,17 @@ def _events(run: Callable[[], object]) -> Events:
     return recorder.notes().events()
 
 
-def _least_s(on: _Torch, run: Callable[[], object]) -> float:
+def _least_s(device: str, run: Callable[[], object]) -> float:
     """Return the least time of a program over several looks, in seconds."""
     times, most = 1, 2**20
-    while times < most and _took_s(on, run, times) < _LEAST_S:
+    while times < most and _took_s(device, run, times) < _LEAST_S:
         times *= 2
-    return min(_took_s(on, run, times) for _ in range(_LOOKS)) / times
+    return min(_took_s(device, run, times) for _ in range(_LOOKS)) / times
 
 
-def _took_s(on: _Torch, run: Callable[[], object], times: int) -> float:
+def _took_s(device: str, run: Callable[[], object], times: int) -> float:
     """Return the seconds of a program that runs a number of times."""
-    began = on.clock()
+    began = _clock_s(device)
     for _ in range(times):
         run()
-    return on.clock() - began
+    return _clock_s(device) - began

@@ -1,7 +1,7 @@
 """The sources of a machine's faults: a log, drawn lifetimes, or a probability. U nodes, each of as many NPUs."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,18 +116,6 @@ class Faults(NamedTuple):
     notes: tuple[str, ...]  # where they come from, a sentence each
 
 
-class FaultSource(Protocol):
-    """A source that gives a machine of any size its faults."""
-
-    def of(self, npus: int) -> Faults:
-        """Return the faults of a machine with a number of NPUs.
-
-        Raises:
-            InputError: Nodes do not divide the machine, or the source has too few servers for it.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FaultProbability:
     """A source in which each node is faulty with the same probability, by itself; its states have no order in time."""
@@ -172,7 +160,11 @@ class LoggedFaults:
     parts: tuple[PartLifetimes, ...] = ()
 
     def of(self, npus: int) -> Faults:
-        """Return the states over the days of the log."""
+        """Return the states over the days of the log.
+
+        Raises:
+            InputError: Nodes do not divide the machine or a server, or the log has too few servers for it.
+        """
         each = self.server // self.node
         if each * self.node != self.server:
             raise must_be("faults", "--npus-per-node", f"a divisor of the {self.server} of a server of the log", self.node)
@@ -207,6 +199,9 @@ class LoggedFaults:
             *([apart] if each > 1 else []),
             *([f"faults of domains are drawn beside the log, seed {self.seed}"] if self.parts else []),
         )
+
+
+FaultSource = FaultProbability | DrawnFaults | LoggedFaults  # each gives a machine of any size its faults
 
 
 def _with_notes(log: FaultLog, notes: tuple[str, ...]) -> Faults:

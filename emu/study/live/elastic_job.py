@@ -4,9 +4,10 @@ Its checkpoints are in a folder, so that a later run goes on from there, too.
 A leg is the work of a job from a checkpoint until it loses a rank, or until its end. A loss counts as its step begins.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from emu.arrays import digest
@@ -114,7 +115,8 @@ def _resumed(program: Program, kept: CheckpointFolder) -> Program:
     found = last(Path(kept.folder), kept.job)
     if found is None:
         return replace(program, first=0, kept=replace(kept, before=()))
-    return replace(program, first=found.step, kept=replace(kept, before=found.loss))
+    step, loss = found
+    return replace(program, first=step, kept=replace(kept, before=loss))
 
 
 def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
@@ -151,12 +153,19 @@ def time_elastic(
         device: The name of the device.
     """
     steps, recoveries = list[LiveStep](), list[Recovery]()
-    timed = _StepTimesByPlan(topology, times)
-    _, whole = timed.on(done.legs[0].plan, ())
+
+    @cache
+    def timed(plan: Plan, now: tuple[Fault, ...]) -> tuple[str, float]:
+        """Return the name of the machine around faults, and the seconds of a step; of several steps, the middle one."""
+        found = machine_state(topology, now, plan.world)
+        of_steps = sorted(times[plan](found))
+        return found.topology.name, of_steps[(len(of_steps) - 1) // 2]
+
+    _, whole = timed(done.legs[0].plan, ())
     for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
         end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
         begun = len(steps)
-        steps += _of_leg(leg, end, faults, timed)
+        steps += _of_leg(leg, end, topology, faults, timed)
         if following is not None:
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
@@ -173,25 +182,16 @@ ASSUMED = (
 )
 
 
-class _StepTimesByPlan:
-    """The times of steps on the machine around faults, computed once for each plan and set of faults."""
-
-    def __init__(self, topology: Topology, times: Mapping[Plan, StepTimes]) -> None:
-        self.topology = topology
-        self._times = times
-        self._known: dict[tuple[Plan, tuple[Fault, ...]], tuple[str, float]] = {}
-
-    def on(self, plan: Plan, now: Sequence[Fault]) -> tuple[str, float]:
-        """Return the name of that machine, and the seconds of a step; of several steps, the middle one."""
-        key = plan, tuple(fault for fault in now if fault.part != "rank")
-        if key not in self._known:
-            found = machine_state(self.topology, now, plan.world)
-            times = sorted(self._times[plan](found))
-            self._known[key] = found.topology.name, times[(len(times) - 1) // 2]
-        return self._known[key]
+# The name of the machine around faults, and the seconds of a step of a plan there.
+_TimedOn = Callable[[Plan, tuple[Fault, ...]], tuple[str, float]]
 
 
-def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _StepTimesByPlan) -> list[LiveStep]:
+def _of_parts(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Return the faults of the machine's parts, without killed ranks, which change no time."""
+    return tuple(fault for fault in faults if fault.part != "rank")
+
+
+def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
     """Return the steps of a leg."""
     found = list[LiveStep]()
     before = _holding(faults, leg.since - 1 if leg.since > leg.first else leg.first)
@@ -199,7 +199,7 @@ def _of_leg(leg: Leg, end: int, faults: Sequence[Fault], timed: _StepTimesByPlan
         now = _holding(faults, max(step, leg.since))
         if step > leg.since:  # a smaller world may not have the rank
             now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
-        change, (name, time_s) = repair_action(timed.topology, before, now, leg.plan.world), timed.on(leg.plan, now)
+        change, (name, time_s) = repair_action(topology, before, now, leg.plan.world), timed(leg.plan, _of_parts(now))
         mended_s = seconds(change.took_fs)
         found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
         before = now
@@ -307,5 +307,5 @@ def _telling_what_is_kept(kept: CheckpointFolder) -> Iterator[None]:
     except RunError as error:
         found = last(Path(kept.folder), kept.job)
         if found is not None:
-            error.args = (f"{error}; {found.step} steps are kept, the last with loss {found.loss[-1]:.6f}",)
+            error.args = (f"{error}; {found[0]} steps are kept, the last with loss {found[1][-1]:.6f}",)
         raise

@@ -28,7 +28,7 @@ from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timer import COMPOSED, ResultCache, ResultNames, Submit, Timer
+from emu.study.planning.search.timer import COMPOSED, ResultCache, Submit, Timer, result_namer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
 from emu.study.training.composed import composed
@@ -114,10 +114,10 @@ def _search(
     ways = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
     placed = CandidateBounds(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
-    names = ResultNames(model, stack, device, request.algorithms, tuple(topologies))
+    name_of = result_namer(model, stack, device, request.algorithms, tuple(topologies))
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     floors = MemoryFloors(model, stack)
-    return Search(model, stack, device.memory_bytes, request.best, chooses, names, kept, placed, floors, progress)
+    return Search(model, stack, device.memory_bytes, request.best, chooses, name_of, kept, placed, floors, progress)
 
 
 def _found(search: Search, plans: Sequence[Plan], device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:

@@ -5,7 +5,6 @@ N ranks, R roles.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -90,47 +89,33 @@ def time_replay(
         dtype: The dtype as which float32 is timed.
         perturb: The argument of `time_trace`.
     """
-    run = _Run(trace, topology, device, dtype, perturb)
+
+    def timed(choice: Choice) -> TimedTrace:
+        return time_trace(trace, choice, topology, device, dtype, perturb=perturb)
+
     if words_of(trace, topology, dtype) == tuple(words):
-        return run.timed(choice_on(topology, words, dtype))
-    return run.served(words)
+        return timed(choice_on(topology, words, dtype))
+    choice = choice_for(trace, words, topology, dtype)
+    if choice.chooser is None or not is_automatic(choice.chooser):
+        return timed(choice)
+    try:
+        step = _step_to_serve(trace, choice, choice.chooser, topology, device, dtype)
+        choices = choices_for(step, trace.digest(), dtype, device, words)
+    except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
+        return timed(choice)
+    return fastest_step(choices, timed)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Run:
-    """A trace on a topology."""
+def _step_to_serve(trace: Trace, choice: Choice, alone: Chooser, topology: Topology, device: Device, dtype: str) -> StepToServe:
+    """Return one of the equal steps of a run, as a step whose algorithms are to be chosen."""
+    (about, *_) = equal_steps(trace)
+    standing, npus = by_roles(one_step(trace, about[0]), dtype), column(place(topology, trace.n_ranks), np.int64)
+    by = other_choosers(topology, dtype, npus, _chooser_of_run(trace))
+    return StepToServe(standing, choice, alone, by, topology, npus, device)
 
-    trace: Trace
-    topology: Topology
-    device: Device
-    dtype: str
-    perturb: int
 
-    def timed(self, choice: Choice) -> TimedTrace:
-        """Return the trace timed by a choice."""
-        return time_trace(self.trace, choice, self.topology, self.device, self.dtype, perturb=self.perturb)
-
-    def served(self, words: Sequence[str]) -> TimedTrace:
-        """Return the trace timed by the choice of words; where they leave a choice, by the best one for the step."""
-        choice = choice_for(self.trace, words, self.topology, self.dtype)
-        if choice.chooser is None or not is_automatic(choice.chooser):
-            return self.timed(choice)
-        try:
-            choices = choices_for(self._step(choice, choice.chooser), self.trace.digest(), self.dtype, self.device, words)
-        except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
-            return self.timed(choice)
-        return fastest_step(choices, self.timed)
-
-    def _step(self, choice: Choice, alone: Chooser) -> StepToServe:
-        """Return one of the equal steps of the run, as a step whose algorithms are to be chosen."""
-        (about, *_) = equal_steps(self.trace)
-        standing = by_roles(one_step(self.trace, about[0]), self.dtype)
-        npus = column(place(self.topology, self.trace.n_ranks), np.int64)
-        by = other_choosers(self.topology, self.dtype, npus, self._ran())
-        return StepToServe(standing, choice, alone, by, self.topology, npus, self.device)
-
-    def _ran(self) -> Chooser | None:
-        """Return the chooser that served the run; None where the trace does not name it, or names an unknown algorithm."""
-        with suppress(InputError):
-            return choice_of(self.trace).served if is_noted(self.trace) else None
-        return None
+def _chooser_of_run(trace: Trace) -> Chooser | None:
+    """Return the chooser that served a run; None where the trace does not name it, or names an unknown algorithm."""
+    with suppress(InputError):
+        return choice_of(trace).served if is_noted(trace) else None
+    return None

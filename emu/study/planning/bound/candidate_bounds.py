@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
@@ -113,6 +114,13 @@ def _before(counts: F64) -> F64:
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
 
 
+class CandidateBound(NamedTuple):
+    """A bound by the times of a candidate's own requests."""
+
+    least_s: float
+    is_told: bool  # whether all of them are known
+
+
 @dataclass(eq=False)
 class CandidateBounds:
     """The bounds of the candidates of one search."""
@@ -121,7 +129,7 @@ class CandidateBounds:
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # for which what serves them is named
     charts: Charts | None = field(init=False)  # None: the software has none
-    _works: QuickBounds = field(init=False)
+    quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[KnownTimes] = field(init=False)
     _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
@@ -132,16 +140,8 @@ class CandidateBounds:
         ways = self.outlines.ways
         self.charts = Charts(ways) if isinstance(ways, MegatronPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
-        self._works = QuickBounds(self.outlines, self._rates)
+        self.quick = QuickBounds(self.outlines, self._rates)
         self._known = [KnownTimes() for _ in self.topologies]
-
-    def quickly_s(self, plan: Plan) -> float:
-        """Return the quickest bound of a plan's step on all topologies, in seconds; for a very large number of plans."""
-        return self._works.quickly_s(plan)
-
-    def works_s(self, plan: Plan) -> float:
-        """Return a quick bound of a plan's step on all topologies, in seconds; for a large number of plans."""
-        return self._works.seconds(plan)
 
     def anywhere_s(self, plan: Plan) -> list[float]:
         """Return the bound of a plan's step on each topology, in any placement, in seconds.
@@ -183,15 +183,16 @@ class CandidateBounds:
             self._where[key] = PlacedGroups.of(self.topologies[number], plan, axes)
         return PlacedRequests(self._rates[number], plan, self._where[key], self._known[number], self.axes)
 
-    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
-        """Return better bounds of candidates in seconds, and whether each is final, after some missing requests are timed."""
+    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[CandidateBound]:
+        """Return better bounds of candidates, after some of the requests without known times are timed."""
         missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
         self._time(missing, times)
         later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
-        return [(least_s, is_told) for least_s, _, is_told in (later.get(i, each) for i, each in enumerate(found))]
+        nearest = (later.get(i, each) for i, each in enumerate(found))
+        return [CandidateBound(least_s, is_told) for least_s, _, is_told in nearest]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
         """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""

@@ -100,14 +100,8 @@ class LayerPaths(NamedTuple):
         return forward, first, first if self.later is self.first else self.later.seconds(requests, place)
 
 
-class EndPaths(NamedTuple):
-    """The paths through the events of a step before and after a rank's passes."""
-
-    before: TapePath
-    after: TapePath
-    update: TapePath  # of that, what nothing of its passes is beside
-
-
+# The paths through the events of a step before a rank's passes, after them, and of these what nothing of its passes is beside.
+EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
 
@@ -286,7 +280,7 @@ class MegatronPaths(TapePaths):
             buffer.gather()
         beside = self.stack.overlaps_gradients
         before, after = (self._way(each, beside=beside) for each in (begun, tape))
-        return EndPaths(before, after, self._way(update) if beside else after)
+        return before, after, self._way(update) if beside else after
 
     def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
@@ -362,7 +356,7 @@ class PytorchPaths(TapePaths):
         tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
         self._update(tape, plan, own * (plan.clip > 0 and plan.sharding == "fsdp"), own)
         before, after = (self._way(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
-        return EndPaths(before, after, after)
+        return before, after, after
 
 
 class _UncountedGradients(WholeGradients):

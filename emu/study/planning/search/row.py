@@ -1,8 +1,8 @@
 """The request of a search, its candidates, the rows and the table of its result, and why one row is slower than another."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
@@ -74,15 +74,6 @@ class PlanRow:
     def of(step: StepEstimate) -> "PlanRow":
         """Return the row of an estimate."""
         return PlanRow(**shared_fields(step, PlanRow))
-
-    @staticmethod
-    def read(kept: Mapping[str, Any]) -> "PlanRow":
-        """Return the row of a dictionary that `as_dict` made."""
-        return PlanRow(**kept)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as a dictionary of plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,10 +30,10 @@ from emu.study.planning.search.timer import (
     FULL,
     QUICK,
     REFUSED,
+    Job,
     JobResult,
     RequestJob,
     ResultCache,
-    ResultNames,
     StepJob,
     Submit,
 )
@@ -65,7 +65,7 @@ class Search:
     has: int  # bytes of the device's memory; 0: not known
     most: int  # plans that are wanted
     chooses: bool  # whether algorithms are chosen for a step: no word names all of them
-    names: ResultNames
+    name_of: Callable[[Job], str]  # the name of a job's result in the cache
     kept: ResultCache
     placed: CandidateBounds
     floors: MemoryFloors
@@ -95,7 +95,7 @@ class Search:
         frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:
-                frontier.append(self.placed.quickly_s(plan), Candidate(-1, plan, ()))
+                frontier.append(self.placed.quick.quickly_s(plan), Candidate(-1, plan, ()))
                 advance()
         frontier.begin()
         try:
@@ -157,15 +157,15 @@ class Search:
         entries = [entry for entry in entries if not self._leaves(entry)]
         for entry in entries:
             if entry.known == PLAN:
-                works_s = self.placed.works_s(entry.candidate.plan)
+                works_s = self.placed.quick.seconds(entry.candidate.plan)
                 frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
                 self._bound(entry, frontier)
         self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier, times)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], times)
-        for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
-            frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
+        for (bound_s, candidate), near in zip(together, found, strict=True):
+            frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
@@ -212,7 +212,7 @@ class Search:
         self.requests += len(asked)
         jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
         for name, took in results_of(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
-            self.kept.write(self.names.of(RequestJob(topology, wanted[name])), took)
+            self.kept.write(self.name_of(RequestJob(topology, wanted[name])), took)
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
@@ -252,7 +252,7 @@ class Search:
 
     def _asked(self, job: StepJob | RequestJob, submit: Submit) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
-        known = self.kept.read(self.names.of(job))
+        known = self.kept.read(self.name_of(job))
         return submit(job) if known is None else LocalJob(lambda _: known, job)
 
     def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
@@ -261,9 +261,9 @@ class Search:
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         with self.progress(label, len(candidates)) as advance:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how), submit)) for c in candidates), side_by_side):
-                self.kept.write(self.names.of(StepJob(candidate, how)), found)
+                self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
-                    self.rows[candidate] = PlanRow.read(found)
+                    self.rows[candidate] = PlanRow(**found)
                     found_all[candidate] = self.rows[candidate].step_time_s
                 advance()
         return sorted(found_all, key=lambda each: (found_all[each], each.words))
@@ -283,10 +283,10 @@ class Search:
 
     def _take(self, candidate: Candidate, found: JobResult) -> None:
         """Keep the result of a candidate's step, and update the best plans."""
-        self.kept.write(self.names.of(StepJob(candidate, QUICK)), found)
+        self.kept.write(self.name_of(StepJob(candidate, QUICK)), found)
         if REFUSED in found:
             return
-        row = self.rows[candidate] = PlanRow.read(found)
+        row = self.rows[candidate] = PlanRow(**found)
         key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
         if len(self.best) >= self.most:

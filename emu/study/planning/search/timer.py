@@ -6,7 +6,7 @@ figures, with the code of Emu and of users. So an entry never goes stale.
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +73,8 @@ class Timer:
         """Return the row of a candidate's step."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return PlanRow.of(prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)[0]).as_dict()
+        step, _ = prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)
+        return asdict(PlanRow.of(step))
 
     def _lone(self, number: int, request: PlacedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""
@@ -102,20 +103,18 @@ class ResultCache(ValueTable):
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
 
-class ResultNames:
-    """The names of the results of one search."""
+def result_namer(
+    model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
+) -> Callable[[Job], str]:
+    """Return a function that gives the name of a job's result; the name of a request is equal in all searches."""
+    steps = digest((code_digest(), model.digest(), stack, device, algorithms))
+    requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
+    plain, under = [each.digest() for each in topologies], [topology_under(stack, each).digest() for each in topologies]
 
-    def __init__(
-        self, model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
-    ) -> None:
-        self._steps = digest((code_digest(), model.digest(), stack, device, algorithms))
-        self._requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
-        self._plain = [each.digest() for each in topologies]
-        self._under = [topology_under(stack, each).digest() for each in topologies]
-
-    def of(self, job: Job) -> str:
-        """Return the name of a job's result; the name of a request is equal in all searches."""
+    def name_of(job: Job) -> str:
         if isinstance(job, RequestJob):
-            return "request " + digest((self._requests, self._under[job.topology], *job.request.name))
+            return "request " + digest((requests, under[job.topology], *job.request.name))
         topology, plan, axes = job.candidate
-        return "step " + digest((self._steps, self._plain[topology], repr(plan), axes, job.how))
+        return "step " + digest((steps, plain[topology], repr(plan), axes, job.how))
+
+    return name_of

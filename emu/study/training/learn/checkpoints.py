@@ -57,14 +57,6 @@ class CheckpointFolder:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The last whole checkpoint of a job."""
-
-    step: int  # steps that are done
-    loss: tuple[float, ...]  # of each
-
-
 def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
     """Return the description of a job for its checkpoints: the model's name (without its folder), its sizes, and the plan."""
     sizes = {name: getattr(model, name) for name in ("hidden", "heads", "vocab")} | {"parameters": model.parameters()}
@@ -74,8 +66,10 @@ def job_of(model: Model, plan: Plan, **more: object) -> dict[str, Any]:
     return {"model": Path(model.name).name, **sizes, **own, **asdict(plan), "layers": list(plan.layers), **more}
 
 
-def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
-    """Return the last whole checkpoint of a job in a folder; None: there is none. Remove checkpoints that were cut off.
+def last(folder: Path, job: Mapping[str, Any]) -> tuple[int, tuple[float, ...]] | None:
+    """Return the steps of the last whole checkpoint of a job in a folder, and the loss of each; None: there is none.
+
+    Checkpoints that were cut off are removed.
 
     Raises:
         InputError: A checkpoint lacks data, or belongs to a job that differs in more than its dp.
@@ -98,7 +92,7 @@ def last(folder: Path, job: Mapping[str, Any]) -> Checkpoint | None:
             )
     _check_whole(each)
     losses = [_read(each, f"loss-{rank}.json") for rank in range(written["ranks"])]
-    return Checkpoint(step, (*written["loss"], *mean_loss(losses)))
+    return step, (*written["loss"], *mean_loss(losses))
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:

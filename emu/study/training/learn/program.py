@@ -107,13 +107,13 @@ class Program:
 
     def reference(self) -> RankOutcome:
         """Train on one process, with the same initial weights, on the whole batch, and return its result."""
-        with _one_thread():
+        with one_thread():
             return self._single()._train(self._alone(), None, 0)
 
     def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients of the last step alone, on the whole batch, from the given weights before it."""
         parallel, single = self._alone(), self._single()
-        with _one_thread():
+        with one_thread():
             with torch.no_grad():
                 for name, parameter in parallel.parameters.items():
                     parameter.copy_(weights[name])
@@ -219,7 +219,7 @@ def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Let torch compute on one thread, as every rank does: a sum over two threads has other bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

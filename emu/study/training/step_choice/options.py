@@ -9,7 +9,7 @@ both its time and this number, or if it is one of the few fastest.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -56,35 +56,29 @@ class Option(NamedTuple):
     chooser: Chooser
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class AlgorithmChooser:
-    """A chooser of one algorithm, in the shape that fits the group; it chooses nothing for groups that it does not fit."""
+def algorithm_option(name: str, topology: Topology, npus: I64) -> Option:
+    """Return an algorithm as an option, in the shape that fits the group; it serves no group that it does not fit."""
+    npu_of_rank = tuple(npus.tolist())
 
-    name: str
-    topology: Topology
-    npus: tuple[int, ...]  # the NPU of each rank
-
-    def __call__(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm for a request; None if it does not fit the group."""
-        group = tuple(self.npus[rank] for rank in request.ranks)
-        site, found = Site.of(self.topology, canonical_group(self.topology, group)), algorithm(request.operation, self.name)
+    def choose(request: Request) -> AlgorithmOnDims | None:
+        group = tuple(npu_of_rank[rank] for rank in request.ranks)
+        site, found = Site.of(topology, canonical_group(topology, group)), algorithm(request.operation, name)
         if not site.takes(found):
             return None
         shape = found.fit(len(group), site.grid)
-        return AlgorithmOnDims(self.name, () if isinstance(shape, int) else shape)
+        return AlgorithmOnDims(name, () if isinstance(shape, int) else shape)
+
+    return Option(name, choose)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class StepChooser:
-    """A chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
+def step_chooser(alone: Chooser, options: Mapping[Coordinate, Option]) -> Chooser:
+    """Return a chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
 
-    alone: Chooser
-    options: Mapping[Coordinate, Option]
+    def choose(request: Request) -> AlgorithmOnDims | None:
+        option = options.get(Coordinate.of(request))
+        return (option.chooser(request) if option is not None else None) or alone(request)
 
-    def __call__(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm for a request; None where the default serves it."""
-        option = self.options.get(Coordinate.of(request))
-        return (option.chooser(request) if option is not None else None) or self.alone(request)
+    return choose
 
 
 class AlgorithmTime(NamedTuple):
@@ -150,15 +144,10 @@ def is_open(asked: DistinctRequest, choice: Choice) -> bool:
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
 
 
-def algorithm_option(name: str, topology: Topology, npus: I64) -> Option:
-    """Return an algorithm as an option."""
-    return Option(name, AlgorithmChooser(name, topology, tuple(npus.tolist())))
-
-
 def with_option(asked: DistinctRequest, choice: Choice, option: Option) -> Choice:
     """Return the choice with an option for an open request; groups that the option cannot serve keep their algorithm."""
     assert choice.chooser is not None, "it is open"
-    return replace(choice, chooser=StepChooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
+    return replace(choice, chooser=step_chooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
 
 
 def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[AlgorithmBound]:

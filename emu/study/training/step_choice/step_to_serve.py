@@ -25,7 +25,7 @@ from emu.study.training.composed.place_requests import Representatives, place_re
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.open_requests import OpenRequests
-from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, StepChooser, algorithm_option, options_of
+from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, algorithm_option, options_of, step_chooser
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
@@ -176,7 +176,7 @@ class StepToServe:
         """Return the choice that gives coordinates the options of these names."""
         own = {c: name for c, name in names.items() if name != ALONE}
         options = {c: self._choosers.get(name) or algorithm_option(name, self.topology, self.npus) for c, name in own.items()}
-        return replace(self.choice, chooser=StepChooser(self.alone, options)) if options else self.choice
+        return replace(self.choice, chooser=step_chooser(self.alone, options)) if options else self.choice
 
     @cached_property
     def requests(self) -> OpenRequests:

@@ -46,7 +46,7 @@ def shares(request, line, n, *, composed, seed=7):
             took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
-        assert placed.quickly_s(each.plan) <= placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
         assert placed.reduced([each.plan], times(request, line))[0] <= took_s
         taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
@@ -109,7 +109,7 @@ def test_the_bound_of_a_vocabulary_that_is_filled_up_is_of_the_whole(tmp_path):
     for words, axes in (("tp=4", ("tp",)), ("tp=4,sp,recompute=full,microbatch=1", ("tp",)), ("tp=4,microbatch=2", ("tp",))):
         each = Candidate(0, parse_plan(words, global_batch=4, seq=512), axes)
         took_s, held = step_s(request, each, line, composed=True), sum(memory_by_part(model, each.plan, request.stack).values())
-        assert placed.quickly_s(each.plan) <= placed.works_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
         assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
         assert there_s(placed, each, times(request, line)) > 0.98 * took_s  # of 512 words, as the step is
         assert 0.5 * held < floors.bytes(each.plan) <= held
