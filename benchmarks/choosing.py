@@ -16,7 +16,7 @@ from emu.errors import InputError
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import GeneratedStep
-from emu.study.training.step_choice.options import Coordinate, algorithm_option, bounds_of, isolated_request, with_option
+from emu.study.training.step_choice.options import Coordinate
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, StepToServe
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
@@ -72,12 +72,9 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
 
 def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
-    asked, where = step.requests.heaviest(coordinate), (step.topology, step.npus, step.device.request_overhead_fs)
-    times = []
-    for bound in bounds_of(asked, step.topology, step.npus, float("inf")):
-        if bound.messages <= _MESSAGES:
-            option = algorithm_option(bound.name, step.topology, step.npus)
-            times.append((isolated_request(asked, with_option(asked, step.choice, option), *where).ticks, bound.name))
+    asked, fabric = step.requests.heaviest(coordinate), step.fabric
+    names = [bound.name for bound in fabric.bounds(asked, float("inf")) if bound.messages <= _MESSAGES]
+    times = [(fabric.served_by(asked, fabric.algorithm(name)).isolated(asked).ticks, name) for name in names]
     return [name for _, name in sorted(times)[:FASTEST]]
 
 

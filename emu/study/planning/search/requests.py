@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
-from emu.collective.algorithm import Choice
 from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
@@ -25,16 +23,7 @@ from emu.study.planning.search.groups import Groups, PlacedGroups
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
-from emu.study.training.step_choice.options import (
-    SLOWER,
-    Option,
-    algorithm_option,
-    bounds_of,
-    is_open,
-    isolated_request,
-    other_choosers,
-    with_option,
-)
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_open, other_choosers
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
@@ -103,14 +92,8 @@ def time_request(request: PlacedRequest, topology: Topology, algorithms: tuple[s
     return RequestTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fabric:
+class _Fabric(ServedFabric):
     """A topology on which a request runs, with the choice of algorithms."""
-
-    choice: Choice
-    topology: Topology
-    npus: I64
-    launch_fs: int
 
     def parts(self, asked: DistinctRequest) -> list[RequestPart]:
         """Return the parts of a request."""
@@ -125,10 +108,6 @@ class _Fabric:
         ranks = asked.ranks.shape[1]
         return RequestTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
-    def ticks(self, asked: DistinctRequest) -> int:
-        """Return the time of a request by itself, all groups at once, in ticks."""
-        return isolated_request(asked, self.choice, self.topology, self.npus, self.launch_fs).ticks
-
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
         """Return a collective with only one of the groups that symmetries make equal, as they take equally long."""
         if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
@@ -140,10 +119,6 @@ class _Fabric:
     def messages(self, asked: DistinctRequest) -> int:
         """Return the number of messages that all groups send."""
         return message_count([lay_request(part.what, self.topology, part.ranks) for part in self.parts(asked)])
-
-    def served_by(self, asked: DistinctRequest, option: Option) -> "_Fabric":
-        """Return the fabric with an option for a request."""
-        return replace(self, choice=with_option(asked, self.choice, option))
 
 
 def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
@@ -184,10 +159,9 @@ def _floor_s(asked: DistinctRequest, fabric: _Fabric) -> float:
 
 def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
     """Yield all options that may serve a request within a step."""
-    topology, npus = fabric.topology, fabric.npus
-    yield from (Option("", chooser) for chooser in other_choosers(topology, "float32", npus).values())
-    for bound in bounds_of(asked, topology, npus, SLOWER * fabric.ticks(asked)):
-        yield algorithm_option(bound.name, topology, npus)
+    yield from (Option("", chooser) for chooser in other_choosers(fabric.topology, "float32", fabric.npus).values())
+    for bound in fabric.bounds(asked, SLOWER * fabric.isolated(asked).ticks):
+        yield fabric.algorithm(bound.name)
 
 
 @dataclass(eq=False)

@@ -4,17 +4,15 @@ Q is the number of different requests of a step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.study.choice.equal_groups import canonical_group
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
-from emu.study.training.step_choice.options import Coordinate, first_request, is_open, isolated_request, least_ticks
-from emu.topology.topology import Topology
+from emu.study.training.step_choice.options import Coordinate, ServedFabric, first_request, is_open
 from emu.units import seconds
 
 
@@ -24,24 +22,18 @@ class OpenRequests:
 
     Args:
         asked: All requests of the step.
-        choice: The algorithm of each request where each is chosen alone.
-        topology: The topology on which the step runs.
-        npus: [ranks] the NPU of each rank.
-        launch_fs: Ticks that each rank takes to enter a request.
+        fabric: The fabric on which the step runs, where each request is served by what is chosen for it alone.
     """
 
     asked: PlaceRequests
-    choice: Choice
-    topology: Topology
-    npus: I64
-    launch_fs: int
+    fabric: ServedFabric
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
         """Requests by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for asked in self.asked.requests:
-            if is_open(asked, self.choice):
+            if is_open(asked, self.fabric.choice):
                 found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
         return found
 
@@ -57,7 +49,7 @@ class OpenRequests:
         heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
         for q in self.by_coordinate[coordinate]:
             of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
-        return seconds(self._ticks(heaviest, self.choice)) * max(of_place.values()) / max(1, heaviest.size_bytes)
+        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
     def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
         """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
@@ -76,22 +68,17 @@ class OpenRequests:
             others: Choosers that may serve these requests, besides each algorithm.
         """
         number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
-        choices = [self.choice, *(replace(self.choice, chooser=each) for each in others)]
+        others = list(others)
         for coordinate in coordinates:
             requests = self.by_coordinate[coordinate]
             heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
-            by_place = {place: self._share(q, choices) for place, q in heaviest.items()}
+            by_place = {place: self._share(q, others) for place, q in heaviest.items()}
             found |= {number[id(q)]: by_place[q.kind[1]] for q in requests}
         return found
 
-    def _share(self, asked: DistinctRequest, choices: Sequence[Choice]) -> float:
+    def _share(self, asked: DistinctRequest, others: Sequence[Chooser]) -> float:
         """Return the least time of a request by any chooser, as a share of its time by the present choice."""
-        least = least_ticks(asked, choices, self.topology, self.npus, self.launch_fs)
-        return least / max(1, self._ticks(asked, self.choice))
-
-    def _ticks(self, asked: DistinctRequest, choice: Choice) -> int:
-        """Return the time of a request by itself, in ticks."""
-        return isolated_request(asked, choice, self.topology, self.npus, self.launch_fs).ticks
+        return self.fabric.least_ticks(asked, others) / max(1, self.fabric.isolated(asked).ticks)
 
     @cached_property
     def _times(self) -> Mapping[int, int]:
@@ -105,7 +92,8 @@ class OpenRequests:
             ranks = [tuple(group) for group in asked.choosing.tolist()]
             first: dict[tuple[int, ...], tuple[int, ...]] = {}
             for group in ranks:
-                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
+                npus = tuple(self.fabric.npus[list(group)].tolist())
+                first.setdefault(canonical_group(self.fabric.topology, npus), group)
             self._known_groups[asked.kind] = list(first.values())
         return self._known_groups[asked.kind]
 

@@ -9,9 +9,9 @@ both its time and this number, or if it is one of the few fastest.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
@@ -56,21 +56,6 @@ class Option(NamedTuple):
     chooser: Chooser
 
 
-def algorithm_option(name: str, topology: Topology, npus: I64) -> Option:
-    """Return an algorithm as an option, in the shape that fits the group; it serves no group that it does not fit."""
-    npu_of_rank = tuple(npus.tolist())
-
-    def choose(request: Request) -> AlgorithmOnDims | None:
-        group = tuple(npu_of_rank[rank] for rank in request.ranks)
-        site, found = Site.of(topology, canonical_group(topology, group)), algorithm(request.operation, name)
-        if not site.takes(found):
-            return None
-        shape = found.fit(len(group), site.grid)
-        return AlgorithmOnDims(name, () if isinstance(shape, int) else shape)
-
-    return Option(name, choose)
-
-
 def step_chooser(alone: Chooser, options: Mapping[Coordinate, Option]) -> Chooser:
     """Return a chooser for a whole step: the option of a request's coordinate, or else the fastest algorithm alone."""
 
@@ -89,73 +74,90 @@ class AlgorithmTime(NamedTuple):
     name: str
 
 
-def options_of(
-    asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int, fastest: int = FEW
-) -> list[Option]:
-    """Return the algorithms that may serve a request better within its step, the fastest first.
+@dataclass(frozen=True, eq=False)
+class ServedFabric:
+    """A topology with the NPU of each rank, and the choice of algorithms that serves their requests there."""
 
-    Args:
-        asked: The request, on all groups that ask for it at once.
-        choice: The present choice.
-        topology: The topology on which the step runs.
-        npus: [ranks] the NPU of each rank.
-        launch_fs: Ticks that each rank takes to enter the request.
-        fastest: How many of the fastest algorithms are returned in any case.
-    """
-    where, found = (topology, npus, launch_fs), list[AlgorithmTime]()
-    taken = isolated_request(asked, choice, *where)
-    for bound in bounds_of(asked, topology, npus, SLOWER * taken.ticks):
-        if bound.messages <= _MESSAGES:
-            once = isolated_request(asked, with_option(asked, choice, algorithm_option(bound.name, topology, npus)), *where)
-            found.append(AlgorithmTime(once.ticks, once.flows, bound.name))
-    worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
-    return [algorithm_option(each.name, topology, npus) for each in worth]
+    choice: Choice
+    topology: Topology
+    npus: I64  # [ranks]
+    launch_fs: int  # ticks that each rank takes to enter a request
 
+    def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
+        """Return the time of a request by itself, all groups at once.
 
-def least_ticks(asked: DistinctRequest, choices: Iterable[Choice], topology: Topology, npus: I64, launch_fs: int) -> int:
-    """Return the least time of a request by itself, all groups at once, by any algorithm or choice, in ticks.
+        Raises:
+            InputError: the request cannot be timed.
+        """
+        parts = parts_by_algorithm([asked], self.choice, self.topology)
+        [once] = time_requests([asked], parts, self.topology, self.npus, self.launch_fs)
+        return once
 
-    Args:
-        asked: The request.
-        choices: Choices that may serve the request, besides each algorithm; the first is the present one.
-        topology: The topology on which the step runs.
-        npus: [ranks] the NPU of each rank.
-        launch_fs: Ticks that each rank takes to enter the request.
-    """
-    where, (first, *others) = (topology, npus, launch_fs), choices
-    least = isolated_request(asked, first, *where).ticks
-    for choice in others:
-        with suppress(InputError):  # the chooser of a run may fit no other topology
-            least = min(least, isolated_request(asked, choice, *where).ticks)
-    for bound in bounds_of(asked, topology, npus, least):
-        if bound.least_fs >= least:
-            break
-        if bound.messages <= _MESSAGES:
-            least = min(
-                least,
-                isolated_request(asked, with_option(asked, first, algorithm_option(bound.name, topology, npus)), *where).ticks,
-            )
-    return least
+    def algorithm(self, name: str) -> Option:
+        """Return an algorithm as an option, in the shape that fits the group; it serves no group that it does not fit."""
+        topology, npu_of_rank = self.topology, tuple(self.npus.tolist())
+
+        def choose(request: Request) -> AlgorithmOnDims | None:
+            group = tuple(npu_of_rank[rank] for rank in request.ranks)
+            site, found = Site.of(topology, canonical_group(topology, group)), algorithm(request.operation, name)
+            if not site.takes(found):
+                return None
+            shape = found.fit(len(group), site.grid)
+            return AlgorithmOnDims(name, () if isinstance(shape, int) else shape)
+
+        return Option(name, choose)
+
+    def served_by(self, asked: DistinctRequest, option: Option) -> Self:
+        """Return the fabric with an option for an open request; groups that it cannot serve keep their algorithm."""
+        assert self.choice.chooser is not None, "it is open"
+        chooser = step_chooser(self.choice.chooser, {Coordinate.of(first_request(asked)): option})
+        return replace(self, choice=replace(self.choice, chooser=chooser))
+
+    def bounds(self, asked: DistinctRequest, within_fs: float) -> Iterator[AlgorithmBound]:
+        """Yield the `bounds` of the algorithms for the first group of a request, up to a bound of `within_fs` ticks."""
+        site = Site.of(self.topology, canonical_group(self.topology, tuple(self.npus[asked.choosing[0]].tolist())))
+        item = max(1, asked.size_bytes // max(1, asked.elements))
+        wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
+        return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
+
+    def options(self, asked: DistinctRequest, fastest: int = FEW) -> list[Option]:
+        """Return the algorithms that may serve a request better within its step, the fastest first.
+
+        Args:
+            asked: The request, on all groups that ask for it at once.
+            fastest: How many of the fastest algorithms are returned in any case.
+        """
+        found = list[AlgorithmTime]()
+        for bound in self.bounds(asked, SLOWER * self.isolated(asked).ticks):
+            if bound.messages <= _MESSAGES:
+                once = self.served_by(asked, self.algorithm(bound.name)).isolated(asked)
+                found.append(AlgorithmTime(once.ticks, once.flows, bound.name))
+        worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
+        return [self.algorithm(each.name) for each in worth]
+
+    def least_ticks(self, asked: DistinctRequest, others: Iterable[Chooser]) -> int:
+        """Return the least time of a request by itself, all groups at once, in ticks.
+
+        Args:
+            asked: The request.
+            others: Choosers that may serve the request, besides each algorithm and the present chooser.
+        """
+        least = self.isolated(asked).ticks
+        for each in others:
+            with suppress(InputError):  # the chooser of a run may fit no other topology
+                least = min(least, replace(self, choice=replace(self.choice, chooser=each)).isolated(asked).ticks)
+        for bound in self.bounds(asked, least):
+            if bound.least_fs >= least:
+                break
+            if bound.messages <= _MESSAGES:
+                least = min(least, self.served_by(asked, self.algorithm(bound.name)).isolated(asked).ticks)
+        return least
 
 
 def is_open(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective whose algorithm may be chosen, as the user names none for it."""
     request = first_request(asked)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
-
-
-def with_option(asked: DistinctRequest, choice: Choice, option: Option) -> Choice:
-    """Return the choice with an option for an open request; groups that the option cannot serve keep their algorithm."""
-    assert choice.chooser is not None, "it is open"
-    return replace(choice, chooser=step_chooser(choice.chooser, {Coordinate.of(first_request(asked)): option}))
-
-
-def bounds_of(asked: DistinctRequest, topology: Topology, npus: I64, within_fs: float) -> Iterator[AlgorithmBound]:
-    """Yield the `bounds` of the algorithms for the first group of a request, up to a bound of `within_fs` ticks."""
-    site = Site.of(topology, canonical_group(topology, tuple(npus[asked.choosing[0]].tolist())))
-    item = max(1, asked.size_bytes // max(1, asked.elements))
-    wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
-    return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
 
 
 def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
@@ -165,16 +167,6 @@ def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
         if not found or each.flows < found[-1].flows:
             found.append(each)
     return found
-
-
-def isolated_request(asked: DistinctRequest, choice: Choice, topology: Topology, npus: I64, launch_fs: int) -> IsolatedRequest:
-    """Return the time of a request by itself, all groups at once; arguments are those of `options_of`.
-
-    Raises:
-        InputError: the request cannot be timed.
-    """
-    [once] = time_requests([asked], parts_by_algorithm([asked], choice, topology), topology, npus, launch_fs)
-    return once
 
 
 def first_request(asked: DistinctRequest) -> Request:

@@ -95,7 +95,9 @@ def _algorithm_change(requests: OpenRequests, coordinate: Coordinate, choice: Ch
     pairs = [
         (q.size_bytes, str(now), str(before))
         for q in requests.by_coordinate[coordinate]
-        for now, before in zip(requests.algorithms_of(q, choice), requests.algorithms_of(q, requests.choice), strict=True)
+        for now, before in zip(
+            requests.algorithms_of(q, choice), requests.algorithms_of(q, requests.fabric.choice), strict=True
+        )
         if now != before
     ]
     if not pairs:

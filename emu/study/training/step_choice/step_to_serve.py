@@ -25,7 +25,7 @@ from emu.study.training.composed.place_requests import Representatives, place_re
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.open_requests import OpenRequests
-from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, algorithm_option, options_of, step_chooser
+from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, step_chooser
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
@@ -36,68 +36,6 @@ ALONE = "each alone"  # name of the option that chooses the fastest for each req
 _ENOUGH = 0.005  # share by which a step may be longer than one without shared links, and is good enough
 _HEAVY = 0.05  # share of the step from which on more algorithms are tried for a coordinate
 _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
-
-
-@dataclass(frozen=True, eq=False)
-class StepJudge:
-    """An object that composes and times one step by different choices of algorithms.
-
-    Args:
-        standing: The ranks that represent their places of the pipeline.
-        topology: The topology on which the step runs.
-        npus: [ranks] the NPU of each rank.
-        device: The device that computes.
-    """
-
-    standing: Representatives
-    topology: Topology
-    npus: I64
-    device: Device
-
-    def time_if_possible(self, choice: Choice) -> StepTime:
-        """Return the time of the composed step; `NEVER` where a request cannot be timed."""
-        try:
-            return self.step_time(choice)
-        except InputError:
-            return StepTime(NEVER, {})
-
-    def step_time(self, choice: Choice) -> StepTime:
-        """Return the time of the composed step.
-
-        Raises:
-            InputError: a request cannot be timed, as in `composition`.
-        """
-        launch_fs = self.device.request_overhead_fs
-        found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
-        return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
-
-    def unshared_s(self, choice: Choice, shares: Mapping[int, float]) -> float:
-        """Return the time of the step in seconds if its requests shared no link.
-
-        Args:
-            choice: The choice of algorithms.
-            shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
-
-        Raises:
-            InputError: a request cannot be timed, as in `composition`.
-        """
-        asked = self._frame.asked
-        parts = parts_by_algorithm(asked.requests, choice, self.topology)
-        once = time_requests(asked.requests, parts, self.topology, self.npus, self.device.request_overhead_fs)
-        for number, share in shares.items():
-            ticks = round(once[number].ticks * share)
-            once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
-        times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
-        bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
-        composed = compose(self._frame, bodies)
-        with name_tasks("compose", composed.event_name):
-            timeline = run(composed.graph)
-        return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
-
-    @cached_property
-    def _frame(self) -> StepFrame:
-        """The part of the step that no choice of algorithms changes."""
-        return StepFrame.of(place_requests(self.standing), self.device.over(len(self.standing.place_of_rank)))
 
 
 class TimingEffort(NamedTuple):
@@ -175,14 +113,18 @@ class StepToServe:
     def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
         """Return the choice that gives coordinates the options of these names."""
         own = {c: name for c, name in names.items() if name != ALONE}
-        options = {c: self._choosers.get(name) or algorithm_option(name, self.topology, self.npus) for c, name in own.items()}
+        options = {c: self._choosers.get(name) or self.fabric.algorithm(name) for c, name in own.items()}
         return replace(self.choice, chooser=step_chooser(self.alone, options)) if options else self.choice
 
     @cached_property
     def requests(self) -> OpenRequests:
         """The requests whose algorithm may be chosen."""
-        where = self.topology, self.npus, self.device.request_overhead_fs
-        return OpenRequests(place_requests(self.standing), self.choice, *where)
+        return OpenRequests(place_requests(self.standing), self.fabric)
+
+    @cached_property
+    def fabric(self) -> ServedFabric:
+        """The topology with the choice where nothing is changed."""
+        return ServedFabric(self.choice, self.topology, self.npus, self.device.request_overhead_fs)
 
     @cached_property
     def coordinates(self) -> list[Coordinate]:
@@ -192,10 +134,9 @@ class StepToServe:
 
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
-        where = self.topology, self.npus, self.device.request_overhead_fs
         heavy_s = _HEAVY * self._alone_step.time_s
         fastest = {c: MANY if self.requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
-        return {c: options_of(self.requests.heaviest(c), self.choice, *where, n) for c, n in fastest.items()}
+        return {c: self.fabric.options(self.requests.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """Return by each option's name the first option that serves all requests of a coordinate in the same way."""
@@ -207,7 +148,7 @@ class StepToServe:
 
     def _floor_s(self) -> float:
         """Return the time of the step if its requests shared no link, each with the fastest algorithm for it."""
-        return self._judge.unshared_s(self.choice, self.requests.shares(self.coordinates, self.others.values()))
+        return self._unshared_s(self.choice, self.requests.shares(self.coordinates, self.others.values()))
 
     def _descent(self, every: Mapping[Coordinate, Mapping[str, Option]], floor_s: float) -> Descent:
         """Return a descent over the options of each coordinate, with its limit of steps."""
@@ -222,17 +163,12 @@ class StepToServe:
 
     def _time_of(self, names: Mapping[Coordinate, str]) -> StepTime:
         """Return the time of the step with options of these names."""
-        return self._alone_step if set(names.values()) <= {ALONE} else self._judge.time_if_possible(self.choice_of(names))
+        return self._alone_step if set(names.values()) <= {ALONE} else self._time_if_possible(self.choice_of(names))
 
     @cached_property
     def _alone_step(self) -> StepTime:
         """The time of the step with the fastest algorithm for each request alone."""
-        return self._judge.step_time(self.choice)
-
-    @cached_property
-    def _judge(self) -> StepJudge:
-        """The object that composes and times this step."""
-        return StepJudge(self.standing, self.topology, self.npus, self.device)
+        return self._step_time(self.choice)
 
     @cached_property
     def _chooser_options(self) -> list[Option]:
@@ -243,3 +179,48 @@ class StepToServe:
     def _choosers(self) -> Mapping[str, Option]:
         """Options that are choosers, by name."""
         return {option.name: option for option in self._chooser_options}
+
+    def _time_if_possible(self, choice: Choice) -> StepTime:
+        """Return the time of the composed step; `NEVER` where a request cannot be timed."""
+        try:
+            return self._step_time(choice)
+        except InputError:
+            return StepTime(NEVER, {})
+
+    def _step_time(self, choice: Choice) -> StepTime:
+        """Return the time of the composed step.
+
+        Raises:
+            InputError: a request cannot be timed, as in `composition`.
+        """
+        launch_fs = self.device.request_overhead_fs
+        found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
+        return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
+
+    def _unshared_s(self, choice: Choice, shares: Mapping[int, float]) -> float:
+        """Return the time of the step in seconds if its requests shared no link.
+
+        Args:
+            choice: The choice of algorithms.
+            shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
+
+        Raises:
+            InputError: a request cannot be timed, as in `composition`.
+        """
+        asked = self._frame.asked
+        parts = parts_by_algorithm(asked.requests, choice, self.topology)
+        once = time_requests(asked.requests, parts, self.topology, self.npus, self.device.request_overhead_fs)
+        for number, share in shares.items():
+            ticks = round(once[number].ticks * share)
+            once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
+        times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
+        bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
+        composed = compose(self._frame, bodies)
+        with name_tasks("compose", composed.event_name):
+            timeline = run(composed.graph)
+        return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
+
+    @cached_property
+    def _frame(self) -> StepFrame:
+        """The part of the step that no choice of algorithms changes."""
+        return StepFrame.of(place_requests(self.standing), self.device.over(len(self.standing.place_of_rank)))
