@@ -43,11 +43,6 @@ class FaultLog:
             raise must_be("faults", "days of a repair", "a finite number above 0", days)
         return replace(self, end=np.minimum(self.start + days, self.days))
 
-    @property
-    def faults_per_unit_day(self) -> float:
-        """The number of spells that begin, for each unit and day."""
-        return len(self.unit) / self.units / self.days
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineStates:

@@ -27,11 +27,6 @@ class PartLifetimes:
         if self.units < 1:
             raise must_be("faults", "units of a part", "1 or more", self.units)
 
-    @property
-    def unavailability(self) -> float:
-        """The share of the time in which a part is faulty, MTTR / (MTBF + MTTR)."""
-        return self.mttr_days / (self.mtbf_days + self.mttr_days)
-
 
 def renewals(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: int) -> FaultLog:
     """Return a log of the units of a machine whose parts all work on day 0.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from emu.bound.limit import QUICK, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
@@ -155,39 +155,32 @@ def requirement_of(asked: PlacedBench, size: int) -> Requirement:
     return Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, asked.request.send_overhead_fs)
 
 
-class _BoundCheck(NamedTuple):
-    """A time and the bound that it is compared with."""
-
-    limit: Limit
-    block_bytes: int  # of the smallest block
-    exact_s: float  # the time, and by how much rounding to ticks may have shortened it
-
-    @property
-    def of_bound(self) -> float | None:
-        """The least possible time over the time; None: no bound is known."""
-        least_s, by = self.limit.least_s(self.block_bytes)
-        return least_s / self.exact_s if by else None
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Bounds that more effort would compute, if there is a gap that they may close."""
-        return self.limit.left_out if (self.of_bound or 1) < _NO_GAP else ()
-
-    def reached_s(self, s_per_byte: float | None) -> float | None:
-        """Return the seconds of the smallest block at a rate in seconds a byte."""
-        return None if s_per_byte is None else s_per_byte * self.block_bytes
-
-
-def _bound_check(case: Case, size: int, timeline: Timeline) -> _BoundCheck:
-    """Return the time with quick bounds; with all bounds only if these leave a gap and the request wants them."""
+def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
+    """Return the fields that compare a time with bounds: quick ones, or all if these leave a gap and the request wants all."""
     asked, helpers = case.asked, case.plan.helpers > 0
-    what = asked.site.topology, asked.operation, asked.site.npus
+    what, effort = (asked.site.topology, asked.operation, asked.site.npus), asked.request.effort
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
-    exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s
-    quick = _BoundCheck(limit_of(*what, helpers=helpers), block_bytes, exact_s)
-    if asked.request.effort == QUICK or not quick.left_out:
-        return quick
-    return quick._replace(limit=limit_of(*what, helpers=helpers, effort=asked.request.effort))
+    exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s  # by so much rounding may have shortened the time
+    limit = limit_of(*what, helpers=helpers)
+    if effort != QUICK and _left_out(limit, block_bytes, exact_s):
+        limit = limit_of(*what, helpers=helpers, effort=effort)
+    bound_s, bound = limit.least_s(block_bytes)
+    rates = limit.trees_s_per_byte, limit.in_a_row_s_per_byte
+    trees_s, in_a_row_s = (None if s_per_byte is None else s_per_byte * block_bytes for s_per_byte in rates)
+    return {
+        "of_bound": bound_s / exact_s if bound else None,
+        "bound_s": bound_s,
+        "bound": bound,
+        "trees_s": trees_s,
+        "in_a_row_s": in_a_row_s,
+        "bounds_left_out": _left_out(limit, block_bytes, exact_s),
+    }
+
+
+def _left_out(limit: Limit, block_bytes: int, exact_s: float) -> tuple[str, ...]:
+    """Return the bounds that more effort would compute, if there is a gap that they may close."""
+    least_s, by = limit.least_s(block_bytes)
+    return limit.left_out if by and 0 < least_s / exact_s < _NO_GAP else ()
 
 
 def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> BenchRow:
@@ -197,8 +190,7 @@ def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> Ben
     wall_fabric_s = time.perf_counter() - began
     spread = spread_collective(job, request.perturb) if request.perturb else None
     wrong, wall_execute_s = (None, None) if mover is None else mover(case, size)
-    held, time_s = _bound_check(case, size, timeline), request.launch_s + timeline.end_s
-    bound_s, bound = held.limit.least_s(held.block_bytes)
+    time_s = request.launch_s + timeline.end_s
     algbw = size / time_s if time_s else 0.0
     return BenchRow(
         **_named_case(case, size),
@@ -208,14 +200,9 @@ def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> Ben
         time_s=time_s,
         algbw_Bps=algbw,
         busbw_Bps=algbw * busbw_factor(request.operation, case.asked.operation.n_ranks),
-        of_bound=held.of_bound,
-        bound_s=bound_s,
-        bound=bound,
-        trees_s=held.reached_s(held.limit.trees_s_per_byte),
-        in_a_row_s=held.reached_s(held.limit.in_a_row_s_per_byte),
+        **_bound_fields(case, size, timeline),
         chosen=case.chosen,
         passed_over=case.passed_over,
-        bounds_left_out=held.left_out,
         wrong=wrong,
         how=timeline.how,
         spread=spread,

@@ -35,6 +35,7 @@ from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.room import parts_told
 from emu.study.training.step.rate import MFU_ASSUMED
+from emu.study.training.step.step import shared_fields
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -194,17 +195,20 @@ def _asked(
     off = device.step_error(RunKind(bool(search.model.experts), request.stack.fp8 != NOTHING))
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, search.model, request.stack))
     return {
+        **shared_fields(request, PlanTable),
         "model": search.model.name,
-        "npus": request.npus,
         "device": device.name,
         "memory_bytes": device.memory_bytes,
         "either_way": off and off.share,
         "either_way_by": off and off.text,
-        "global_batch": request.global_batch,
-        "seq": request.seq,
         "software": request.stack.software.name,
-        "given": request.given,
-        "assumptions": (*_assumed(topologies), *device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED),
+        "assumptions": (
+            *dict.fromkeys(told for each in topologies for told in each.assumptions),
+            *device.assumptions,
+            *filled_up,
+            MFU_ASSUMED,
+            composed.COMPOSED,
+        ),
     }
 
 
@@ -252,8 +256,3 @@ def front_of(rows: Sequence[PlanRow]) -> list[PlanRow]:
         if not found or row.mfu > found[-1].mfu:
             found.append(row)
     return found
-
-
-def _assumed(topologies: Sequence[Topology]) -> tuple[str, ...]:
-    """Return the assumptions of the topologies, each once."""
-    return tuple(dict.fromkeys(sentence for each in topologies for sentence in each.assumptions))

@@ -208,7 +208,7 @@ def _estimated(
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-    told = _memory_told(model, plan, request.stack)
+    told = _memory_told(plan, request.stack)
     filled = padding_note(plan, model, request.stack)
     of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
     return StepEstimate(
@@ -227,7 +227,7 @@ def _estimated(
     )
 
 
-def _memory_told(model: Model, plan: Plan, stack: Stack) -> str:
+def _memory_told(plan: Plan, stack: Stack) -> str:
     """Return the sentence that says what is assumed of memory."""
     kept = f"what {stack.software.keeper} for the backward of the passes under way"
     told = f"memory is the most that lives at once: states, gradients, and {kept}"

@@ -45,10 +45,10 @@ def with_costliest(step: Step, timed: TimedTrace) -> Step:
     return replace(step, costliest=found, hints=hints(step, found)) if found else step
 
 
-def costliest(timed: TimedTrace, most: int = MOST) -> tuple[CostlyRequest, ...]:
+def costliest(timed: TimedTrace) -> tuple[CostlyRequest, ...]:
     """Return the requests of the rank that ended last, those with the longest total time first."""
     spent = _spent(timed)
-    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:most]
+    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
     return tuple(_told(timed, key, ticks, known) for key, ticks in longest)
 
