@@ -8,6 +8,7 @@ The job loses ranks whose NPU fails and ranks that are killed, and it ends where
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -101,13 +102,11 @@ def time_faulty_job(
     Raises:
         InputError: The job cannot be timed without faults.
     """
-    known: dict[tuple[Fault, ...], tuple[MachineState, Sequence[float]]] = {}
 
+    @cache
     def on(now: tuple[Fault, ...]) -> tuple[MachineState, Sequence[float]]:
-        if now not in known:
-            found = machine_state(topology, now, ranks)
-            known[now] = found, timed(found)
-        return known[now]
+        found = machine_state(topology, now, ranks)
+        return found, timed(found)
 
     _, whole = on(())
     done, stopped = _steps(topology, faults, ranks, steps, on)

@@ -10,6 +10,7 @@ of each stage are counted, as the others come earlier.
 P places, V stages of each, A axes of copies at most, M messages, X turns.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -32,7 +33,7 @@ from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
-from emu.study.planning.bound.rates import Requests, ranks_of
+from emu.study.planning.bound.rates import Requests
 from emu.study.planning.bound.tape_paths import MegatronPaths
 from emu.units import TICKS_PER_S, seconds
 
@@ -59,7 +60,7 @@ class PipelineTimes(NamedTuple):
         return np.concatenate([each.ravel() for each in self])
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
 class PipelineChart:
     """The chart of a pipeline, for any times of its passes."""
 
@@ -71,25 +72,21 @@ class PipelineChart:
 
     def end_s(self, times: PipelineTimes) -> float:
         """Return the earliest end of the pipeline, in seconds."""
-        graph, code = _chart_graph(self.order, self.places, self.virtual, self.microbatches, self.waits)
+        graph, code = _chart_graph(self)
         ticks = np.floor(times.flat() * TICKS_PER_S).astype(np.int64)
         return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
 
 
 @lru_cache(maxsize=32)
-def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
+def _chart_graph(shape: PipelineChart) -> tuple[Graph, I64]:
     """Return the graph of a pipeline, and the index in `PipelineTimes.flat` of each task's time."""
-    laying = _ChartBuilder(places, virtual, microbatches, waits)
-    for place, own in enumerate(_turns(order, places, virtual, microbatches)):
-        laying.place(place, own, stages_of(place, places, virtual, order) if places > 1 else (0,))
+    laying = _ChartBuilder(shape.places, shape.virtual, shape.microbatches, shape.waits)
+    if shape.places == 1:
+        laying.place(0, [Turn(0, what, number) for number in range(shape.microbatches) for what in (FORWARD, BACKWARD)], (0,))
+        return laying.graph()
+    for place, own in enumerate(all_turns(shape.order, shape.places, shape.virtual, shape.microbatches)):
+        laying.place(place, own, stages_of(place, shape.places, shape.virtual, shape.order))
     return laying.graph()
-
-
-def _turns(order: str, places: int, virtual: int, microbatches: int) -> Sequence[Sequence[Turn]]:
-    """Return the turns of each place."""
-    if places > 1:
-        return all_turns(order, places, virtual, microbatches)
-    return [[Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)]]
 
 
 @dataclass(slots=True)
@@ -256,7 +253,9 @@ class Charts:
         key = (*plan.layer_settings, plan.dp, plan.sharding, plan.pp > 1, names, number == 0)
         if key not in self._asides:
             shares = HEAD in names and self.ways.model.tied and plan.pp > 1  # a bucket of their own
-            buffers = self._bucketed(plan, number) if number == 0 or shares else self._whole(plan, names)
+            whole = not shares and number  # each of its buffers in one bucket
+            held = self.ways.held(plan, Counter(names))
+            buffers = self.ways.buffers(Tape(self.ways.dtype), plan, held) if whole else self._bucketed(plan, number)
             self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in buffers)
         return self._asides[key]
 
@@ -264,15 +263,6 @@ class Charts:
         """Return the buffers of a stage, divided into buckets."""
         layers = layers_of(parts_of(self.ways.model, plan, self.ways.stack), number)
         return list(buffers_of(Tape(self.ways.dtype), layers, number).values())
-
-    def _whole(self, plan: Plan, names: Sequence[str]) -> list[Buffer]:
-        """Return the buffers of parts, each in one bucket."""
-        found = dict[str, int]()
-        for name in names:
-            for axis, size in self.ways.elements(plan, name).items():
-                found[axis] = found.get(axis, 0) + size
-        sizes = plan.sizes
-        return self.ways.buffers(Tape(self.ways.dtype), plan, [(axis, ranks_of(sizes, axis), n) for axis, n in found.items()])
 
     def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
         """Return the overlapped requests of a buffer."""

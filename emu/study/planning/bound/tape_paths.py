@@ -129,15 +129,18 @@ class TapePaths(ABC):
 
     def of_ends(self, plan: Plan, parts: Mapping[str, int]) -> EndPaths:
         """Return the paths of a rank with this number of each part before its first pass and after its last."""
-        elements = Counter[str]()
-        for name, n in parts.items():
-            elements.update({axis: n * size for axis, size in self.elements(plan, name).items()})
-        sizes = plan.sizes
-        held = tuple((axis, ranks_of(sizes, axis), size) for axis, size in elements.items())
+        held = self.held(plan, parts)
         key = (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp)
         if key not in self._ends:
             self._ends[key] = self._end_paths(plan, held)
         return self._ends[key]
+
+    def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
+        """Return the parameters on a rank with this number of each part, by the axis of the ranks that have copies."""
+        found, sizes = Counter[str](), plan.sizes
+        for name, n in parts.items():
+            found.update({axis: n * size for axis, size in self.elements(plan, name).items()})
+        return tuple((axis, ranks_of(sizes, axis), size) for axis, size in found.items())
 
     def key(self, plan: Plan, name: str) -> tuple[object, ...]:
         """Return a key that is equal for plans whose parts of that name have equal passes."""

@@ -6,7 +6,7 @@ The meta of a trace notes the work of a step, so that a trace is judged without 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,6 +101,14 @@ def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]
 
 
+class Rate(NamedTuple):
+    """Tokens a second, MFU and HFU; all are 0 for a step of no ticks."""
+
+    tokens_per_s: float
+    mfu: float  # 0..1
+    hfu: float  # the same with what is worked out again in the backward
+
+
 def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the work of a step, as entries for the meta of its trace."""
     again = model.recomputed_flops_per_token(plan.seq, plan.recompute) * plan.tokens
@@ -126,11 +134,10 @@ def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
     return RunKind(experts, is_in_fp8(products))
 
 
-def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, Any]:
-    """Return tokens a second, MFU and HFU by the names that a `Step` has for them; all are 0 for a step of no ticks.
+def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> Rate | None:
+    """Return the rate of a step time; None: the trace notes no work of a step, such as the trace of a script.
 
-    None is there where the trace notes no work of a step, such as the trace of a script. HFU counts what is worked out again in
-    the backward, too. The peak is that of the dtype of most FLOPs.
+    The peak is that of the dtype of most FLOPs.
 
     Args:
         trace: The trace of the step.
@@ -139,12 +146,12 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
         products: The dtypes that the FLOPs are timed in, the one with most first.
     """
     if not has_work(trace):
-        return {}
+        return None
     noted = dict(trace.meta)
     per_s = 1 / step_s if step_s else 0.0
     tokens, own, again = (int(noted[name]) for name in (_TOKENS, _FLOPS, _AGAIN))
     share = per_s / (ranks * products[0].peak_flops) if products else 0.0
-    return {"tokens_per_s": tokens * per_s, "mfu": own * share, "hfu": (own + again) * share}
+    return Rate(tokens * per_s, own * share, (own + again) * share)
 
 
 def peaks_told(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:

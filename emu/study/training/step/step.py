@@ -174,7 +174,7 @@ class TimedTrace:
             busiest_links=() if briefly else busiest(self.shares, self.topology),
             either_way=off and off.share,
             either_way_by=off and off.text,
-            **reached,
+            **(reached._asdict() if reached else {}),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
