@@ -1,11 +1,16 @@
 """What a command loads: only what it needs, so that what moves no data answers at once."""
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import launch
 
 OF_TORCH = {f"torch.{name}" for name in ("_dynamo", "distributed.checkpoint", "distributed.fsdp", "distributed.pipelining")}
 HEAVY = {"torch", "ray", "matplotlib", "rich", "numba", *OF_TORCH}
@@ -56,3 +61,25 @@ def test_a_command_loads_no_more_than_it_needs(commands: list[tuple[str, ...]], 
     assert done.returncode == 0, done.stderr
     for args, loaded in zip(commands, json.loads(done.stdout.splitlines()[-1]), strict=True):
         assert HEAVY.intersection(loaded) <= may, " ".join(args)
+
+
+def late_names(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Yield modules that a function imports by `importlib` under a name, each with an attribute that it asks of it."""
+    named = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call) and node.value.args:
+            word, target = node.value.args[0], node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if ast.unparse(node.value.func) == "importlib.import_module" and isinstance(word, ast.Constant):
+                named[ast.unparse(target)] = word.value
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in named:
+            yield named[node.value.id], node.attr
+
+
+def test_what_is_imported_late_has_the_names_that_are_asked_of_it() -> None:
+    """No type checker sees these: a function that got another name would be missed by users alone."""
+    files = (Path(launch.__file__).parent).rglob("*.py")
+    functions = (f for path in files for f in ast.walk(ast.parse(path.read_text())) if isinstance(f, ast.FunctionDef))
+    asked = {each for function in functions for each in late_names(function)}
+    assert ("emu.study.prove.execution", "verify_execution") in asked
+    assert [each for each in sorted(asked) if not hasattr(importlib.import_module(each[0]), each[1])] == []
