@@ -2,6 +2,8 @@
 
 import importlib
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost.cost import Cost, cost
 from emu.study.faults.log import read_log
-from emu.study.faults.source import DAYS_PER_YEAR, DrawnFaults, FaultProbability, FaultSource, LoggedFaults, PartLifetimes
+from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults
 from emu.study.faults.waste import Machine, Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
@@ -169,7 +171,7 @@ def faults_command(
     built = [build_topology(word) for word in topologies]
     npus = asked["npus"] or max(_NPUS, *(topology.n_npus for topology in built))
     machines = [machine_of(topology, npus) for topology in built]
-    found = {size: source.of(size) for size in {machine.npus for machine in machines}}
+    found = {size: source(size) for size in {machine.npus for machine in machines}}
     networks = {machine.topology.name: _network(machine, asked["prices"]) for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
@@ -260,7 +262,7 @@ def _notes(asked: dict[str, Any]) -> list[str]:
     return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}"]
 
 
-def _source(asked: dict[str, Any]) -> FaultSource:
+def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
     """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
 
     Raises:
@@ -275,12 +277,12 @@ def _source(asked: dict[str, Any]) -> FaultSource:
             raise InputError(
                 "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
             )
-        return FaultProbability(node, seed, asked["rate"], asked["draws"])
+        return partial(probable_faults, node=node, rate=asked["rate"], draws=asked["draws"], seed=seed)
     parts = tuple(_domain(text, node) for text in asked["domains"])
     mtbf = DAYS_PER_YEAR / asked["afr"] if asked["afr"] else asked["mtbf"]
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None:
-        return DrawnFaults(node, seed, (PartLifetimes(mtbf, mttr), *parts), asked["days"])
+        return partial(drawn_faults, node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=asked["days"], seed=seed)
     log = production_log() if asked["log"] is None else read_log(asked["log"], asked["servers"] or 0)
-    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["server"], parts)
+    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["server"], parts).of

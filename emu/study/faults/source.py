@@ -111,43 +111,23 @@ class Faults(NamedTuple):
     notes: tuple[str, ...]  # where they come from, a sentence each
 
 
-@dataclass(frozen=True, slots=True)
-class FaultProbability:
-    """A source in which each node is faulty with the same probability, by itself; its states have no order in time."""
-
-    node: int  # NPUs of a node
-    seed: int
-    rate: float
-    draws: int
-
-    def of(self, npus: int) -> Faults:
-        """Return independent draws of the machine's state."""
-        found = independent_states(self.rate, _nodes(npus, self.node), self.draws, self.seed)
-        words = f"each node of {self.node} NPUs is faulty with {100 * self.rate:.4g} %, by itself: {self.draws} draws"
-        return Faults(found, 0.0, (f"{words}, seed {self.seed}",))
+def probable_faults(npus: int, node: int, rate: float, draws: int, seed: int) -> Faults:
+    """Return faults where each node of `node` NPUs is faulty with the same probability, by itself, in no order in time."""
+    words = f"each node of {node} NPUs is faulty with {100 * rate:.4g} %, by itself: {draws} draws, seed {seed}"
+    return Faults(independent_states(rate, _nodes(npus, node), draws, seed), 0.0, (words,))
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnFaults:
-    """A source in which nodes and domains of nodes fail and are repaired at drawn times."""
-
-    node: int
-    seed: int
-    parts: tuple[PartLifetimes, ...]
-    days: float
-
-    def of(self, npus: int) -> Faults:
-        """Return the states over the drawn days; on day 0 everything works."""
-        log = renewals(self.parts, _nodes(npus, self.node), self.days, self.seed)
-        words = f"faults are drawn for {self.days:g} days, seed {self.seed}; on day 0 everything works"
-        return _with_notes(log, (words,))
+def drawn_faults(npus: int, node: int, parts: tuple[PartLifetimes, ...], days: float, seed: int) -> Faults:
+    """Return faults where nodes and domains of nodes fail and are repaired at drawn times; on day 0 everything works."""
+    words = f"faults are drawn for {days:g} days, seed {seed}; on day 0 everything works"
+    return _with_notes(renewals(parts, _nodes(npus, node), days, seed), (words,))
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedFaults:
     """A source that takes the servers of a log in a seeded order, each divided into nodes; domains may fail too."""
 
-    node: int
+    node: int  # NPUs of a node
     seed: int
     log: FaultLog  # of servers
     name: str  # by which sentences call it
@@ -194,9 +174,6 @@ class LoggedFaults:
             *([apart] if each > 1 else []),
             *([f"faults of domains are drawn beside the log, seed {self.seed}"] if self.parts else []),
         )
-
-
-FaultSource = FaultProbability | DrawnFaults | LoggedFaults  # each gives a machine of any size its faults
 
 
 def _with_notes(log: FaultLog, notes: tuple[str, ...]) -> Faults:

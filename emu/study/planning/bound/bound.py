@@ -42,16 +42,6 @@ class StageCut(NamedTuple):
     held: I64  # [H, K] parts of a place, of places that differ in them
     holds: tuple[int, ...]  # [P] which of these
 
-    @property
-    def after(self) -> I64:
-        """[P] numbers of stages of each place that another stage follows."""
-        return np.asarray((self.stages < self.stages.size - 1).sum(axis=1), np.int64)
-
-    @property
-    def before(self) -> I64:
-        """[P] numbers of stages of each place that follow another stage."""
-        return np.asarray((self.stages > 0).sum(axis=1), np.int64)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
@@ -116,8 +106,10 @@ class Outline:
         """Return [P] the time that a rank waits until its messages have left, without the last one."""
         if not self.waits:
             return np.zeros(self.plan.pp)
-        most = np.maximum(onward_s * (self.cut.after > 0), back_s * (self.cut.before > 0))
-        return np.asarray(self.plan.passes * (self.cut.after * onward_s + self.cut.before * back_s) - most)
+        stages = self.cut.stages
+        sends_on, sends_back = (stages < stages.size - 1).sum(axis=1), (stages > 0).sum(axis=1)  # [P] stages that do
+        most = np.maximum(onward_s * (sends_on > 0), back_s * (sends_back > 0))
+        return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
     def messages(self, requests: Requests) -> F64:
         """Return [2, P, 2] the times until a message to the next place, or to the one before, has left and is delivered."""
