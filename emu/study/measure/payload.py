@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emu.arrays import I64
+from emu.arrays import I64, ramps
 from emu.backend.executor.executor import Buffers
 from emu.backend.executor.reduction import FOLDS, unwritten_mark
 from emu.collective.operation import Operation
@@ -115,7 +115,7 @@ class Payload:
         if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
             return _over_windows(exact, n, fold)[: len(self.inputs[0])]
         by_block = self._places()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
-        return fold_all(fold, (exact[_stretches(place, self.block_counts)] for place in by_block.T))
+        return fold_all(fold, (exact[torch.from_numpy(ramps(place, self.block_counts))] for place in by_block.T))
 
 
 def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
@@ -145,7 +145,7 @@ class _Cut:
         if len(start) and step >= 0 and (np.diff(start) == step).all() and (sizes == sizes[0]).all():
             return self._whole.as_strided((len(start), int(sizes[0])), (step, 1), int(start[0]))
         if not (np.array_equal(start, self._last[0]) and np.array_equal(sizes, self._last[1])):
-            self._last = start, sizes, self._whole[_stretches(start, sizes)]
+            self._last = start, sizes, self._whole[torch.from_numpy(ramps(start, sizes))]
         return self._last[2]
 
 
@@ -160,12 +160,6 @@ def _different(output: Tensor, expected: Tensor) -> int:
 def _bits(values: Tensor) -> NDArray[np.signedinteger[Any]]:
     """Return the memory as integers, which NumPy compares in less time than torch compares floats."""
     return np.asarray(values.view(_INTEGER_OF[values.element_size()]).numpy())
-
-
-def _stretches(start: I64, sizes: I64) -> Tensor:
-    """Return the indices of stretches that begin at `start`, one after another."""
-    ends = np.cumsum(sizes)
-    return torch.from_numpy(np.repeat(start - (ends - sizes), sizes) + np.arange(int(sizes.sum())))
 
 
 def _sequence(operation: Operation, width: int, dtype: torch.dtype, reduce: str) -> Tensor:

@@ -28,7 +28,7 @@ from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timer import COMPOSED, ResultCache, Submit, Timer, result_namer
+from emu.study.planning.search.timer import COMPOSED, ResultCache, Timer, result_namer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken
 from emu.study.training.composed import composed
@@ -79,12 +79,10 @@ def find_plans(
     _check_words(request, topologies, plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with job_pool(timer, processes) as submit:
-        ours = _found(search, plans, device, submit, 2 * processes)
+        search.submit, search.side_by_side = submit, 2 * processes
+        ours = _found(search, plans, device)
         theirs = [
-            placed
-            for number in range(len(topologies))
-            for plan in request.beside
-            for placed in _placed(search, number, plan, submit, 2 * processes)
+            placed for number in range(len(topologies)) for plan in request.beside for placed in _placed(search, number, plan)
         ]
     return PlanTable(
         **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
@@ -121,24 +119,24 @@ def _search(
     return Search(model, stack, device.memory_bytes, request.best, chooses, name_of, kept, placed, floors, progress)
 
 
-def _found(search: Search, plans: Sequence[Plan], device: Device, submit: Submit, side_by_side: int) -> list[Candidate]:
+def _found(search: Search, plans: Sequence[Plan], device: Device) -> list[Candidate]:
     """Return the best candidates, ranked by their time in full.
 
     Raises:
         InputError: no plan fits the memory.
     """
-    search.time(plans, submit, side_by_side)
+    search.time(plans)
     if not search.best:
         raise _nearest(search, device, sorted(plans, key=search.floors.bytes))
     if search.chooses:
-        search.time_near(submit, side_by_side)
-    return search.full(search.ranked(), submit, side_by_side)
+        search.time_near()
+    return search.full(search.ranked())
 
 
-def _placed(search: Search, topology: int, plan: Plan, submit: Submit, side_by_side: int) -> list[Candidate]:
+def _placed(search: Search, topology: int, plan: Plan) -> list[Candidate]:
     """Return a named plan in its fastest placement on a topology; an empty list if it cannot be timed."""
     named = [Candidate(topology, plan, axes) for axes in placements(plan)]
-    return search.full(search.full(named, submit, side_by_side, COMPOSED)[:1], submit, side_by_side)
+    return search.full(search.full(named, COMPOSED)[:1])
 
 
 def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:

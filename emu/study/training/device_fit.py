@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I64, Bool, equal_rows
 from emu.study.training.step.step import TimedTrace
 from emu.trace.device.device import Device
 from emu.trace.device.kernels import beside
@@ -49,12 +49,8 @@ class DistinctComputations:
         """Return the distinct computations among the events that `which` selects."""
         rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
         words = np.array(events.dtype, dtype=str)[rows]
-        key = np.zeros(len(rows), np.int64)
-        for values in (words, *(getattr(events, name)[rows] for name in _SAME)):
-            _, code = np.unique(values, return_inverse=True)
-            key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
-        _, first, times = np.unique(key, return_index=True, return_counts=True)
-        return DistinctComputations(_taken(events, rows[first]), column(times, np.int64))
+        _, first, times = equal_rows((words, *(getattr(events, name)[rows] for name in _SAME)))
+        return DistinctComputations(_taken(events, rows[first]), times)
 
     def seconds(self, device: Device, *, contended: bool) -> float:
         """Return the seconds that all of them take, beside a collective (`contended`) or alone."""

@@ -19,7 +19,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.job_pool import LocalJob, PendingResult, results_of
-from emu.study.planning.bound.candidate_bounds import CandidateBounds, TimeRequests
+from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floor import MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
@@ -70,6 +70,8 @@ class Search:
     placed: CandidateBounds
     floors: MemoryFloors
     progress: Progress = quiet
+    submit: Submit = field(init=False)  # starts a job and returns its pending result; it is set once processes are there
+    side_by_side: int = 2  # jobs that may run at one time
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
@@ -82,15 +84,13 @@ class Search:
     generated: int = 0  # plans whose passes were
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many, and may be among the best
 
-    def time(self, plans: Sequence[Plan], submit: Submit, side_by_side: int) -> None:
+    def time(self, plans: Sequence[Plan]) -> None:
         """Time the candidates that may be among the best, and keep their rows.
 
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
 
         Args:
             plans: The plans to search; each may be placed in several ways.
-            submit: A function that starts a job and returns its pending result.
-            side_by_side: The number of jobs that may run at one time.
         """
         frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
@@ -100,7 +100,7 @@ class Search:
         frontier.begin()
         try:
             with self.progress(f"searching {left:,} plans for the best", left) as advance:
-                self._search(frontier, advance, submit, side_by_side)
+                self._search(frontier, advance)
                 self.left = [entry for entry in (*self.left, *frontier.entries) if entry.bound_s <= self.worst_s]
                 for _ in range(sum(entry.known in (PLAN, WORKS) for entry in frontier.entries)):
                     advance()
@@ -108,20 +108,20 @@ class Search:
             stopped.add_note(self._so_far(frontier))
             raise
 
-    def _search(self, frontier: Frontier, advance: Callable[[], None], submit: Submit, side_by_side: int) -> None:
+    def _search(self, frontier: Frontier, advance: Callable[[], None]) -> None:
         """Look at entries and time candidates until none that is left may be among the best."""
         under_way = deque[tuple[Candidate, PendingResult[JobResult]]]()
         while under_way or self._goes_on(frontier):
-            full = len(under_way) == side_by_side or not self._goes_on(frontier)
+            full = len(under_way) == self.side_by_side or not self._goes_on(frontier)
             if full or (under_way and under_way[0][1].ready()):
                 candidate, waiting = under_way.popleft()
                 self._take(candidate, waiting.get())
                 continue
             entries = frontier.first(self.worst_s)
             if entries[0].known == READY:
-                under_way.extend(self._timed(entries[0], submit))
+                under_way.extend(self._timed(entries[0]))
                 continue
-            self._look(entries, frontier, submit, side_by_side)
+            self._look(entries, frontier)
             for _ in (entry for entry in entries if entry.known == WORKS):
                 advance()
 
@@ -139,20 +139,16 @@ class Search:
             told += f"; of those timed {spell(first.plan)} is the fastest, {format_time(time_s)}"
         return f"{told}; started again, the search goes on from here"
 
-    def _timed(self, ready: Entry, submit: Submit) -> list[tuple[Candidate, PendingResult[JobResult]]]:
+    def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
         if not self._fits(ready.candidate.plan):
             self.large.append((ready.bound_s, 1))
             return []
         self.least_s[ready.candidate] = ready.bound_s
-        return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK), submit))]
+        return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK)))]
 
-    def _look(self, entries: Sequence[Entry], frontier: Frontier, submit: Submit, side_by_side: int) -> None:
+    def _look(self, entries: Sequence[Entry], frontier: Frontier) -> None:
         """Compute the next, better bounds of some entries and add these to the frontier again."""
-
-        def times(topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> Mapping[Hashable, RequestTime]:
-            return self._times(topology, wanted, submit, side_by_side)
-
         self.left += (entry for entry in entries if self._leaves(entry))
         entries = [entry for entry in entries if not self._leaves(entry)]
         for entry in entries:
@@ -161,9 +157,9 @@ class Search:
                 frontier.add(max(entry.bound_s, works_s), WORKS, entry.candidate)
             if entry.known == REDUCED or (entry.known == WORKS and not self.placed.reduces):
                 self._bound(entry, frontier)
-        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier, times)
+        self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
-        found = self.placed.nearer([candidate for _, candidate in together], times)
+        found = self.placed.nearer([candidate for _, candidate in together], self._times)
         for (bound_s, candidate), near in zip(together, found, strict=True):
             frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
 
@@ -173,10 +169,10 @@ class Search:
             return False
         return self.generated >= PLANS or (self.requests >= REQUESTS and entry.known != REDUCED)
 
-    def _reduce(self, entries: Sequence[Entry], frontier: Frontier, times: TimeRequests) -> None:
+    def _reduce(self, entries: Sequence[Entry], frontier: Frontier) -> None:
         """Bound the plans that may fit by the times of their reductions of gradients."""
         fit = [entry for entry in entries if not self.has or self.floors.bytes(entry.candidate.plan) <= self.has]
-        found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], times), strict=True))
+        found = dict(zip(fit, self.placed.reduced([entry.candidate.plan for entry in fit], self._times), strict=True))
         for entry in entries:
             frontier.add(max(entry.bound_s, found.get(entry, 0.0)), REDUCED, entry.candidate)
 
@@ -203,15 +199,13 @@ class Search:
         self.anywhere += [(bound_s, places) for bound_s in bounds]
         self.without += [(entry.bound_s, places)] * (len(self.placed.topologies) - len(bounds))
 
-    def _times(
-        self, topology: int, wanted: Mapping[Hashable, PlacedRequest], submit: Submit, side_by_side: int
-    ) -> dict[Hashable, RequestTime]:
+    def _times(self, topology: int, wanted: Mapping[Hashable, PlacedRequest]) -> dict[Hashable, RequestTime]:
         """Return times of requests by name; 0 for one that cannot be timed or is beyond the limit of requests."""
         asked = dict(islice(wanted.items(), REQUESTS - self.requests))
         found = {name: RequestTime(0.0, 0.0) for name in wanted if name not in asked}
         self.requests += len(asked)
         jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
-        for name, took in results_of(((name, self._asked(job, submit)) for name, job in jobs), 16 * side_by_side):
+        for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 16 * self.side_by_side):
             self.kept.write(self.name_of(RequestJob(topology, wanted[name])), took)
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
@@ -250,17 +244,17 @@ class Search:
             self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
         return self.fits[plan]
 
-    def _asked(self, job: StepJob | RequestJob, submit: Submit) -> PendingResult[JobResult]:
+    def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.name_of(job))
-        return submit(job) if known is None else LocalJob(lambda _: known, job)
+        return self.submit(job) if known is None else LocalJob(lambda _: known, job)
 
-    def full(self, candidates: Sequence[Candidate], submit: Submit, side_by_side: int, how: str = FULL) -> list[Candidate]:
+    def full(self, candidates: Sequence[Candidate], how: str = FULL) -> list[Candidate]:
         """Time more candidates, by default as `estimate` does, and return those that could be timed, the fastest first."""
         found_all = dict[Candidate, float]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         with self.progress(label, len(candidates)) as advance:
-            for candidate, found in results_of(((c, self._asked(StepJob(c, how), submit)) for c in candidates), side_by_side):
+            for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
                 self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow(**found)
@@ -268,11 +262,11 @@ class Search:
                 advance()
         return sorted(found_all, key=lambda each: (found_all[each], each.words))
 
-    def time_near(self, submit: Submit, side_by_side: int) -> None:
+    def time_near(self) -> None:
         """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
         near = [each for each, row in self.rows.items() if row.step_time_s <= (1 + _NEAR) * self.worst_s]
         self.best.clear()
-        for candidate in self.full(near, submit, side_by_side, COMPOSED):
+        for candidate in self.full(near, COMPOSED):
             key = candidate.topology, candidate.plan
             self.best.setdefault(key, (self.rows[candidate].step_time_s, candidate))
 

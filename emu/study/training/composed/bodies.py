@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, Bool, column
+from emu.arrays import F64, I32, I64, Bool, column, ramps
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.units import TICKS_PER_S, seconds
 
@@ -38,8 +38,7 @@ class Bodies(NamedTuple):
     def of(self, requests: I64) -> tuple[I64, I64, I64, I32, I32]:
         """Return the columns of a message for each of `requests`, in which a request may stand several times."""
         hops = np.diff(self.hop_start)[requests]
-        start = np.concatenate(([0], np.cumsum(hops)))
-        at = np.repeat(self.hop_start[requests] - start[:-1], hops) + np.arange(start[-1])
+        start, at = np.concatenate(([0], np.cumsum(hops))), ramps(self.hop_start[requests], hops)
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 

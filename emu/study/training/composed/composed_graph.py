@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
@@ -76,7 +76,7 @@ class ComposedGraph:
         n_meetings = len(self.instance)
         began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
         width = np.diff(self.start)[self.asked.event]
-        at = _ramps(self.start[self.asked.event], width)
+        at = ramps(self.start[self.asked.event], width)
         meeting = np.repeat(self.asked.meeting, width)
         np.minimum.at(began, meeting, timeline.start_fs[self.begins[at]])
         np.maximum.at(ended, meeting, timeline.end_fs[self.ends[at]])
@@ -119,7 +119,7 @@ class ComposedGraph:
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
             own = low + np.flatnonzero(width[low:high] > 1)
             if len(own):
-                tasks = self.ends[_ramps(self.start[own], width[own])].reshape(len(own), -1)
+                tasks = self.ends[ramps(self.start[own], width[own])].reshape(len(own), -1)
                 found[place] = np.where(tasks >= 0, timeline.end_fs[tasks], 0).max(axis=0).argmax()
         return found
 
@@ -152,7 +152,7 @@ def compose(
     for number, (timed, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
         low = first_event[number]
         times = width[low + timed]
-        at = _ramps(start[low + timed], times)
+        at = ramps(start[low + timed], times)
         tasks = column(np.repeat(ticks, times), np.int64)
         begins[at] = ends[at] = builder.tasks(tasks, number, np.repeat(timed, times))
     laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
@@ -314,8 +314,3 @@ def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     task, pred = (start[of[which]] + np.where(wide[which] > 1, number, 0) for of, wide in ((event, own), (waited, other)))
     return task, pred, which
-
-
-def _ramps(start: I64, width: I64) -> I64:
-    """Return `width` consecutive numbers from each start."""
-    return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())

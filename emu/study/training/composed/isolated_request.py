@@ -179,25 +179,22 @@ def time_isolated(
     Raises:
         InputError: As `lay_request` and `lower_placed`.
     """
-    laid = [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
-    return _time_laid(parts, laid, topology, placement, launch_fs, known)._replace(messages=message_count(laid))
-
-
-def _time_laid(
-    parts: Sequence[RequestPart],
-    laid: Sequence[PlacedSchedule],
-    topology: Topology,
-    placement: I64,
-    launch_fs: int,
-    known: ClusterTimes,
-) -> IsolatedRequest:
-    """Return the time of placed schedules that run at once; arguments as in `time_isolated`."""
-    what = parts[0].what
+    what, laid = parts[0].what, [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
     domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
-    if domain is not None or topology.circuits:
+    if domain is None and not topology.circuits:
+        once = _time_clusters(parts, laid, launch_fs, known)
+    else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        return _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+        once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    return once._replace(messages=message_count(laid))
+
+
+def _time_clusters(
+    parts: Sequence[RequestPart], laid: Sequence[PlacedSchedule], launch_fs: int, known: ClusterTimes
+) -> IsolatedRequest:
+    """Return the time of placed schedules that run at once, by one cluster of each kind; arguments as in `time_isolated`."""
+    what = parts[0].what
     if (bounded := _bounded(laid, what, launch_fs, LIGHT, 1)) is not None:
         return bounded
     cluster, found = link_clusters_of(laid)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool, column, equal_rows
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
@@ -154,9 +154,9 @@ def place_requests(standing: Representatives) -> PlaceRequests:
         axis = standing.axes[int(columns.axis[within[0]])].name
         mend = "take fewer ranks, of which the whole graph is timed"
         raise must_be("compose", "messages", "between ranks that do other things", f"some on {axis}", mend)
-    meeting, first, size = _equal((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
+    meeting, first, size = equal_rows((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
     _check(columns, size[meeting], [np.bincount(each, minlength=len(standing.events)) for each in meets])
-    request, one, _ = _equal(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
+    request, one, _ = equal_rows(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
     trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
     return PlaceRequests(trace, columns.event, columns.sends, meeting, request, different, standing, axis_of_group)
@@ -250,16 +250,6 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
 def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
     """Return [C] the number of each word; a new word gets the next number."""
     return np.array([words.setdefault(each, len(words)) for each in found], dtype=np.int64)
-
-
-def _equal(columns: Sequence[I64]) -> tuple[I64, I64, I64]:
-    """Return [C] a number that rows with equal columns share, the first row of each number, and the count of its rows."""
-    key = np.zeros(len(columns[0]), np.int64)
-    for values in columns:
-        _, code = np.unique(values, return_inverse=True)
-        key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
-    _, first, number, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    return column(number, np.int64), column(first, np.int64), column(size, np.int64)
 
 
 def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
