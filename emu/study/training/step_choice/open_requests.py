@@ -4,7 +4,7 @@ Q is the number of different requests of a step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ class OpenRequests:
 
     asked: PlaceRequests
     fabric: ServedFabric
+    _known_groups: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # by the kind of request
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
@@ -96,8 +97,3 @@ class OpenRequests:
                 first.setdefault(canonical_group(self.fabric.topology, npus), group)
             self._known_groups[asked.kind] = list(first.values())
         return self._known_groups[asked.kind]
-
-    @cached_property
-    def _known_groups(self) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-        """A cache of `_groups` by the kind of request."""
-        return {}
