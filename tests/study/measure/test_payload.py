@@ -156,13 +156,13 @@ def test_checking_takes_no_index_for_each_element_where_blocks_lie_at_a_constant
     name: str, count: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of unequal blocks one index serves all ranks, as they want the same."""
-    indexed, stretches = [0], payload_module._stretches
+    indexed, ramps = [0], payload_module.ramps
 
-    def counted(start: I64, sizes: I64) -> Tensor:
+    def counted(start: I64, sizes: I64) -> I64:
         indexed.append(int(sizes.sum()))
-        return stretches(start, sizes)
+        return ramps(start, sizes)
 
-    monkeypatch.setattr(payload_module, "_stretches", counted)
+    monkeypatch.setattr(payload_module, "ramps", counted)
     payload = Payload.make(operation(name, 8), count, torch.float32, "sum")
     assert payload.wrong() > 0
     assert sum(indexed) == most
