@@ -1,4 +1,4 @@
-"""What timing at scale costs in two checkouts, side by side: `python -m benchmarks.against FOLDER [CASE ...]`.
+"""Compare what timing at scale costs in two checkouts: `python -m benchmarks.against FOLDER [CASE ...]`.
 
 FOLDER is another checkout with a `.venv` of its own. The cases are those of `benchmarks.scale`. Processor time is compared, so
 that other work on the machine counts for little.
@@ -33,7 +33,7 @@ print(json.dumps([min(spent[1:]), peak, tasks, end_s]))
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a case in one checkout; processor time is the least of several runs, after one that loads or compiles."""
+    """The cost of a case in one checkout; processor time is the least of several runs, after one that loads or compiles."""
 
     cpu_s: float
     peak_bytes: int
@@ -42,20 +42,20 @@ class Cost:
 
 
 def cost(folder: Path, name: str, repeats: int = REPEATS) -> Cost | None:
-    """Of a case in a process of its own; None where that checkout has no such case or cannot time it."""
+    """Return the cost of a case in a process of its own; None where that checkout has no such case or cannot time it."""
     command = [folder / ".venv" / "bin" / "python", "-c", MEASURE, name, str(repeats)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return Cost(*json.loads(done.stdout)) if done.returncode == 0 else None
 
 
 def least(folders: Sequence[Path], name: str) -> list[Cost | None]:
-    """Of a case in each checkout, in turns; the least of all turns."""
+    """Return the least cost of a case in each checkout, which take turns; None where a turn has failed."""
     turns = [[cost(folder, name) for folder in folders] for _ in range(ROUNDS)]
     return [None if None in found else min(found, key=lambda each: each.cpu_s) for found in zip(*turns, strict=True)]
 
 
 def row(name: str, before: Cost | None, now: Cost | None) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     if before is None or now is None:
         return f"| `{name}` | not in {'both' if before is now else 'the other' if before is None else 'this'} | | | | | |"
     virtual = "same" if before.end_s == now.end_s else f"{now.end_s / before.end_s:.6g}"

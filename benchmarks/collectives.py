@@ -39,7 +39,7 @@ PROCESSES = ((8, 64 * MIB, "1.3 times gloo"), (8, MIB, "2 times gloo"))
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is asked of a case, and what it does here."""
+    """A line of what is printed: a case, its target, and what was measured here."""
 
     case: str
     target: str
@@ -90,7 +90,7 @@ class Executed:
     peak_bytes: int
 
     def line(self, case: str, target: str, against_stack: bool) -> Line:
-        """In words."""
+        """Return the line of a case, with these times in words."""
         ratio = f"{self.again_s / self.stack_s:.2f} times stack ({self.stack_s:.2f} s), " if against_stack else ""
         return Line(
             case,
@@ -149,7 +149,7 @@ def filled(n: int, count: int, apart: bool) -> list[Tensor]:
 
 
 def check(tensors: list[Tensor], total: float) -> None:
-    """Every element of every rank is the sum.
+    """Check that every element of every rank is the sum.
 
     Raises:
         RunError: one is not.
@@ -167,7 +167,7 @@ def stack(tensors: list[Tensor]) -> None:
 
 
 def moved_bytes(made: Schedule, count: int) -> int:
-    """A copy reads and writes its slot; an add reads two and writes one."""
+    """Return the bytes that are moved: a copy reads and writes its slot; an add reads two and writes one."""
     slots = cut(np.array([count]), made.n_slots, made.shares)
     return int((slots.count[made.slot] * np.where(made.reduce, 3, 2)).sum()) * FLOAT_BYTES
 
@@ -184,7 +184,7 @@ def processes() -> Iterator[Line]:
 
 
 def one_of(rank: int, n: int, size: int, port: int) -> list[list[float]]:
-    """One process: the times of our all_reduce and of gloo's in turn, each after a barrier."""
+    """Return what one process measures: the times of our all_reduce and of gloo's in turn, each after a barrier."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     store = reach_store(LOOPBACK, port)

@@ -13,7 +13,7 @@ EMU = Path(sys.executable).with_name("emu")
 
 
 class Ran(NamedTuple):
-    """One command."""
+    """The output of a command, and what it took."""
 
     said: str
     wall_s: float
@@ -25,7 +25,7 @@ class Ran(NamedTuple):
 
 
 def ran(*command: str | Path, environ: Mapping[str, str] | None = None, quiet: bool = False) -> Ran:
-    """What a command prints, how long it takes and the peak of its memory.
+    """Run a command; return what it prints, how long it takes and the peak of its memory.
 
     Args:
         command: The program and its words.

@@ -1,4 +1,4 @@
-"""What timing takes of memory, in bytes a message: `python -m benchmarks.memory`, on Linux.
+"""Measure the memory that timing takes, in bytes a message: `python -m benchmarks.memory`, on Linux.
 
 Each stage has a process of its own. Columns are counted as they are held; a peak is how far the resident memory of the process
 rose above what it held before the stage, what the stage gives back included.
@@ -47,16 +47,16 @@ class Asked:
     algorithm: str
 
     def schedule(self) -> Schedule:
-        """Its rows."""
+        """Return the schedule with all its rows."""
         found = algorithm(self.operation, self.algorithm)
         return found.schedule(found.fit(build_topology(self.topology).n_npus))
 
     def graph(self) -> Graph:
-        """Its tasks."""
+        """Return the graph of the tasks of all rows."""
         return self.lowered(self.schedule())
 
     def lowered(self, plan: Schedule) -> Graph:
-        """The tasks of its rows."""
+        """Return the tasks of a schedule's rows."""
         topology = build_topology(self.topology)
         places = column(np.arange(topology.n_npus), np.int32)
         return lower(plan, np.broadcast_to(np.int64(SLOT_BYTES), plan.n_slots), topology, places).graph
@@ -131,7 +131,7 @@ def timing(asked: Asked, way: str) -> str:
 
 
 def row(asked: Asked) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     *sizes, hops = apart(partial(columns, asked))
     peak = apart(partial(lowering, asked))
     ways = [apart(partial(timing, asked, way)) for way in ENGINE]

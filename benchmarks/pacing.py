@@ -55,14 +55,14 @@ class Case:
 
     name: str
     ranks: int
-    ready: Callable[[int], Callable[[], object]]  # of a rank, what it is to do in each round
-    asked: tuple[tuple[BatchKey, tuple[int, ...]], ...]  # what is, and of whom
+    ready: Callable[[int], Callable[[], object]]  # gives what a rank is to do in each round
+    asked: tuple[tuple[BatchKey, tuple[int, ...]], ...]  # the requests of a round, each with its ranks
     faults: tuple[Fault, ...] = ()
-    changes: tuple[CapacityEvent, ...] = ()  # which are the same to the engine
+    changes: tuple[CapacityEvent, ...] = ()  # what the faults are to the engine
 
 
 def _together(number: int) -> float:
-    """Return on all ranks at one moment, without a message; that."""
+    """Return on all ranks at one moment, without a message, and give that moment."""
     store, here, at = distributed_c10d._get_default_store(), f"here {number}", f"at {number}"
     if store.add(here, 1) == dist.get_world_size():
         store.set(at, str(time.monotonic() + _LEAD_S))
@@ -73,7 +73,7 @@ def _together(number: int) -> float:
 
 
 def _rounds(ready: Callable[[int], Callable[[], object]], first: int, end: int, rank: int) -> list[Times]:
-    """Of the rounds from `first` on; those before it are not looked at."""
+    """Return the times of the rounds from `first` on; those before it are run and not looked at."""
     do, found = ready(rank), []
     for number in range(end):
         began = _together(number)
@@ -134,7 +134,7 @@ def _sent(*ends: tuple[int, int]) -> tuple[tuple[BatchKey, tuple[int, ...]], ...
 
 
 def cases() -> Iterator[Case]:
-    """All of them; the clock begins with the first request."""
+    """Yield all cases; the clock begins with the first request."""
     for n in (2, 4, 8):
         yield Case("ring all_reduce", n, _all_reduce, _collective("all_reduce", "ring", n))
     for n in (2, 4, 8):
@@ -156,7 +156,7 @@ def _opened(word: str) -> Iterator[Any]:
 
 
 def _took(cluster: Any, case: Case, factor: float, rounds: int, kept: TimelinessRecord) -> Iterator[tuple[float, float]]:
-    """What the engine says of each round, and what it took, in seconds of this host; `kept` counts what was in time."""
+    """Yield for each round the seconds that the engine says and those that it took here; `kept` counts what was in time."""
     first, end, jobs = (0, 1, rounds) if case.faults else (1, rounds + 1, 1)
     for _ in range(jobs):
         tempo = Tempo(factor, find_device("h100", "bfloat16"), "bfloat16", computes=False, kept=kept)
@@ -189,7 +189,7 @@ def rows(word: str, factor: float, rounds: int) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """The table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clusters", nargs="*", default=["local"])
     parser.add_argument("--message", type=float, default=20.0, help="milliseconds that a message lasts here")

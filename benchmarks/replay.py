@@ -1,4 +1,4 @@
-"""What it costs to time a generated step, message by message and with delays: `python -m benchmarks.replay [PLAN BATCH]`.
+"""Time a generated step message by message and with delays, and print the cost: `python -m benchmarks.replay [PLAN BATCH]`.
 
 Processor time is user and system time from the trace to the figures of a report.
 """

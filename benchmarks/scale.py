@@ -56,7 +56,7 @@ class Collective:
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
 
     def time(self) -> Timeline:
-        """From these words to the end of the last message."""
+        """Build the schedule and the topology and time all messages; return the timeline."""
         topology, found = build_topology(self.topology), algorithm(self.operation, self.algorithm)
         plan = found.stored(found.fit(topology.n_npus, self.dims))
         random = np.random.default_rng(0)
@@ -80,7 +80,7 @@ class Flows:
     load: float
 
     def time(self) -> Timeline:
-        """From these words to the end of the last message."""
+        """Build the topology and the routes and time all messages; return the timeline."""
         topology = built(self.topology)
         random = np.random.default_rng(0)
         src = random.integers(topology.n_npus, size=self.count)
@@ -104,7 +104,7 @@ def _free(links: Links, routes: Routes, alpha: I64, size_bytes: I64, ready_fs: I
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is timed, and what it must reach."""
+    """A case that is timed, and the targets that it must meet."""
 
     words: str
     what: Collective | Flows
@@ -113,7 +113,7 @@ class Case:
 
     @property
     def target(self) -> str:
-        """In words."""
+        """Return the targets in words."""
         return f"{self.target_s:g} s" + (f", {self.target_gb:g} GB" if self.target_gb else "")
 
 
@@ -179,7 +179,7 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a case did in a process of its own."""
+    """The figures of a case that ran in a process of its own."""
 
     wall_s: tuple[float, ...]
     tasks: int
@@ -190,7 +190,7 @@ class Measured:
 
 
 def apart(call: Callable[[], R]) -> R:
-    """What a call gives in a process of its own."""
+    """Return what a call gives in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(call).result()
 
@@ -213,7 +213,7 @@ def measure(what: Collective | Flows, repeats: int = REPEATS) -> Measured:
 
 
 def row(name: str, case: Case, found: Measured) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     said = f"| `{name}` | {case.words} | {case.target} |"
     if found.refused:
         return f"{said} | | | | refused: {found.refused} | no |"

@@ -25,37 +25,37 @@ AUTO = "bench", "all_reduce", "--algorithm", "auto", "--size", "1MiB", "--timing
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where commands keep what they have compiled and chosen, and where Python keeps its bytecode if not beside the source."""
+    """The folders where commands keep what they have compiled and chosen, and Python its bytecode if not beside the source."""
 
     cache: Path
     bytecode: Path | None = None
 
     @property
     def environ(self) -> dict[str, str]:
-        """What says so to a command."""
+        """Return the environment variables that name these folders to a command."""
         bytecode = {"PYTHONPYCACHEPREFIX": str(self.bytecode)} if self.bytecode else {}
         return {"XDG_CACHE_HOME": str(self.cache), **bytecode}
 
 
 def warm(place: Path) -> Folders:
-    """All that earlier commands have left."""
+    """Return folders that have all that earlier commands have left."""
     return Folders(place / "warm")
 
 
 def without_choices(place: Path) -> Folders:
-    """Compiled functions, and no algorithm chosen yet."""
+    """Return folders with compiled functions, and no algorithm chosen yet."""
     shutil.rmtree(place / "warm" / "emu" / "choices", ignore_errors=True)
     return warm(place)
 
 
 def cold(place: Path) -> Folders:
-    """Nothing: neither compiled functions nor bytecode, of Emu or of any library."""
+    """Return folders with nothing: neither compiled functions nor bytecode, of Emu or of any library."""
     new = Path(tempfile.mkdtemp(dir=place))
     return Folders(new / "cache", new / "bytecode")
 
 
 def uncompiled(place: Path) -> Folders:
-    """Libraries as they are installed, nothing compiled and nothing chosen yet."""
+    """Return folders that leave libraries as they are installed, with nothing compiled and nothing chosen yet."""
     return Folders(Path(tempfile.mkdtemp(dir=place)))
 
 
@@ -107,7 +107,7 @@ class Measured:
 
     @property
     def cpu_ratio(self) -> float:
-        """The same of CPU time."""
+        """Return the least CPU time over torch's least."""
         return min(run.cpu_s for run in self.command) / min(run.cpu_s for run in self.torch)
 
 
@@ -122,7 +122,7 @@ def measure(case: Case, place: Path, repeats: int = REPEATS) -> Measured:
 
 
 def row(name: str, case: Case, found: Measured) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     wall_s, cpu_s = min(run.wall_s for run in found.command), min(run.cpu_s for run in found.command)
     torch_s = min(run.wall_s for run in found.torch)
     met = "yes" if found.ratio <= case.bound else "no"

@@ -64,17 +64,17 @@ CASES = {"fsdp2-8": Case(8, *FSDP2), "ddp-8": Case(8, *DDP)}
 
 
 def emulated(ranks: int) -> tuple[str | Path, ...]:
-    """The words before the script's."""
+    """Return the command on emulated ranks, up to the script's own words."""
     return EMU, "run", "--ranks", str(ranks), "--topology", "ub-mesh:board"
 
 
 def by_torchrun(ranks: int) -> tuple[str | Path, ...]:
-    """The words before the script's."""
+    """Return the command of torchrun, up to the script's own words."""
     return sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)
 
 
 class Step(NamedTuple):
-    """Of one run."""
+    """The figures of a step in one run."""
 
     wall_s: float  # the least
     cpu_s: float  # of all processes, the mean

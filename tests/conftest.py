@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures that hold for every test."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ settings.load_profile("the same every time, however busy the machine")
 
 
 def pytest_configure() -> None:
-    """One thread a test, before torch is loaded: there is a worker a core and one more, and threads that wait spin."""
+    """Let a test have one thread, before torch is loaded: there is a worker a core and one more, and threads that wait spin."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Between commands: a test is not to find what another has left, nor to leave anything in the user's folder."""
+    """Keep no choice between commands: a test finds nothing that another has left, and leaves nothing in the user's folder."""
     monkeypatch.setattr(algorithm_cache, "user_table", lambda: None)
     yield
     algorithm_cache.keep_in(None)

@@ -29,7 +29,7 @@ def singles(settings: Settings) -> Iterator[Chosen]:
 def completed(
     asked: Chosen, settings: Settings, allowed: Callable[[Chosen], bool], cost: Callable[[Chosen], float]
 ) -> Chosen | None:
-    """What was asked for with the fewest, then the cheapest, further values with which it is allowed; None: there are none."""
+    """Return what was asked for with the fewest, then the cheapest, further values that make it allowed; or None."""
     for more in range(_MORE + 1):
         found = [each for each in _with(asked, settings, more) if allowed(each)]
         if found:
@@ -45,7 +45,7 @@ def _with(asked: Chosen, settings: Settings, more: int) -> Iterator[Chosen]:
 
 
 def ordered(chosen: Iterable[tuple[str, str]], settings: Settings) -> Chosen:
-    """In the order of the settings."""
+    """Return what was chosen in the order of the settings."""
     return tuple(sorted(chosen, key=lambda each: list(settings).index(each[0])))
 
 

@@ -22,7 +22,7 @@ FORKS.set_forkserver_preload(["torch.distributed", *_LOADED])
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process left."""
+    """The end of a process: its exit code and what it printed."""
 
     code: int
     out: str
@@ -62,12 +62,12 @@ def _inside(env: Mapping[str, str], folder: Path, files: list[Path], what: Calla
 
 
 def command(*words: str) -> None:
-    """What the command `emu` does."""
+    """Run the command `emu` with these words."""
     sys.argv = ["emu", *words]
     main(list(words))
 
 
 def script(path: str, *arguments: str) -> None:
-    """What `python PATH ARGUMENT ...` does."""
+    """Run what `python PATH ARGUMENT ...` runs."""
     sys.argv = [path, *arguments]
     runpy.run_path(path, run_name="__main__")

@@ -1,4 +1,4 @@
-"""What is known of element types without torch is what torch says."""
+"""Facts about element types that are known without torch are those that torch tells."""
 
 import pytest
 import torch

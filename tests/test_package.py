@@ -1,4 +1,4 @@
-"""What is installed is whole: every file that is no module is named as data of its package."""
+"""An installed package is whole: every file that is no module is named as data of its package."""
 
 import tomllib
 from pathlib import Path

@@ -22,7 +22,7 @@ WAYS = {
 
 
 def run(folder: Path, code: str) -> str:
-    """What a process says that Python starts in a folder."""
+    """Return what a process prints that Python starts in a folder."""
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""What is kept between commands: found again, whole, bounded, in the folder that the user's platform has for it."""
+"""Values kept between commands are found again, whole, bounded, in the folder that the user's platform has for it."""
 
 import os
 import stat

@@ -84,7 +84,7 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Both steps, and what it took to compute them."""
+    """The composed step and the whole graph's, with the CPU time that each took to compute."""
 
     composed: Step
     whole: Step
@@ -93,12 +93,12 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Of the composed step's time, as a share of the whole graph's."""
+        """Return how far the composed step's time is from the whole graph's, as a share of that."""
         return self.composed.step_time_s / self.whole.step_time_s - 1
 
 
 def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
-    """A case both ways."""
+    """Time a case both ways: composed, and as the graph of all ranks."""
     found, plan, stack = (
         MODELS.find(model),
         parse_plan(case.plan, global_batch=case.global_batch, seq=seq),

@@ -35,7 +35,7 @@ Ended = Mapping[str, Mapping[str, Any]]
 
 
 def run(place: str, log: Path) -> Ended:
-    """How each test ended there."""
+    """Run the tests in one place; return how each of them ended."""
     with tempfile.TemporaryDirectory() as folder, log.open("w") as said:
         out = Path(folder) / "ended.json"
         command = [sys.executable, "-m", "benchmarks.conformance.suite", place, str(out)]
@@ -50,7 +50,7 @@ def passed(ended: Ended) -> set[str]:
 
 
 def faults(place: str, ended: Ended, gloo: Ended) -> list[str]:
-    """What is wrong with the run of a place, a line each."""
+    """Return what is wrong with the run of a place, a line each."""
     left_out = LEFT_OUT[place]
     failed = [name for name, how in ended.items() if how["how"] == "failed" and name not in left_out]
     idle = [name for name, how in ended.items() if how["how"] == "passed" and how["started"] != N]

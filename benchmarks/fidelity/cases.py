@@ -1,4 +1,4 @@
-"""What is sent over ns-3 and Emu alike: hosts hang on routers by one cable each, and all cables are alike."""
+"""Messages that are sent over ns-3 and Emu alike: hosts hang on routers by one cable each, and all cables are alike."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Traffic:
-    """What is sent where."""
+    """Messages between hosts, with the cables that they may take."""
 
     case: str
     n_hosts: int
@@ -24,7 +24,7 @@ class Traffic:
 
     @property
     def n_nodes(self) -> int:
-        """Hosts and routers."""
+        """The number of hosts and routers."""
         return 1 + max(map(max, self.cables))
 
 

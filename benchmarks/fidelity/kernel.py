@@ -1,4 +1,4 @@
-"""What the Linux kernel's TCP took over a shaped star of 4 hosts (tests/data/README.md), against Emu."""
+"""Messages over a shaped star of 4 hosts: the times of the Linux kernel's TCP (tests/data/README.md) against Emu's."""
 
 import csv
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _PAYLOAD = 1448 / 1514  # bytes of data in an Ethernet frame of 1514
 
 
 def rows() -> Iterator[Row]:
-    """All that was measured."""
+    """Yield a row for each line of what was measured."""
     for line in csv.DictReader(_DATA.read_text().splitlines()):
         yield (_collective if line["case"].startswith("all_") else _sharing)(line)
 

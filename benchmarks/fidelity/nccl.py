@@ -29,7 +29,7 @@ _CASE = "NCCL, 8 x H100"
 
 
 class Calibration(NamedTuple):
-    """What is fitted; see above."""
+    """The four constants that are fitted; the text of this module says what they are."""
 
     launch_s: float
     alpha_s: float
@@ -51,7 +51,7 @@ class _Size(NamedTuple):
 
 
 def predicted_s(found: Calibration, size_bytes: int) -> float:
-    """What the fastest of Emu's schedules takes."""
+    """Return how long the fastest of Emu's schedules takes with these constants."""
     by_gpus = min(_timed_s(name, size_bytes, found) for name in _BY_GPUS)
     return found.launch_s + min(by_gpus, found.setup_s + _timed_s(_BY_SWITCH, size_bytes, found))
 

@@ -21,22 +21,22 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Measured to Emu's."""
+        """Return the quotient of what was measured and Emu's."""
         return self.measured / self.emu if self.emu else 1.0 + self.measured
 
     @property
     def failed(self) -> bool:
-        """Whether it lies outside its bound."""
+        """Return whether the ratio lies outside its bound."""
         return self.bound is not None and not abs(self.ratio - 1) <= self.bound
 
     @property
     def verdict(self) -> str:
-        """In a word, and the reason if there is one."""
+        """Return the verdict in a word, and the reason if there is one."""
         word = "" if self.bound is None else "outside" if self.failed else "within"
         return ": ".join(part for part in (word, self.reason) if part)
 
     def cells(self) -> tuple[str, ...]:
-        """In order of the head."""
+        """Return the cells of the row, in the order of the head."""
         bound = "-" if self.bound is None else f"{100 * self.bound:.3g} %"
         return self.case, f"{self.measured:.6g}", f"{self.emu:.6g}", self.unit, f"{self.ratio:.4f}", bound, self.verdict
 

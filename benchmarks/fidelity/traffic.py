@@ -1,4 +1,4 @@
-"""The same messages over ns-3's TCP and over Emu's fabric.
+"""Send the same messages over ns-3's TCP and over Emu's fabric.
 
 In Emu a cable carries what a frame of the point-to-point link has of data: 1448 of 1502 bytes. Queues are fair (FqCoDel's,
 which never drop) or first in, first out.
@@ -41,7 +41,7 @@ def lowered(traffic: Traffic) -> LoweredSchedule:
 
 
 def request(traffic: Traffic, piece: LoweredSchedule, fair: bool) -> dict[str, Any]:
-    """The same messages, and what each waits for, as packets.py takes them.
+    """Return the messages, and what each waits for, as packets.py takes them.
 
     A connection sends in order by itself; what waits until another's bytes have left waits here until they have come.
     """
@@ -79,7 +79,7 @@ def _last_line(text: str) -> str:
 
 
 def rows() -> Iterator[Row]:
-    """Of each case the message farthest off; without fair queues, the last one too."""
+    """Yield a row for the message farthest off in each case; without fair queues, one for the last message too."""
     cases = [(traffic, lowered(traffic), fair) for some, fair in ((FAIR, True), (QUEUED, False)) for traffic in some]
     theirs = over_ns3([request(*case) for case in cases])
     for (traffic, piece, fair), measured in zip(cases, theirs, strict=True):

@@ -1,4 +1,4 @@
-"""What does a killed command leave? `python -m benchmarks.killed [--runs N] [--seed S] [CASE ...]`.
+"""Find what a killed command leaves: `python -m benchmarks.killed [--runs N] [--seed S] [CASE ...]`.
 
 Each run starts a command, sends it a signal at a random moment, and looks for what is left: processes (also those that a rank
 has started in a session of their own), temporary folders, drafts of files, files that are not whole; and whether all that ranks

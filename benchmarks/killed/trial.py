@@ -28,7 +28,7 @@ CODES = {"SIGINT": {0, 130, 1, -2}, "SIGTERM": {0, 143, -15}, "SIGKILL": {0, -9}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was found: what is wrong, and how long command and what it had started took to end."""
+    """The findings of one trial: what is wrong, and how long the command and what it had started took to end."""
 
     wrong: tuple[str, ...]
     ended_s: float
@@ -71,7 +71,7 @@ def tried(case: Case, how: str, at_s: float, cache: Path) -> Trial:
 
 @contextmanager
 def _folders() -> Iterator[tuple[Path, Path]]:
-    """One to work in and one for temporary files: the name of the second is short, as Ray puts sockets in it."""
+    """Make a folder to work in and one for temporary files; the second has a short name, as Ray puts sockets in it."""
     place, temporary = (Path(tempfile.mkdtemp(prefix="k", dir="/tmp")) for _ in range(2))
     (place / "train.py").write_text(SCRIPT)
     try:
@@ -111,7 +111,7 @@ def _last_words(place: Path) -> str:
 
 
 def _awaited(look: Callable[[], list[str]], since: float) -> list[str]:
-    """What is found until nothing is, or patience is at its end."""
+    """Look until nothing is found or patience is at its end; return what was found last."""
     while (found := look()) and time.monotonic() - since < _PATIENCE_S:
         time.sleep(_LOOK_S)
     return found
@@ -140,7 +140,7 @@ def _temporary(folder: Path) -> list[str]:
 
 
 def _files(case: Case, place: Path) -> list[str]:
-    """Files that are neither the person's nor asked for, or not whole."""
+    """Return the files that are neither the person's nor asked for, or not whole."""
     found = [f"file {path.name}" for path in place.iterdir() if path.name not in _OWN | case.outputs]
     for name in case.outputs:
         path = place / name
@@ -153,7 +153,7 @@ def _files(case: Case, place: Path) -> list[str]:
 
 
 def _unsaid(case: Case, place: Path) -> list[str]:
-    """Lines that a rank has printed, and then noted, and that are not in what was printed."""
+    """Return the lines that a rank has printed and then noted, and that are not in what was printed."""
     if not case.tells:
         return []
     printed = set((place / "out").read_text(errors="replace").splitlines())

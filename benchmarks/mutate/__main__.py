@@ -1,4 +1,4 @@
-"""Whether the tests see faults: `python -m benchmarks.mutate --count 40 --seed 1 PATH ...`, from the root of the repository.
+"""Find faults that no test sees: `python -m benchmarks.mutate --count 40 --seed 1 PATH ...`, from the root of the repository.
 
 Small faults are drawn at random over the files of the paths, one at a time is put into a copy of the repository, and the tests
 that should see it are run there until one fails. `benchmarks/README.md` tells how to read what it prints.
@@ -31,7 +31,7 @@ class Tried(NamedTuple):
 
 
 def asked(words: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutate", description=__doc__, allow_abbrev=False)
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a Python file, a folder of them, or FILE:LINE")
     parser.add_argument("--count", type=int, default=40, help="how many faults (default 40)")
@@ -47,13 +47,13 @@ def asked(words: list[str]) -> argparse.Namespace:
 
 
 def split(word: str) -> tuple[Path, int | None]:
-    """FILE:LINE, or a path alone."""
+    """Return the path and the line of FILE:LINE; a path alone has no line."""
     path, _, line = word.partition(":")
     return Path(path), int(line) if line else None
 
 
 def faults(words: Iterable[str], seed: int, root: Path = ROOT) -> Iterator[Fault]:
-    """Those of some paths, in the order of the draw."""
+    """Return the faults of some paths, in the order of the draw."""
     lines: dict[Path, set[int | None]] = {}
     for path, line in map(split, words):
         for file in [root / path] if (root / path).is_file() else sorted((root / path).rglob("*.py")):
@@ -121,7 +121,7 @@ def score(results: Iterable[Tried], total: int) -> int:
 
 
 def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
-    """So many faults of some paths; those known to be without effect are printed and passed over."""
+    """Return so many faults of some paths; those known to be without effect are printed and passed over."""
     reasons, found = known(), list[Fault]()
     for fault in faults(words, seed):
         if len(found) == count:

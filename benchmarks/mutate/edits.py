@@ -1,4 +1,4 @@
-"""What may be wrong at one place of a program, as a person gets it wrong: syntax trees in, syntax trees with one edit out.
+"""Mistakes that a person makes at one place of a program: syntax trees in, syntax trees with one edit out.
 
 Each function below takes a node and yields edits; `EDITS` tells which looks at which kind of node. What cannot change a result
 (annotations, docstrings, `strict=True`, what a frozen dataclass is made with) is left alone.
@@ -155,13 +155,13 @@ def _but(items: ast.expr, lower: int | None, upper: int | None) -> ast.AST:
 
 
 def loop(node: ast.For | ast.comprehension) -> Edits:
-    """Not the first, not the last. It takes the place of what is looped over."""
+    """Leave out the first or the last element; the edit takes the place of what is looped over."""
     yield Edit("not the first", _but(node.iter, 1, None))
     yield Edit("not the last", _but(node.iter, None, -1))
 
 
 def question(node: ast.If | ast.While) -> Edits:
-    """The other way round, always or never. It takes the place of the question."""
+    """Turn a question round, or answer it always or never; the edit takes the place of the question."""
     if not isinstance(node.test, ast.Compare | ast.Constant):
         yield Edit("negated", ast.UnaryOp(ast.Not(), node.test))
     if isinstance(node, ast.If):

@@ -41,7 +41,7 @@ class Fault:
         return [line for line in unified_diff(*texts, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
 
     def words(self, root: Path) -> tuple[str, str]:
-        """What stood there and what stands there now, without indentation."""
+        """Return what stood there and what stands there now, without indentation."""
         lines = self.diff(root)
         old, new = ([line[1:].strip() for line in lines if line[0] == mark] for mark in "-+")
         return " ".join(old), " ".join(new)
@@ -86,7 +86,7 @@ def _types(trees: Iterable[ast.AST]) -> Fields:
 
 
 def _read(tree: ast.AST) -> Fields:
-    """What is read of each value by name in a file."""
+    """Return the fields that a file reads of each value, by the value's text."""
     found: dict[str, set[str]] = defaultdict(set)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -122,18 +122,18 @@ def _text(whole: ast.AST, old: ast.AST, new: ast.AST) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What one kind of mistake may be at one place."""
+    """The faults that one kind of mistake makes at one place."""
 
     kind: str
     key: str  # as good as a name: the file, what stands there, and the how manieth of these it is
     variants: tuple[Fault, ...]
 
     def rank(self, seed: int) -> str:
-        """Where it stands in the draw. It depends on nothing but itself."""
+        """Return the key that orders places in a draw. It depends on nothing but the seed and the place."""
         return sha256(f"{seed} {self.kind} {self.key}".encode()).hexdigest()
 
     def variant(self, seed: int) -> Fault:
-        """One of what it may be."""
+        """Return the one of its faults that this seed draws."""
         return self.variants[int(self.rank(seed), 16) % len(self.variants)]
 
 
@@ -147,7 +147,7 @@ class Parsed:
         self.starts = [0, *accumulate(len(line) for line in self.source.splitlines(keepends=True))]
 
     def places(self, types: Fields) -> Iterator[Place]:
-        """All of the file."""
+        """Yield all places of the file."""
         read, seen = _read(self.tree), Counter[str]()
         for site in _sites(_Site(self.tree)):
             target = getattr(site.node, TARGET.get(type(site.node), ""), site.node)
@@ -168,7 +168,7 @@ class Parsed:
         return Fault(self.path, whole.lineno, kind, start, end, _text(whole, old, new))
 
     def holds(self, fault: Fault) -> bool:
-        """Whether a program is left."""
+        """Return whether the file with the fault is still a program."""
         try:
             compile(fault.apply(self.source), str(self.path), "exec", dont_inherit=True)
         except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""Which tests should see a fault of a file, and a copy of the repository in which they are run.
+"""The tests that should see a fault of a file, and a copy of the repository in which they are run.
 
 The checkout itself is never changed. A fault's file is written into the copy and put back; no byte code of Python's and, where
 numba compiles functions, no machine code from before the fault is there to be used in its place.
@@ -65,7 +65,7 @@ def _of_commands(root: Path, tests: str, parts: tuple[str, ...]) -> list[str]:
 
 
 def compiled(root: Path, path: Path) -> bool:
-    """Whether files of its folder (`emu/fabric`) compile functions: what the file says may be in their machine code."""
+    """Return whether files of its folder (`emu/fabric`) compile functions: what the file says may be in their machine code."""
     folder = root / Path(*path.parts[:2])
     files = folder.rglob("*.py") if folder.is_dir() else (root / path).parent.glob("*.py")
     return any(re.search(r"^(import|from) numba\b", file.read_text(), re.MULTILINE) for file in files)
@@ -73,7 +73,7 @@ def compiled(root: Path, path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What tests said."""
+    """The outcome of a run of tests."""
 
     failed: str  # the first test that failed, or why there is none; "" if all passed
     wall_s: float

@@ -22,7 +22,7 @@ PLACES = ("gloo", "threads")
 
 
 class Row(NamedTuple):
-    """What became of one program."""
+    """The outcome of one program in each place."""
 
     program: Program
     ended: Mapping[str, Ended]
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     @property
     def faults(self) -> list[str]:
-        """What is otherwise than the manifest says, a line each."""
+        """Return what is otherwise than the manifest says, a line each."""
         said = {"gloo": self.program.not_gloo, "threads": self.program.not_emulated}
         hung = self.likeness is not None and self.likeness.equal and not self.ended["gloo"].ok
         of = {place: ended for place, ended in self.ended.items() if not (hung and place == "gloo")}
@@ -59,7 +59,7 @@ def _changes(program: Program) -> str:
 
 
 def _fault(name: str, place: str, ended: Ended, said: tuple[str, str] | None) -> str:
-    """What is otherwise than said of one place; empty: nothing."""
+    """Return what is otherwise than the manifest says of one place; empty if nothing is."""
     if said is None:
         return "" if ended.ok else f"{name}: {place} ended with {ended.code}: {last(ended.said)}"
     if ended.ok:

@@ -1,4 +1,4 @@
-"""What a program did in two places, compared: parameters after each optimizer step, and what was printed."""
+"""Compare what a program did in two places: the parameters after each optimizer step, and what was printed."""
 
 import json
 import re
@@ -37,7 +37,7 @@ class Likeness:
 
     @property
     def equal(self) -> bool:
-        """Whether all is the same to the bit."""
+        """Return whether all is the same to the bit."""
         return not self.fault and self.steps == self.same_steps and self.lines == self.same_lines
 
     def __str__(self) -> str:

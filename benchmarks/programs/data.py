@@ -1,4 +1,4 @@
-"""What programs read instead of data sets and weights: everything is generated, and small."""
+"""Data that programs read in place of data sets and weights: everything is generated, and small."""
 
 import json
 import pickle

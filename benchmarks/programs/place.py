@@ -42,7 +42,7 @@ class Ended(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to its end."""
+        """Return whether the program ran to its end."""
         return self.code == 0
 
 
@@ -87,7 +87,7 @@ def with_record(source: str) -> str:
 
 
 def _is_head(statement: ast.stmt) -> bool:
-    """Whether it is the docstring or from __future__."""
+    """Return whether a statement is the docstring or an import from __future__."""
     if isinstance(statement, ast.ImportFrom):
         return statement.module == "__future__"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -133,7 +133,7 @@ def _environ(program: Program, place: str, root: Path, record: Path, data: Path)
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """The exit code; None where the program was ended, with the processes that it has started."""
+    """Return the exit code; None where the program was ended, with the processes that it has started."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What is put in the place of a topology: others of its family, the nearest in size first."""
+"""Topologies to put in the place of another: others of its family, the nearest in size first."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from emu.topology.topology import Topology
 
 
 def family_of(line: str) -> str:
-    """The first word of its name."""
+    """Return the first word of a topology's name."""
     return line.partition(":")[0]
 
 

@@ -43,7 +43,7 @@ class Builder:
         return self.build(text) if other == text else swapped(text, other)
 
     def other(self, text: str) -> str:
-        """What stands in its place; itself where nothing can."""
+        """Return the line that stands in its place; itself where nothing can."""
         try:
             found = others(text, self.most)
         except catalogue.InputError:
@@ -52,7 +52,7 @@ class Builder:
 
 
 def tried(row: str, met: Callable[[], bool], builder: Builder) -> Iterator[Swap]:
-    """What comes of a row where each family that it builds is another.
+    """Yield how a row fares where each family of topologies that it builds is replaced by others, family by family.
 
     Args:
         row: Its id.

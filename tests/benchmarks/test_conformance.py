@@ -1,4 +1,4 @@
-"""What the table of PyTorch's own tests calls passed, failed and left out."""
+"""The table of PyTorch's own tests tells what passed, what failed and what is left out."""
 
 from benchmarks.conformance.__main__ import LEFT_OUT, faults, passed
 
@@ -6,7 +6,7 @@ GLOO = {name: {"how": "passed", "why": "", "started": 3} for name in ("test_a", 
 
 
 def ended(**changed):
-    """As gloo's, but for what is left out and what is given."""
+    """Return how tests ended as gloo has them, without those that are left out, with some changes."""
     return {name: how for name, how in GLOO.items() if name not in LEFT_OUT["processes"]} | changed
 
 

@@ -63,7 +63,7 @@ def faults_of(root, line):
 
 
 def pieces(folder, source):
-    """What may stand for each piece of a source; places are counted in bytes."""
+    """Return what may stand for each piece of a source; places are counted in bytes."""
     (folder / "one.py").write_text(source)
     found = defaultdict(set)
     for place in Parsed(folder, Path("one.py")).places({"a": ["int"], "b": ["int"], "c": ["str"]}):
@@ -144,7 +144,7 @@ def test_each_kind_of_fault_has_its_turn():
 
 
 def edited_meanwhile(results, path):
-    """As if a person went on in the checkout while faults are tried in the copies."""
+    """Yield the results while a person changes the checkout, which must not matter to the copies."""
     before = path.read_text()
     for each in results:
         path.write_text("# other lines\n" + before)

@@ -1,4 +1,4 @@
-"""What the tables of scale time: small forms of their cases, by the way that is named, with the result that is known."""
+"""Small forms of the cases of scale are timed by the way that is named, with the result that is known."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""What the table of starts times: commands that run, in folders that hold what the case says."""
+"""The cases of the table of starts are commands that run, in folders that hold what the case says."""
 
 from dataclasses import replace
 

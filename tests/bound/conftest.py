@@ -28,19 +28,19 @@ def _made(n_npus: int, n_nodes: int, rows: Rows) -> Topology:
 
 @pytest.fixture
 def made() -> Made:
-    """From NPUs, nodes and rows of links, a topology."""
+    """Return a function that makes a topology of NPUs, nodes and rows of links."""
     return _made
 
 
 @pytest.fixture
 def path() -> Callable[[int], Topology]:
-    """From n, NPUs in a row, each joined to the next by a link of 1 GB/s each way without latency."""
+    """Return a function that puts n NPUs in a row, each joined to the next by a link of 1 GB/s each way without latency."""
     return lambda n: _made(n, n, [(a, b, 1e9, 0) for i in range(n - 1) for a, b in ((i, i + 1), (i + 1, i))])
 
 
 @pytest.fixture
 def random_topology() -> Callable[[int], Topology]:
-    """From a seed, up to 5 NPUs and 2 switches on a cycle and on links from anywhere to anywhere, some of them parallel."""
+    """Return a function that draws up to 5 NPUs and 2 switches, on a cycle and on links from anywhere to anywhere."""
 
     def of(seed: int) -> Topology:
         random = np.random.default_rng(seed)
@@ -58,5 +58,5 @@ def random_topology() -> Callable[[int], Topology]:
 
 @pytest.fixture
 def no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What trees reach is no bound, and takes time to find."""
+    """Look for no trees: what they reach is no bound, and takes time to find."""
     monkeypatch.setattr(limit, "_MOST_TREES", 0)

@@ -1,4 +1,4 @@
-"""What exchanges cost at prices, against closed forms, networkx's distances and the linear program."""
+"""The cost of exchanges at prices of links, against closed forms, networkx's distances and the linear program."""
 
 import networkx as nx
 import numpy as np

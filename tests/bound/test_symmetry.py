@@ -1,4 +1,4 @@
-"""What is alike, and that a linear program of one of each says what the whole one says."""
+"""Ranks and links that are alike: a linear program of one of each says what the whole one says."""
 
 from dataclasses import replace
 

@@ -62,7 +62,7 @@ class Drawn:
         return found
 
     def expected(self, rank):
-        """What a rank tells, worked out without a group."""
+        """Return what a rank must tell, worked out without a group."""
         return [(i, sum(10**r for r in m)) for i, each in enumerate(self.wanted) for m in _members(*each) if rank in m]
 
 

@@ -1,4 +1,4 @@
-"""What `torch.cuda` and its like export, name by name: answered, or refused by name, as the tables of docs/run.md say."""
+"""Every name that `torch.cuda` and its like export is answered, or refused by name, as the tables of docs/run.md say."""
 
 import importlib
 import pkgutil
@@ -125,7 +125,7 @@ ANSWERED, REFUSED = tables()
 
 
 def told(module, name, rows):
-    """Whether rows name it, of the module or of the one that has it from there."""
+    """Return whether rows name it, as a name of the module or of the one above that has it from there."""
     above = module.rpartition(".")[0]
     of = [module]
     if above in ("torch.cuda", "torch.accelerator") and hasattr(importlib.import_module(above), name):

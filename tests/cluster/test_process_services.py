@@ -1,4 +1,4 @@
-"""What PyTorch and Python can do but once a process, and every rank of a script does."""
+"""Services that PyTorch and Python give a process but once, and that every rank of a script may use."""
 
 import atexit
 import signal

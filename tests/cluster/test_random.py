@@ -80,7 +80,7 @@ REQUESTS = {
 
 
 def expected(name, rank, given, root):
-    """What a rank has after a request, by what every rank gave."""
+    """Return what a rank has after a request, by what every rank gave."""
     return {
         "all_reduce": sum(given),
         "all_reduce later": sum(given),

@@ -23,7 +23,7 @@ class InjectedError(Exception):
 
 
 def outcome(cluster, program):
-    """What the run raised, or None; fails where it does not end (its threads are daemons)."""
+    """Run a program; return what the run raised, or None. Fail where it does not end (its threads are daemons)."""
     raised = []
 
     def run():
@@ -124,7 +124,7 @@ def test_an_error_in_the_cluster_s_own_code_ends_the_run_and_is_named(monkeypatc
 
 
 def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
-    """As when memory runs out: nothing works any more."""
+    """So it is when memory runs out: nothing works any more."""
 
     def broken(*_):
         raise InjectedError("from now on")
@@ -136,7 +136,7 @@ def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
 
 
 class TestGroupsOfAnotherRank:
-    """What one rank's thread leaves where the others find it."""
+    """Groups and requests that one rank's thread leaves where the others find them."""
 
     def test_a_group_that_another_rank_made_means_the_caller_s_own(self):
         kept = {}

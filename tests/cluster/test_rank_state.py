@@ -1,4 +1,4 @@
-"""What a process has once, and each rank has for itself: torch's settings, and what a script finds of its process."""
+"""State that a process has once, and each rank has for itself: torch's settings, and what a script finds of its process."""
 
 import importlib
 import os

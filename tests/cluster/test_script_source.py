@@ -1,4 +1,4 @@
-"""What `emu run` is given to run: a file, a module as `python -m` has it, or standard input."""
+"""Sources that `emu run` takes: a file, a module as `python -m` has it, or standard input."""
 
 import io
 import linecache
@@ -28,7 +28,7 @@ RANKS = "import torch.distributed as dist\ndist.init_process_group('nccl')\ndist
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes packages into the folder that is the current one."""
+    """Return a function that writes packages into the folder that is the current one."""
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "mine/inner"):
         (tmp_path / name).mkdir()

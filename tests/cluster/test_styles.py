@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture
 def anew(monkeypatch):
-    """What PyTorch and the styles compile when they are imported is compiled in the ranks."""
+    """Forget modules, so that what PyTorch and the styles compile when they are imported is compiled in the ranks."""
     for name in [name for name in sys.modules if name.startswith(("torch.distributed.optim", "tests.cluster.styles"))]:
         monkeypatch.delitem(sys.modules, name)
 

@@ -20,7 +20,7 @@ def rounds_of(schedule: Schedule) -> list[list[Row]]:
 
 
 def run_plainly(schedule: Schedule, wanted: Operation) -> bool:
-    """Whether every wanted (rank, slot) ends with each holder's value exactly once: dictionaries of multisets."""
+    """Return whether every wanted (rank, slot) ends with each holder's value exactly once, by dictionaries of multisets."""
     parts = schedule.n_slots // wanted.n_blocks
     slots_of = [(r, b * parts + p) for r, b in wanted.have.tolist() for p in range(parts)]
     state = {(r, k): Counter({(r, k): 1}) for r, k in slots_of}

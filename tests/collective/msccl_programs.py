@@ -45,7 +45,7 @@ class Machine:
         return all(self.chunks.get(self.home(r, "o", c)) == self.wanted(r, c) for r in range(self.n) for c in range(outputs))
 
     def any_free(self, blocks: list[tuple[int, ET.Element]]) -> tuple[int, ET.Element]:
-        """One of those that may step, drawn among all of them; to draw until one may is sooner than to look at each."""
+        """Draw one of those that may step; to draw until one may is sooner than to look at each."""
         for left in range(len(blocks), 0, -1):
             at = self.random.randrange(left)
             if self.may_step(*blocks[at]):
@@ -139,7 +139,7 @@ def gather_ring(n: int) -> str:
 
 
 def two_step(m: int, g: int) -> str:
-    """What a board has for another is brought together by destination, then crosses in one piece."""
+    """Return an alltoall in two steps: what a board has for another is gathered by destination, then crosses in one piece."""
     gpus = []
     for a, i in np.ndindex(m, g):
         boards = [b for b in range(m) if b != a]

@@ -13,7 +13,7 @@ from emu.errors import InputError
 
 
 def tokens_at(n):
-    """Of each rank, the (rank, token) that it has an expert of, in ascending order."""
+    """Return for each rank the (rank, token) that it has an expert of, in ascending order."""
     experts = standard_routing(n)
     return [[(s, t) for s in range(n) for t in range(TOKENS) if e in experts[s, t]] for e in range(n)]
 

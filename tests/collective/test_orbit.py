@@ -1,4 +1,4 @@
-"""What a part of a schedule proves of the whole: against the proof of every row."""
+"""A part of a schedule proves the whole: it is held against the proof of every row."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_the_part_is_what_the_whole_does_with_those_slots(name, stored):
 
 @EACH
 def test_the_part_is_refused_if_and_only_if_the_whole_is(name, stored):
-    """A stored row dropped, redirected or flipped at random."""
+    """A stored row is dropped, redirected or flipped at random."""
     wanted, random = operation(name, n := stored.n_ranks), np.random.default_rng(1)
     refused = 0
     for turn in range(24):

@@ -28,7 +28,7 @@ def damaged(schedule, rows_by_round, random) -> Schedule:
 
 
 def damaged_once(schedule, rows_by_round, random) -> Schedule:
-    """One random fault, which may be one that no schedule can have."""
+    """Put one random fault into a schedule, which may be one that no schedule can have."""
     rounds = [list(rows) for rows in rows_by_round(schedule)]
     t = int(random.integers(len(rounds)))
     i = int(random.integers(len(rounds[t])))
@@ -78,7 +78,7 @@ def test_random_schedules_have_all_that_a_schedule_may_have(weave):
 
 
 def test_no_damaged_schedule_that_runs_wrong_is_accepted(weave, runs_right, rows_by_round):
-    """Of at least 500 damaged ones; harmless damage may be refused, but mostly is not."""
+    """At least 500 damaged ones run wrong; harmless damage may be refused, but mostly is not."""
     random = np.random.default_rng(0)
     wrong = harmless = harmless_refused = 0
     for seed in range(200):
@@ -190,7 +190,7 @@ def test_a_wrong_schedule_is_refused_with_what_is_there_and_what_must_be(rounds,
     ],
 )
 def test_what_is_added_to_a_slot_of_a_rank_that_holds_nothing_is_refused(rounds, says, fault):
-    """Of a broadcast: by one, by two, into a spare slot, and from a helper."""
+    """The operation is a broadcast: one rank adds, two do, one adds into a spare slot, and a helper adds."""
     schedule, wanted = sends(*rounds, helpers=1, temps=(0,)), operation("broadcast", 3)
     with pytest.raises(ProofError, match=re.escape(f"proof: {says}")) as error:
         prove(schedule, wanted)
@@ -274,7 +274,7 @@ def test_many_slots_are_checked_on_integers_some_at_a_time(monkeypatch):
 
 
 def same_floats(schedule: Schedule, wanted, rows_by_round) -> bool:
-    """Whether all ranks get the same bits where adds fold as they should, in plain float32."""
+    """Return whether all ranks get the same bits where adds fold as they should, in plain float32."""
     values = np.random.default_rng(0).standard_normal((wanted.n_ranks, 64), dtype=np.float32)
     state = {(rank, 0): values[rank] for rank in range(wanted.n_ranks)}
     for rows in rows_by_round(schedule):

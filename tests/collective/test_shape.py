@@ -107,7 +107,7 @@ def test_asked_dims_are_taken_where_they_fit_and_the_best_elsewhere() -> None:
 
 
 def test_a_builder_may_take_more_than_it_lists() -> None:
-    """It lists whole grids, and takes any three places of one."""
+    """The builder lists whole grids, and takes any three places of one."""
 
     def three(shape: object) -> bool:
         return isinstance(shape, PartialGrid) and len(shape.members) == 3

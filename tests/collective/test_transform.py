@@ -13,7 +13,7 @@ from emu.errors import InputError
 
 
 def copies(schedule: Schedule) -> Schedule:
-    """The same sends, all of them overwrites."""
+    """Return the same sends, all of them as overwrites."""
     rounds = [Sends(schedule.src[r], schedule.dst[r], schedule.slot[r]) for r in schedule.rounds()]
     return Schedule.build(schedule.n_ranks, schedule.n_slots, rounds)
 
@@ -54,7 +54,7 @@ def relayed_dispatch() -> Schedule:
 
 
 def combine() -> Operation:
-    """Back to rank 0, from ranks 2 and 3."""
+    """Return the operation that brings tokens back to rank 0 from ranks 2 and 3."""
     return Operation("combine", 4, 2, np.array([[2, 0], [3, 0], [3, 1]], np.int32), np.array([[0, 0], [0, 1]], np.int32))
 
 
@@ -83,7 +83,7 @@ def test_what_has_no_sum_that_begins_with_nothing_lands_as_it_is():
 
 
 def random_trees(random: np.random.Generator, n: int, n_slots: int) -> tuple[Schedule, Operation]:
-    """Each slot down a tree of its own, and who sends it back: its leaves, and some of those that hand it on."""
+    """Return a schedule of each slot down a tree of its own, and who sends it back: its leaves, and some of those between."""
     rounds, have, want = defaultdict(list), [], []
     for slot in range(n_slots):
         order, depth = random.permutation(n).tolist(), {}

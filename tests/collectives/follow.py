@@ -1,10 +1,10 @@
-"""What a schedule with one message a rank and round does, followed by hand."""
+"""A schedule with one message a rank and round, followed by hand."""
 
 import numpy as np
 
 
 def by_round(schedule, rank: int, *, of: str, other: str) -> list[tuple[int, list[int]]]:
-    """Of each round, the other end of the message of which `rank` is the `of` end, and its slots."""
+    """Return for each round the other end of the message of which `rank` is the `of` end, and its slots."""
     found = []
     for rows in schedule.rounds():
         mine = getattr(schedule, of)[rows] == rank
@@ -14,12 +14,12 @@ def by_round(schedule, rank: int, *, of: str, other: str) -> list[tuple[int, lis
 
 
 def sent_by(schedule, rank: int) -> list[tuple[int, list[int]]]:
-    """Of each round, to whom and which slots."""
+    """Return for each round to whom a rank sends, and which slots."""
     return by_round(schedule, rank, of="src", other="dst")
 
 
 def received_by(schedule, rank: int) -> list[tuple[int, list[int]]]:
-    """Of each round, from whom and which slots."""
+    """Return for each round from whom a rank receives, and which slots."""
     return by_round(schedule, rank, of="dst", other="src")
 
 

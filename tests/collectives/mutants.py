@@ -27,7 +27,7 @@ _NUMBERS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one damaged schedule."""
+    """The outcome of one damaged schedule."""
 
     fault: str  # "several" for more than one
     wrong: bool  # read row by row, some rank ends with another value than it wants
@@ -40,7 +40,7 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """Of the proof's refusal, without its ranks and slots."""
+        """Return why the proof refused it, without ranks and slots."""
         return next((words for words in _REASONS if words in self.proof), "another")
 
 
@@ -82,7 +82,7 @@ def _refusal(check: Callable[[Schedule, Operation], object], schedule: Schedule,
 
 
 def runs_right(schedule: Schedule, wanted: Operation, random: np.random.Generator) -> bool:
-    """Whether every wanted (rank, slot) ends as the sum of those that were had; what is empty holds noise, on helpers 0."""
+    """Return whether every wanted (rank, slot) ends as the sum of those that were had; empty cells hold noise, on helpers 0."""
     parts = schedule.n_slots // wanted.n_blocks
     cells: dict[tuple[int, int], int] = {}
     whole: Counter[int] = Counter()
@@ -155,7 +155,7 @@ def _dropped(table: I64, schedule: Schedule, random: np.random.Generator) -> I64
 
 
 def _doubled(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """As it is, to another rank, into another slot, on another channel or in another round."""
+    """Repeat a row as it is, to another rank, into another slot, on another channel or in another round."""
     copy = table[:, [_row(table, random)]]
     field = int(random.choice([_ROUND, _DST, _DST_SLOT, _CHANNEL, _REDUCE]))
     if field != _REDUCE:
@@ -164,17 +164,17 @@ def _doubled(table: I64, schedule: Schedule, random: np.random.Generator) -> I64
 
 
 def _redirected(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """From another rank, to another, or into another slot."""
+    """Send a row from another rank, to another, or into another slot."""
     return _changed(table, schedule, random, [int(random.choice([_SRC, _DST, _DST_SLOT]))])
 
 
 def _renamed(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """Another slot is sent, under its own name."""
+    """Send another slot, under its own name."""
     return _changed(table, schedule, random, [_SLOT, _DST_SLOT])
 
 
 def _moved(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """To another round."""
+    """Move a row to another round."""
     return _changed(table, schedule, random, [_ROUND])
 
 
@@ -191,12 +191,12 @@ def _flipped(table: I64, schedule: Schedule, random: np.random.Generator) -> I64
 
 
 def _copy_added(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """A copy is added to what its receiver has; where all rows add, nothing changes."""
+    """Add a copy to what its receiver has; where all rows add, nothing changes."""
     return _made_to_add(table, np.flatnonzero(table[_REDUCE] == 0), random)
 
 
 def _first_added(table: I64, schedule: Schedule, random: np.random.Generator) -> I64:
-    """The first write to a slot of its receiver is added to what is there; where all such rows add, nothing changes."""
+    """Add the first write to a slot of its receiver to what is there; where all such rows add, nothing changes."""
     order = np.argsort(table[_ROUND], kind="stable")
     _, first = np.unique(table[[_DST, _DST_SLOT]][:, order], axis=1, return_index=True)
     rows = order[first]

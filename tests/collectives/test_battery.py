@@ -1,4 +1,4 @@
-"""What holds of every collective in the catalogue: filing one more adds its tests."""
+"""Every collective in the catalogue keeps these laws: filing one more adds its tests."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def test_it_is_built_the_same_every_time(found: Algorithm):
 
 @EVERY
 def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm):
-    """Also where a block has fewer elements than parts, so that some slots are empty."""
+    """Where a block has fewer elements than parts, some slots are empty, which must work too."""
     for n, shape in shapes_of_each_number(found):
         if n not in (2, 5, 8):
             continue
@@ -68,7 +68,7 @@ def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm):
 
 @ON_PORTS
 def test_it_claims_no_less_than_its_ports_must_carry(found: Algorithm):
-    """What the busiest rank sends or receives, of the size: a lower bound on beta where a rank has one port each way."""
+    """The share of the size that the busiest rank sends or receives is a lower bound on beta with one port each way."""
     for n, shape in shapes_of_each_number(found):
         wanted, built = operation(found.operation, n), found.build(shape).expand()
         parts = built.n_slots // wanted.n_blocks

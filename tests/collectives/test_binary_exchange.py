@@ -13,7 +13,7 @@ from emu.units import TICKS_PER_S
 
 
 def sent(built, src: int) -> list[list[tuple[int, tuple[int, int]]]]:
-    """Of each round, the (dst, item (s, d)) that `src` sends."""
+    """Return for each round the (dst, item (s, d)) that `src` sends."""
     n = built.n_ranks
     rows = [np.flatnonzero(built.src[r] == src) + r.start for r in built.rounds()]
     return [[(int(built.dst[i]), divmod(int(built.slot[i]), n)) for i in of_round] for of_round in rows]
@@ -37,7 +37,7 @@ def test_every_round_takes_half_of_what_each_node_holds_to_one_partner_at_a_powe
 
 @pytest.mark.parametrize(("p", "of_ring", "of_exchange"), [(4, 2, 4), (8, 8, 12), (16, 32, 32), (32, 128, 80)])
 def test_a_port_carries_less_than_a_link_of_the_ring_only_above_sixteen_nodes(p, of_ring, of_exchange):
-    """In items; the ring relays both ways, and a channel is a link there."""
+    """Loads are counted in items; the ring relays both ways, and a channel is a link there."""
     ring = relayed.ring(p).expand()
     assert np.bincount(ring.src[ring.channel == 0]).max() / 2 == of_ring  # two parts an item
     assert np.bincount(binary_exchange.all_to_all(p).src).max() == of_exchange

@@ -10,7 +10,7 @@ SHAPES = [(4,), (2, 4), (3, 4), (3, 2, 4), (2, 3, 2, 2)]
 
 
 def levels(built, dims):
-    """Of each row, the level that it crosses: the one digit in which its ends differ."""
+    """Return for each row the level that it crosses: the one digit in which its ends differ."""
     src, dst = (np.stack(np.unravel_index(c, dims), axis=-1) for c in (built.src, built.dst))
     assert ((src != dst).sum(axis=1) == 1).all()
     return np.argmax(src != dst, axis=1)

@@ -1,4 +1,4 @@
-"""What each wire to the switch carries: one block each way, and nothing from rank to rank."""
+"""Each wire to the switch carries one block each way, and nothing goes from rank to rank."""
 
 import numpy as np
 import pytest

@@ -42,7 +42,7 @@ def crossings(built, dims):
 
 
 def outputs(schedule, op, inputs):
-    """What every rank gets, of one element a token."""
+    """Return what every rank gets, where a token has one element."""
     widths = [len(op.output_blocks(r)) for r in range(op.n_ranks)]
     made = {
         r: Buffers(given, torch.full((w,), unwritten_mark(given.dtype, "sum"), dtype=given.dtype))

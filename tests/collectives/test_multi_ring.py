@@ -30,7 +30,7 @@ def on_each_link(src: np.ndarray, dst: np.ndarray, n: int) -> set[int]:
 
 @pytest.mark.parametrize("n", NS)
 def test_each_ring_goes_through_all_ranks_and_each_directed_link_is_on_one_ring(n):
-    """On two for n = 4 and 6, where there are no such rings."""
+    """For n = 4 and 6 there are no such rings, and each link is on two."""
     order = multi_ring.rings(n)
     shared = 2 if n in (4, 6) else 1
     assert order.shape == (shared * (n - 1), n)
@@ -51,7 +51,7 @@ def test_the_cycles_of_the_doubled_mesh_use_each_undirected_link_twice(n):
 
 
 def bytes_on_each_link(built: Schedule) -> set[float]:
-    """As shares of the operation's size."""
+    """Return the loads that links have, as shares of the operation's size."""
     n = built.n_ranks
     return {rows / built.n_slots for rows in on_each_link(built.src.astype(np.int64), built.dst.astype(np.int64), n)}
 
@@ -65,7 +65,7 @@ def test_each_directed_link_carries_two_nth_parts_of_the_block_and_each_half_one
 
 
 def test_on_a_board_every_link_carries_a_quarter_of_the_block_and_that_is_the_time():
-    """n = 8: 2V/n."""
+    """With n = 8 that is 2V/n."""
     board, built = build_topology("ub-mesh:board:latency=0s"), multi_ring.all_reduce(8).expand()
     size = 56 * 10**6  # V is as many as there are slots, 1 ms of a link each
     piece = lower(built, np.full(built.n_slots, size), board, np.arange(8))

@@ -25,19 +25,19 @@ def hosts(servers: int, each: int = 8, *, adds: bool = True, nvlink: float = 450
 
 
 def ways(around: GroupNetwork, operation: str = "all_reduce") -> list[tuple[str, int]]:
-    """By size, the algorithm and the number of its protocol."""
+    """Return the algorithm and the number of its protocol for each size."""
     found = [nccl_choice(operation, size, around).way for size in SIZES]
     return [(way.algorithm, way.protocol) for way in found]
 
 
 def test_a_node_of_8_h100_takes_a_ring_with_ll_to_1_mib_and_nvls_from_2_mib() -> None:
-    """As nccl-tests 309 prints of 8 B to 16 GiB."""
+    """nccl-tests 309 prints these choices for 8 B to 16 GiB."""
     for size, (name, protocol) in zip(SIZES, ways(hosts(1)), strict=True):
         assert (name, protocol) == (("ring", 0) if size <= 2**20 else ("nvls", 2))
 
 
 def test_three_nodes_of_8_h100_take_a_tree_with_ll_for_4_bytes_and_expect_25_2_us() -> None:
-    """As nccl 1453 prints: `4 Bytes -> Algo 0 proto 0 time 25.200462`."""
+    """NVIDIA/nccl 1453 prints `4 Bytes -> Algo 0 proto 0 time 25.200462`."""
     around = hosts(3)
     found, on = nccl_choice("all_reduce", 4, around).way, graphs_of(around)
     assert tuple(found) == ("tree", 0)
@@ -45,12 +45,12 @@ def test_three_nodes_of_8_h100_take_a_tree_with_ll_for_4_bytes_and_expect_25_2_u
 
 
 def test_two_gpus_of_each_node_have_four_channels_of_24_gb_a_second() -> None:
-    """As nccl 1189 prints: `nChannels 4, bw 24.000000/24.000000`, of GPUs with a NIC of 50 GB/s and NVLink of 370.8."""
+    """NVIDIA/nccl 1189 prints `nChannels 4, bw 24.000000/24.000000` for GPUs with a NIC of 50 GB/s and NVLink of 370.8."""
     assert graphs_of(hosts(2, 2)).ring == ChannelGraph(4, 24, 24)
 
 
 def test_64_nodes_of_8_h200_take_a_tree_with_ll128_for_16_mib_and_later_nvls_tree() -> None:
-    """As nccl 1752 prints, there of a version of 2025 from 32 MiB on, with 16 channels each; here it is from 64 MiB on."""
+    """NVIDIA/nccl 1752 prints both with 16 channels; NVLS begins at 32 MiB in its version of 2025, and at 64 MiB here."""
     small, large = (nccl_choice("all_reduce", size, hosts(64)) for size in (2**24, 2**26))
     assert tuple(small.way) == ("tree", 1)
     assert tuple(large.way) == ("nvls-tree", 2)
@@ -86,7 +86,7 @@ BLACKWELL: dict[str, Any] = {"nvlink": 900e9, "nic": 50e9}
 def test_what_is_taken_and_expected_is_what_nccls_own_functions_give(
     operation: str, log2_size: int, around: GroupNetwork, way: tuple[str, int], channels: int, expected_us: float
 ) -> None:
-    """Those of src/graph/tuning.cc of v2.30.7-1, called once with the graphs that are found here (of NVLS no channels)."""
+    """The values are from src/graph/tuning.cc of v2.30.7-1, called once with the graphs found here (for NVLS no channels)."""
     found, on = nccl_choice(operation, 2**log2_size, around), graphs_of(around)
     assert (tuple(found.way), found.channels) == (way, channels)
     assert time_us(operation, found.way, expected_times(operation, on)[found.way], on, 2**log2_size) == pytest.approx(
@@ -110,7 +110,7 @@ def test_nvls_is_taken_only_where_switches_add_and_every_size_has_a_way(operatio
 
 
 def test_the_larger_the_size_the_more_bandwidth_and_the_no_fewer_channels() -> None:
-    """What is taken expects no less of a larger size than of a smaller one, and is the least of all that is expected."""
+    """The expected time does not fall as the size grows, but for 5 %, and what is taken has the least of all."""
     for servers in (1, 2, 8, 64):
         around = hosts(servers)
         on, known = graphs_of(around), expected_times("all_reduce", graphs_of(around))

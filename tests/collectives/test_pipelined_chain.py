@@ -1,4 +1,4 @@
-"""What a chain's links carry, and when."""
+"""The links of a chain, followed by hand: what each carries, and when."""
 
 import numpy as np
 import pytest

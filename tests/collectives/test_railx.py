@@ -130,7 +130,7 @@ def test_a_mesh_keeps_its_claim_at_any_rates_and_latencies(dims, name, local, ra
 
 @pytest.mark.parametrize("m", [2, 4, 6])
 def test_a_mesh_moves_what_its_ring_does_in_fewer_steps(m):
-    """Twice as many links carry it, those at the ends of lines as much as each of the ring's."""
+    """Twice as many links carry the bytes, those at the ends of lines as much as each of the ring's."""
     for name in ("railx-ring", "railx-hyperx"):
         claim = algorithm("all_reduce", name).claim
         (mesh_steps, mesh), (ring_steps, ring) = claim.terms((3, 3, m, m))[0], claim.terms((3, 3, m * m))[0]
@@ -138,7 +138,7 @@ def test_a_mesh_moves_what_its_ring_does_in_fewer_steps(m):
 
 
 def ring_equation_6(size: float) -> float:
-    """Twice eq. 6 around all chips: two ports each way, a reduce_scatter and an all_gather."""
+    """Return twice eq. 6 around all chips: two ports each way, a reduce_scatter and an all_gather."""
     return 2 * ((CHIPS - 1) * A + (1 - 1 / CHIPS) * size / (2 * 2 * N * B))
 
 
@@ -170,7 +170,7 @@ INSTANCES = {
 
 
 def left_out(name: str, size: float) -> float:
-    """What the formula adds to the schedule's time.
+    """Return what the formula adds to the schedule's time.
 
     Nothing for rings of all chips. Eq. 8 adds one step to each of the four phases between nodes, 1/m^2 of the local bytes
     (a chip keeps its own share) and 1/p^2 of those between nodes, and leaves out the latency of local steps.

@@ -58,7 +58,7 @@ def chips_of_a_torus(m, nodes):
 
 
 def equation_7(side, size):
-    """Before it rounds 4(mp - 1) up to 4mp and drops 1 / (mp)^2."""
+    """Return the equation's time before it rounds 4(mp - 1) up to 4mp and drops 1 / (mp)^2."""
     return 4 * (side - 1) * A + (1 - 1 / side**2) * size / (2 * B)
 
 
@@ -87,7 +87,7 @@ def test_a_torus_of_faster_links_in_nodes_takes_a_byte_as_equation_7_says_and_le
 
 @pytest.mark.parametrize(("nodes", "steps"), [(4, 1.3), pytest.param(8, 1.0, marks=pytest.mark.slow)])
 def test_in_step_the_torus_of_section_3_1_takes_no_more_than_equation_7_and_free_buckets_a_large_step_more(nodes, steps):
-    """Of its 8 x 8 nodes 1 GB takes 5.00 ms in step and 5.11 else, where the equation gives 5.03.
+    """The torus of 8 x 8 nodes takes 5.00 ms for 1 GB in step and 5.11 else, where the equation gives 5.03.
 
     Chips before a rail end the first dimension early and take its light from the other half, for one of 64 large steps.
     """
@@ -100,7 +100,7 @@ def test_in_step_the_torus_of_section_3_1_takes_no_more_than_equation_7_and_free
 
 
 def ring_equation_8(p, m, n, size):
-    """With the local latency, a hop to and from a rail's end, and the terms in 1/m^2 and 1/p^2 that it leaves out."""
+    """Return the equation's time with what it leaves out: local latency, hops at rails' ends, terms in 1/m^2 and 1/p^2."""
     local = 4 * (m - 1) * A_LOCAL + (1 - 1 / m**2) * size / (4 * n * B)
     return local + 4 * (p - 1) * (A + (m - 1) * A_LOCAL) + (1 - 1 / p**2) * size / (2 * m * n * B)
 

@@ -1,4 +1,4 @@
-"""Between neighbours only, by shortest paths, the same on every link."""
+"""Items that are relayed between neighbours only, by shortest paths, load every link alike."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_every_part_takes_as_many_hops_as_the_shortest_path(dims):
 
 @pytest.mark.parametrize("dims", DIMS)
 def test_every_link_of_a_dimension_carries_the_same(dims):
-    """Of d ranks in a line, floor(d*d/4)/2 items each way for each of the n/d items that a rank has for a place."""
+    """In a line of d ranks that is floor(d*d/4)/2 items each way for each of the n/d items that a rank has for a place."""
     built, n = relayed.torus(dims).expand(), int(np.prod(dims))
     moved = np.argmax(digits(built.src, dims) != digits(built.dst, dims), axis=1)
     for i, d in enumerate(dims):

@@ -311,7 +311,7 @@ path.write_bytes(_check(data) + data)
 
 
 def test_what_others_can_have_written_is_not_loaded(compiled_package: Package) -> None:
-    """It is a pickle, which could do anything; one that the user has written is loaded, whatever it does."""
+    """Machine code is kept in a pickle, which could do anything; one that the user has written is loaded, whatever it does."""
     package, executed = compiled_package, compiled_package.home / "executed"
     subprocess.run([sys.executable, "-c", EVIL], cwd=package.home, check=True)
     for folder in (package.cache, package.cache / "emu" / "compiled"):

@@ -1,4 +1,4 @@
-"""What a timeline means, in exact fractions and as plainly as can be: no heap, no array, everything solved anew each time."""
+"""The meaning of a timeline in exact fractions, as plainly as can be: no heap, no array, everything solved anew each time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Flow:
 
 
 class Simulation:
-    """What is known so far: starts, lefts, and the flows between the two."""
+    """The state of a run so far: starts, lefts, and the flows between the two."""
 
     def __init__(self, capacity: list[Fraction], tasks: Sequence[Task]) -> None:
         self.capacity, self.tasks = capacity, tasks

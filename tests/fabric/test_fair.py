@@ -98,7 +98,7 @@ def test_rates_are_those_of_flows_started_at_once_where_a_link_has_more_rounds_t
 
 
 def load_and_rounds(state: State, link: int) -> tuple[float, list[tuple[float, int]]]:
-    """What a link keeps from one solution to the next; no result may depend on the load."""
+    """Return what a link keeps from one solution to the next; no result may depend on the load."""
     k, engine = state._links[link], state._engine
     kept = slice(link * KEPT, link * KEPT + k["n_kept"])
     return float(k["load"]), list(zip(engine.kept_rate[kept].tolist(), engine.kept_weight[kept].tolist(), strict=True))

@@ -106,7 +106,7 @@ def run_of(piece):
 
 
 def messages_of(piece, participant):
-    """What a participant sends or receives, or those that stand for it."""
+    """Return the messages that a participant sends or receives, or those that stand for them."""
     own, sender = piece.alike[participant], piece.graph.owner[: len(piece.receiver)]
     return np.flatnonzero((piece.alike[sender] == own) | (piece.alike[piece.receiver] == own))
 

@@ -1,4 +1,4 @@
-"""What must not show in a timeline: numbering, other jobs, the time of day, how and when tasks were added."""
+"""None of these shows in a timeline: numbering, other jobs, the time of day, how and when tasks were added."""
 
 from dataclasses import replace
 

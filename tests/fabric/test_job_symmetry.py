@@ -47,7 +47,7 @@ def every_message(schedule, sizes, topology, placement, **options):
 
 
 def by_class(schedule, sizes, topology, placement, **options):
-    """The same of the classes, each as often as it stands for messages, and whether it stands for several."""
+    """Return such columns from classes, each as often as it stands for messages, and whether any stands for several."""
     piece = lower_alone(FabricJob(schedule, sizes, topology, placement, **options))
     return of_classes(schedule.n_ranks, piece.graph, run(piece.graph)), piece.is_quotient
 
@@ -221,7 +221,7 @@ def test_routes_that_break_the_symmetry_of_their_links_are_found(lane, kept):
 
 
 def timed_as_every_row(*job, **options):
-    """Whether a schedule alone ends, task by task, as with a join for each rank, which comes last and says no more."""
+    """Return whether a schedule alone ends, task by task, as with a join for each rank, which comes last and says no more."""
     ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run(lower(*job, **options).graph).end_fs
     return len(ends) < len(whole) and ends.tolist() == whole[: len(ends)].tolist()
 

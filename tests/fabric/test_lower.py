@@ -206,7 +206,7 @@ def test_no_overhead_adds_no_task():
 
 
 def held(piece: LoweredSchedule, participant: int, until_fs: int) -> LoweredSchedule:
-    """The same piece, one participant of which enters only then."""
+    """Hold one participant of a piece, so that it enters only at that time; return the piece."""
     piece.graph.ready_fs[piece.entry[participant]] = until_fs
     return piece
 

@@ -45,7 +45,7 @@ def messages_of(schedule, sizes):
 
 
 def waits(later, earlier):
-    """Whether the one waits for the other, and whether only until it has left; None: it does not."""
+    """Return whether one message waits for another only until it has left; None: it does not wait for it."""
     t, src, dst, channel, rows = later
     u, other_src, other_dst, other_channel, other_rows = earlier
     if u >= t:

@@ -1,4 +1,4 @@
-"""What is worked through as Python and what as machine code: the same columns and times, to the last bit."""
+"""Python and machine code work graphs and collectives through alike: the same columns and times, to the last bit."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields

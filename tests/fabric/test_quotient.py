@@ -29,7 +29,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 
 def repeated(capacity: list[float], tasks: list[Task], n: int) -> tuple[list[float], list[Task]]:
-    """The same job n times, on links of its own each time."""
+    """Return the same job n times, on links of its own each time."""
     links, size = len(capacity), len(tasks)
     moved = [
         replace(
@@ -156,7 +156,7 @@ def merged_of(graph: Graph) -> Quotient | None:
 
 
 def test_all_to_all_on_a_torus_has_a_class_for_each_number_of_steps_up_and_down() -> None:
-    """Of an even side 2 h, as many as pairs (p, m) of steps: p <= 2 h, m <= 2 h - 2, p <= h and m < h if both; and exits."""
+    """An even side 2 h has one for each pair (p, m) of steps: p <= 2 h, m <= 2 h - 2, p <= h and m < h if both; and exits."""
     for side in (4, 8, 16):
         h = side // 2
         steps = 2 * h + 2 * (h - 1) + h * (h - 1)
@@ -170,7 +170,7 @@ def test_an_ecmp_fat_tree_spreads_an_all_to_all_without_symmetry() -> None:
 
 
 def test_no_round_is_spent_on_many_tasks_that_it_would_all_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What crosses the links of a fat tree tells them all apart in two rounds; the third would do so with the messages."""
+    """Two rounds tell apart all that crosses the links of a fat tree; a third would do so with the messages."""
     rounds = []
     monkeypatch.setattr(refining, "_round", lambda *given, done=refining._round: (rounds.append(1), done(*given)))
     graph = lowered("all_to_all", "at-once", "fat-tree:radix=8,tiers=3", 128)
@@ -271,7 +271,7 @@ def test_colours_that_collide_are_found_out_and_others_accepted_whatever_they_ar
 
 
 def damaged(task: Task, random: Random, n_links: int) -> Task:
-    """One thing of a task, another than it was if it can be."""
+    """Return a task of which one thing is another than it was, if it can be."""
     what = random.choice(["size", "alpha", "ready", "hop", "no hop", "weight", "no pred", "left", "pred"])
     if what in ("size", "alpha", "ready"):
         return replace(task, **{what: getattr(task, what) + 1})

@@ -1,4 +1,4 @@
-"""What the tasks of a schedule are called, where one of them is refused: the very row of every one of them."""
+"""Where a task of a schedule is refused, it is called by the very row that it comes from."""
 
 from dataclasses import replace
 

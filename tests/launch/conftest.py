@@ -13,7 +13,7 @@ from launch.show import progress
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left."""
+    """The end of a command: its exit code and what it printed."""
 
     code: int
     out: str

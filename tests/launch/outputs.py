@@ -1,4 +1,4 @@
-"""What each command is given so that it writes all that it can write, in as little time as can be.
+"""Words for each command with which it writes all that it can write, in as little time as can be.
 
 A command with an option that names an output and is in none of these fails a test.
 """
@@ -102,7 +102,7 @@ class Case:
 
     @property
     def files(self) -> dict[str, str]:
-        """What each option names."""
+        """Return the file that each option names."""
         return {option: ENDINGS.get(option, f"file.{option.removeprefix('--')}") for option in self.options}
 
     def given(self, files: Mapping[str, str]) -> tuple[str, ...]:

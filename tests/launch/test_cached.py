@@ -1,4 +1,4 @@
-"""What is kept between commands is of the files as they are: whichever is changed, the answer is that of a fresh cache."""
+"""Answers kept between commands are of the files as they are: whichever is changed, the answer is that of a fresh cache."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ DIRECT = ("--algorithm", "all_reduce=direct")  # its messages between opposite c
 
 @pytest.fixture
 def step_s(emu, tmp_path, monkeypatch):
-    """What a plan takes by the files that are there, and how much of that had to be timed."""
+    """Return a function that tells what a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
     real = timer.Timer.__call__
@@ -107,7 +107,7 @@ def test_a_plan_is_that_of_the_imported_file_and_of_what_it_imports_as_they_are(
 
 
 def test_a_plan_of_a_model_is_that_of_its_shards_as_they_are(tmp_path):
-    """As a file has them that is imported, whose operators are the same."""
+    """A file that is imported may have other shards and the same operators."""
     model = MODELS.find("llama-tiny")
     fewer = {path: style for path, style in model.shards.items() if "attention" not in path}
     request = replace(asked("own-model", 4, 4, 64, "pytorch", best=1), given="tp=4,recompute=none")
@@ -125,7 +125,7 @@ def test_a_plan_of_a_model_is_that_of_its_shards_as_they_are(tmp_path):
 
 
 def test_a_step_of_a_paper_is_that_of_the_code_and_the_data_of_papers_as_they_are(tmp_path, monkeypatch):
-    """Such as of how a fabric of the paper is wired, which its word does not say."""
+    """The wiring of a fabric of the paper is in such data, and its word does not say it."""
     monkeypatch.setattr(rows, "_FOLDERS", (tmp_path,))
     request, built, kept = EstimateRequest("llama-tiny", parse_plan("tp=4", global_batch=4, seq=64)), [], ResultCache(None)
     for seen, text in ((1, "lanes = 8"), (1, "lanes = 8"), (2, "lanes = 16")):

@@ -83,7 +83,7 @@ def test_a_product_takes_the_peak_of_tf32_where_the_script_allows_it(step, allow
 
 @pytest.mark.parametrize("cluster", ["local", "fake"])
 def test_tf32_is_of_the_rank_that_allows_it(step, cluster: str) -> None:
-    """And of the operators that come after: rank 0 multiplies twice with it, rank 1 once."""
+    """Only operators that come after the setting are in TF32: rank 0 multiplies twice with it, rank 1 once."""
     setting = "torch.backends.cuda.matmul.allow_tf32 = True"
     first, second = (f"if dist.get_rank() == {rank}: {setting}\ndist.barrier()\na @ a\n" for rank in (0, 1))
     start = f'import torch, torch.distributed as dist\ndist.init_process_group("nccl")\na = torch.ones({SIDE}, {SIDE})\n'
@@ -126,7 +126,7 @@ def test_a_trace_is_replayed_as_its_command_timed_it(emu, tmp_path: Path) -> Non
 
 
 def _mfu(model: dict[str, float], other: dict[str, float]) -> float:
-    """Of a step of another time, by the peak of another dtype."""
+    """Return the MFU of a step of another time, by the peak of another dtype."""
     peaks = DEVICES["h100"].peak_flops
     return model["mfu"] * model["step_time_s"] / other["step_time_s"] * peaks["bfloat16"] / peaks["float32"]
 

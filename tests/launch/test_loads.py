@@ -1,4 +1,4 @@
-"""What a command loads: only what it needs, so that what moves no data answers at once."""
+"""A command loads only what it needs, so that one that moves no data answers at once."""
 
 import ast
 import importlib

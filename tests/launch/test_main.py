@@ -78,14 +78,14 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[
 
 
 def stopped(note: str) -> KeyboardInterrupt:
-    """With something to tell."""
+    """Return an interrupt that has a note to tell."""
     error = KeyboardInterrupt()
     error.add_note(note)
     return error
 
 
 def aborted(cause: KeyboardInterrupt) -> click.Abort:
-    """As click tells of it."""
+    """Return the error by which click tells of an interrupt."""
     error = click.Abort()
     error.__cause__ = cause
     return error

@@ -59,7 +59,7 @@ def test_every_path_that_is_no_output_is_one_that_is_read() -> None:
 
 
 def started(emu, command: str, words: tuple[str, ...]):
-    """What a command left, and whether it began; if so, it went no further."""
+    """Run a command up to its beginning; return what it left, and whether it began."""
     body, seen = inspect.unwrap(commands()[command].callback or print).__code__, []
 
     def watch(frame, event, _) -> None:
@@ -272,5 +272,5 @@ def test_an_answer_that_stdout_does_not_take_is_an_error_and_files_are_written_a
 
 
 def _files() -> list[Path]:
-    """What is in the current folder, without the bytecode of what `--import` names."""
+    """Return what is in the current folder, without the bytecode of what `--import` names."""
     return sorted(path for path in Path().iterdir() if path.name != "__pycache__")

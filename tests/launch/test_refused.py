@@ -1,4 +1,4 @@
-"""What cannot be timed, as a person meets it: one line that says where, what and how to mend, and exit code 2."""
+"""A request that cannot be timed is refused in one line that says where, what and how to mend, with exit code 2."""
 
 import pytest
 

@@ -109,7 +109,7 @@ def test_auto_serves_a_run_and_its_trace_remembers_how(emu, tmp_path: Path) -> N
 
 
 def test_each_topology_of_a_replay_is_served_by_what_is_the_fastest_there(recorded, emu) -> None:
-    """`auto` for all operations or for one: as each topology is served alone, in whatever order they are given."""
+    """`auto` for all operations or for one serves each topology as it is served alone, in whatever order they are given."""
     replay = ("replay", str(recorded[1]), "--json")
     fabrics = ("dgx-h100:adds=yes", BOARD, "switch:n=4,bandwidth=1GB/s,latency=20us")
     for word in ("auto", "all_reduce=auto"):
@@ -137,7 +137,7 @@ def test_auto_may_serve_one_operation_and_a_name_another(recorded, emu) -> None:
 
 
 def virtual(step: dict[str, object]) -> dict[str, object]:
-    """All but the wall clock's."""
+    """Return the figures of a step without those of the wall clock."""
     return {key: value for key, value in step.items() if not key.startswith("wall_")}
 
 
@@ -357,7 +357,7 @@ def test_a_script_beside_folders_named_as_ours_gets_its_own(emu, tmp_path: Path)
 
 
 def test_the_same_command_twice_gives_the_same_bytes(emu, tmp_path: Path) -> None:
-    """Of the amp script, which uses all of a device: its streams, events and random numbers."""
+    """The amp script is run, as it uses all of a device: its streams, events and random numbers."""
     traces = [tmp_path / f"{i}.trace" for i in range(2)]
     script = SCRIPTS / "tutorials" / "amp.py"
     done = [

@@ -1,4 +1,4 @@
-"""What `emu verify` says it proved, how it draws a failure, and MSCCL programs from the command line."""
+"""`emu verify` says what it proved, draws a failure, and proves MSCCL programs from the command line."""
 
 from pathlib import Path
 

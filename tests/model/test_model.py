@@ -132,7 +132,7 @@ def test_an_unknown_model_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize(("plan", "floats"), [(ALONE, 4), (Plan(tp=2, global_batch=2, seq=3), 4 / 2), (PAIR, 5)])
 def test_a_parameter_takes_a_rank_weight_gradient_and_two_moments_and_with_ddp_its_place_in_a_bucket(plan, floats):
-    """Of 4 bytes each, and cut by tp; whatever the activations take."""
+    """Each of these floats has 4 bytes and is cut by tp, whatever the activations take."""
     small, larger = toy("toy", 64), toy("toy", 64, more=1000)
     assert rank_bytes(larger, plan) - rank_bytes(small, plan) == 1000 * floats * 4
 

@@ -1,4 +1,4 @@
-"""What of a layer is kept where single operators are worked out again: torchtitan's list, and plans that it is refused for."""
+"""Where single operators are worked out again, a layer keeps torchtitan's list; it is refused where none is known."""
 
 import pytest
 
@@ -15,7 +15,7 @@ LLAMA = MODELS.find("llama3.1-8b")
 
 
 def test_attention_and_every_second_product_are_kept_as_torchtitan_counts_them():
-    """In the order of a layer: queries, keys, values, what attention gave; gate, its other side, and the way back."""
+    """The order of a layer is queries, keys, values, what attention gave; gate, its other side, and the way back."""
     layer = LLAMA.part("dense", Tokens(8))
     kept = [layer[i].name for i in sorted(outputs_kept(layer))]
     assert kept == ["attention.wq", "attention.wv", "attention.attention", "ffn.w1", "ffn.w2"]

@@ -22,7 +22,7 @@ ARCHITECTURE = {name: one for _, one in ARCHITECTURES for name in one.configs}
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What ran, and the model whose list says what should."""
+    """The operators that ran, with the model whose list says what should."""
 
     model: Model
     module: nn.Module

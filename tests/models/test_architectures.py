@@ -1,4 +1,4 @@
-"""What sets each architecture apart, against formulas written another way."""
+"""Features that set each architecture apart, against formulas written another way."""
 
 import math
 

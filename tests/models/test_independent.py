@@ -47,7 +47,7 @@ def attention(x, w, c):
 
 
 def swiglu(x, first, second, third):
-    """Of weights [in, out]."""
+    """Return the output of a gated block with weights [in, out]."""
     gate = x @ first
     return gate / (1 + np.exp(-gate)) * (x @ third) @ second
 

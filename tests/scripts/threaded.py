@@ -28,7 +28,7 @@ _LOCAL = (*waits.STEPS, *states.STEPS)
 
 
 class Program:
-    """What one rank does of the program of a seed.
+    """The part that one rank has in the program of a seed.
 
     Args:
         seed: As given.
@@ -130,7 +130,7 @@ class Program:
                 step(lane)
 
     def alone(self, i, is_last):
-        """What only the thread of the program may do, after all others."""
+        """Do what only the thread of the program may do, after all others."""
         lane = self.lane(f"{i} alone", tuple(range(self.n)), None)
         if self.draw.random() < 0.3:
             states.numbers(lane)

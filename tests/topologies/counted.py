@@ -1,4 +1,4 @@
-"""What one buys, counted on the links and nodes of a built topology and never read from its bill, made of its settings."""
+"""Parts that one buys, counted on the links and nodes of a built topology and not read from its bill, which settings make."""
 
 import numpy as np
 
@@ -31,9 +31,10 @@ def switches(topology, radix, rate=PORT):
 
 
 def nvl(topology):
-    """Of a rack whose chips are apart (InfiniteHBD's Table 8): copper has 25 GB/s one way, active copper and a module 200 GB/s.
+    """Count the parts of an NVL rack whose chips are apart (InfiniteHBD's Table 8).
 
-    What joins two switches that both have GPUs is active copper, and goes on as 8 DAC within the racks; light joins others.
+    Copper has 25 GB/s one way, active copper and a module 200 GB/s. What joins two switches that both have GPUs is active
+    copper, and goes on as 8 DAC within the racks; light joins others.
     """
     links, gpu = topology.links, (topology.links.src < topology.n_npus) | (topology.links.dst < topology.n_npus)
     leaves = np.unique(links.dst[links.src < topology.n_npus])
@@ -48,7 +49,7 @@ def nvl(topology):
 
 
 def tpuv4(topology, latency_fs=700_000_000):
-    """Of a TPUv4 whose light takes 700 ns: copper joins boards of 2 x 2 chips in a cube, an OCS has 128 ports."""
+    """Count the parts of a TPUv4 with light of 700 ns: copper joins boards of 2 x 2 chips in a cube, an OCS has 128 ports."""
     light = topology.links.latency_fs == latency_fs
     boards = [end // np.array([1, 2, 2])[:, None] for end in ends(topology)]
     copper = ~light & (boards[0] != boards[1]).any(axis=0)
@@ -63,7 +64,7 @@ def tpuv4(topology, latency_fs=700_000_000):
 
 
 def infinitehbd(topology):
-    """Of an InfiniteHBD where some nodes are looped, which so show all of their bundles.
+    """Count the parts of an InfiniteHBD where some nodes are looped, which so show all of their bundles.
 
     A bundle of 8 OCSTrx of 100 GB/s, or two cables of copper of 200, has 400 GB/s for each of its two GPUs.
     """
@@ -81,7 +82,7 @@ def infinitehbd(topology):
 
 
 def hpn(topology):
-    """Of a pod: switches behind the NVSwitches by what leads to them, copper to NICs, a module at both ends of links above."""
+    """Count the parts of a pod: switches by what leads to them, copper to NICs, a module at both ends of links above."""
     nic, up = (of_tier(topology, word) for word in ("NIC to ToR", "ToR to Agg"))
     links, n = topology.links, topology.n_npus
     tors = np.unique(links.dst[nic & (links.src < n)])

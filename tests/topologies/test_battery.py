@@ -1,4 +1,4 @@
-"""What every topology of the catalogue must hold, on each of the small instances that it names."""
+"""Laws that every topology of the catalogue must keep, on each of the small instances that it names."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Small:
 
     @cached_property
     def routes(self):
-        """Of all pairs by each key."""
+        """Return the routes of all pairs by each key."""
         return [self.topology.routes(*self.pairs.T, np.full(len(self.pairs), key)) for key in KEYS]
 
     @cached_property

@@ -12,17 +12,17 @@ FULL, THIRD, SEVENTH = (f"fat-tree:radix=64,{rest},planes={PORTS}" for rest in (
 
 
 def _hosts(tree):
-    """That have links."""
+    """Count the hosts that have links."""
     return len(np.unique(tree.links.src[tree.links.src < tree.n_npus]))
 
 
 def _switches(tree):
-    """Of 64 ports of 400 Gb/s, of all planes."""
+    """Count the switches of 64 ports of 400 Gb/s, of all planes."""
     return counted.switches(tree, 64)
 
 
 def _transceivers(tree):
-    """In thousands: one at either end of every port's cable."""
+    """Count thousands of transceivers: one at either end of every port's cable."""
     return round(counted.ports(tree) / 1000, 1)
 
 

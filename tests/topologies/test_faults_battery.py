@@ -58,7 +58,7 @@ def _refused(left, src, dst, key):
 
 
 def _check_routes(left, src, dst, links, stop):
-    """Of the links of all routes, one route after another, each up to its `stop`."""
+    """Assert that routes, one after another and each up to its `stop`, lead over their links from source to destination."""
     ends, starts, begin = left.links.dst[links], left.links.src[links], np.append(0, stop)
     assert np.array_equal(starts[begin[:-1]], src)
     assert np.array_equal(ends[stop - 1], dst)
@@ -89,7 +89,7 @@ def _refusals(line, part, seed):
 
 
 def _cases():
-    """Of the first example of each topology every part; of the others one each, by turns, and the rest is slow."""
+    """Yield every part for the first example of each topology, and for the others one each, by turns; the rest is slow."""
     first = {_name(line): line for line in reversed(LINES)}.values()
     for (turn, line), (kind, part) in itertools.product(enumerate(LINES), enumerate(PARTS)):
         fast = line in first or turn % len(PARTS) == kind

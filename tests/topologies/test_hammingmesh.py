@@ -18,12 +18,12 @@ def _light(mesh):
 
 
 def _switches(mesh):
-    """Of 64 ports of 400 Gb/s, of all planes."""
+    """Count the switches of 64 ports of 400 Gb/s, of all planes."""
     return counted.switches(mesh, 64)
 
 
 def _transceivers(mesh):
-    """In thousands: one at either end of every port's cable that leaves a board."""
+    """Count thousands of transceivers: one at either end of every port's cable that leaves a board."""
     return round(counted.ports(mesh, _light(mesh)) / 1000, 1)
 
 

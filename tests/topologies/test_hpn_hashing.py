@@ -1,4 +1,4 @@
-"""One hash in all switches or one in each tier, and connections on disjoint paths: what built systems carry (2.2, 6.1)."""
+"""Systems with one hash in all switches or one in each tier, and connections on disjoint paths: what they carry (2.2, 6.1)."""
 
 from functools import cache
 
@@ -21,7 +21,7 @@ HASHES = ("polarised", "independent")
 
 
 class _Load:
-    """What flows drawn between two sets of GPUs lay on the cables."""
+    """The load that flows drawn between two sets of GPUs lay on the cables."""
 
     def __init__(self, line, src, dst):
         self.topology = built(line)
@@ -85,7 +85,7 @@ def test_in_a_pod_the_uplink_of_the_tor_decides_all_and_the_hash_of_other_switch
 
 @pytest.mark.parametrize(("hash_", "used"), [("polarised", 240), ("independent", 960)])
 def test_above_pods_a_quarter_of_the_uplinks_of_the_aggs_carries_all_where_switches_hash_alike(hash_, used):
-    """What is known of a number modulo the 60 uplinks of a ToR leaves 2 of the 8 uplinks of an Agg."""
+    """A number that is known modulo the 60 uplinks of a ToR leaves 2 of the 8 uplinks of an Agg."""
     load = _load(f"hpn:hash={hash_}", (0, 1024), (15360, 16384))
     assert len(load.on("Agg", "Core")) == used
     assert len(load.on("ToR", "Agg")) == 960

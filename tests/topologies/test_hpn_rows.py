@@ -1,4 +1,4 @@
-"""What DCN+ and a Clos of HPN's switches have; the rows of the papers that count HPN are in `emu repro`."""
+"""The bisection of DCN+ and the size of a Clos of HPN's switches; rows of papers that count HPN are in `emu repro`."""
 
 from functools import cache
 

@@ -197,7 +197,7 @@ def _runs(p, line, out, closed):
 
 
 def _crossed_by_hand(p, found):
-    """Of the edges of rings of p groups in a row, between nodes of equal place, the share whose ends are in two ToRs."""
+    """Return the share of edges with ends in two ToRs, for rings of p groups in a row joined between nodes of equal place."""
     leaves = []
     for first in range(0, len(found) - p.tor + 1, p.tor):
         ring = found[first : first + p.tor]

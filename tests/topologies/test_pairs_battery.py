@@ -42,7 +42,7 @@ def survivor(line):
 
 @cache
 def systems():
-    """Of each variant of the registry the smallest example in which a job survives, and all of it where one has that."""
+    """Return for each variant of the registry the smallest example in which a job survives, all of it where one has that."""
     found = []
     for name, blueprint in TOPOLOGIES:
         lines = [":".join(filter(None, (name, example))) for example in blueprint.examples]
@@ -54,7 +54,7 @@ def systems():
 
 @lru_cache(maxsize=4096)
 def on(line, faults, ranks):
-    """What a job has around faults, or why it has nothing."""
+    """Return what a job has around faults, or why it has nothing."""
     try:
         return machine_state(build(line), sorted(faults, key=str), ranks)
     except InputError as error:
@@ -62,7 +62,7 @@ def on(line, faults, ranks):
 
 
 def parts(topology):
-    """Some of each kind: NPUs, NICs, and of each tier links and switches; of the first NPU its own ones too."""
+    """Return parts of each kind: NPUs, NICs, and of each tier links and switches; of the first NPU its own ones too."""
     links, n = topology.links, topology.n_npus
     room = [int(npu) for npu in order(topology)]
     texts = [f"npu {npu}" for npu in (room[0], room[1], room[-1])]
@@ -119,7 +119,7 @@ def check_placed(line, faults, ranks):
 
 
 def has_room(line, faults, ranks):
-    """Whether the system's own rule of placement finds NPUs that work and that links which work join to one another."""
+    """Return whether the system's own rule of placement finds NPUs that work and that working links join to one another."""
     topology = build(line)
     nodes, _ = failed_of(topology, faults)
     left = working(topology, faults)

@@ -40,7 +40,7 @@ def _rails(topology, axis):
 
 
 def _transceivers(topology):
-    """Of 400 Gb/s, one at either end of a rail."""
+    """Count the transceivers of 400 Gb/s, one at either end of a rail."""
     return counted.ports(topology, topology.links.dimension > 0)
 
 

@@ -1,4 +1,4 @@
-"""What a topology declares of its symmetry: permutations of nodes that bring links to links, and every route to a route."""
+"""A topology's declared symmetry is of permutations of nodes that bring links to links, and every route to a route."""
 
 import itertools
 
@@ -12,14 +12,14 @@ from emu.topology.topology import CHANNELS
 
 
 def translating(topology):
-    """Whether a permutation of nodes translates the NPUs."""
+    """Return a function that tells whether a permutation of nodes translates the NPUs."""
     n = topology.n_npus
     moves = Translations(topology.dims or (n,), n, 1)
     return lambda node: np.array_equal(node[:n], moves.rank(np.arange(n), node[0]))
 
 
 def moves_of(topology, keeps):
-    """What is found of a topology's symmetry that keeps something."""
+    """Return the moves of a topology's symmetry that keep something."""
     return [move(topology, power) for power in powers_of(topology, np.arange(topology.n_npus), keeps)]
 
 

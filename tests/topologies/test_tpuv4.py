@@ -16,18 +16,18 @@ def _parts(tpu):
 
 
 def _reached(tpu):
-    """Chips that links lead to from the first, itself among them."""
+    """Count the chips that links lead to from the first, itself among them."""
     return int((components(tpu.n_npus, tpu.links.src, tpu.links.dst) == 0).sum())
 
 
 def _cubes(tpu):
-    """Parts that are left without light."""
+    """Count the parts that are left without light."""
     copper = tpu.links.latency_fs != 700_000_000
     return len(np.unique(components(tpu.n_npus, tpu.links.src[copper], tpu.links.dst[copper])))
 
 
 def _share(tpu):
-    """Of what half of the chips send through their 36 ports."""
+    """Return the bisection as a share of what half of the chips send through their 36 ports."""
     return bisection(tpu)[0] / (tpu.n_npus / 2 * 36 * 50e9)
 
 

@@ -1,4 +1,4 @@
-"""What fails in a UB-Mesh: the backup NPU that stands in, and who must hear of a link that is down."""
+"""Failures in a UB-Mesh: the backup NPU that stands in, and who must hear of a link that is down."""
 
 import networkx as nx
 import numpy as np
@@ -48,7 +48,7 @@ def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_on
 
 
 def _latency_fs(topology, src, dst):
-    """Of a message that an x4 needs a nanosecond for, without this nanosecond."""
+    """Return the latency of a message: its time without the nanosecond that an x4 needs for its bytes."""
     one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
     piece = lower(one, np.array([56]), topology, np.array([src, dst]))
     return int(run(piece.graph).end_fs.max()) - 1_000_000

@@ -1,4 +1,4 @@
-"""What of UB-Mesh cannot be built is refused in one line."""
+"""A UB-Mesh that cannot be built is refused in one line."""
 
 import pytest
 

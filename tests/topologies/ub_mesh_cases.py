@@ -1,4 +1,4 @@
-"""What tests of UB-Mesh's routing share: what the paper prints, and the routes of all pairs."""
+"""Cases that tests of UB-Mesh's routing share: what the paper prints, and the routes of all pairs."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What is left of a topology still joins all that networkx finds joined."""
+"""A topology without what has failed still joins all that networkx finds joined."""
 
 import itertools
 from dataclasses import replace

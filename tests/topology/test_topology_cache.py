@@ -1,4 +1,4 @@
-"""What is kept of a topology: worked out once for each, a few results, and no longer than the topology."""
+"""Results are kept of a topology: worked out once for each, a few of them, and no longer than the topology."""
 
 import gc
 import weakref

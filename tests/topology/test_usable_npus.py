@@ -89,7 +89,7 @@ def test_a_backup_npu_keeps_its_rack_whole_until_a_second_fails():
 
 
 def test_a_cube_is_what_optical_switches_take_out_whatever_its_numbers_are():
-    """Of 2x1x1 cubes the chips of a cube are neighbours in three dimensions, and stand apart in the numbering."""
+    """The chips of either of the two cubes are neighbours in three dimensions, but stand apart in the numbering."""
     topology = build_topology("tpuv4:cubes=1x1x2")
     chips = np.arange(128).reshape(4, 4, 8)
     faulty = np.zeros((1, 128), np.bool_)

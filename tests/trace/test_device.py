@@ -148,7 +148,7 @@ def test_attention_has_a_share_of_its_own_and_of_a_causal_mask_half_the_flops(wo
 
 
 def test_the_counted_flops_are_the_same_under_a_causal_mask(words):
-    """That MFU counts; only the time is of half of them."""
+    """MFU counts all of them; only the time is that of half of them."""
     events = words.events(*(words.compute(kernel=k, batch=1, m=8, n=8, k=8, flops=4096.0) for k in (2, 3)))
     assert events.flops.tolist() == [4096, 4096]
 
@@ -161,7 +161,7 @@ def test_computation_grows_by_jitter_for_each_doubling_of_nodes(words, ranks, do
 
 
 def test_a_collective_takes_cores_from_products_that_run_beside_it_alone(words):
-    """From where it is asked for until something waits for it; other kernels keep theirs."""
+    """They are taken from where it is asked for until something waits for it; other kernels keep theirs."""
     rows = (
         product(words, 100, 100, 100),
         words.collective(8),
@@ -254,7 +254,7 @@ def test_the_h100s_memory_is_as_fast_as_its_pins():
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 def test_a_device_computes_no_slower_in_what_is_narrower(device):
-    """Alike in all of one width, where TF32 is between 4 and 2 bytes; and at all in what scripts and models are timed in."""
+    """Dtypes of one width are alike, with TF32 between 4 and 2 bytes; every dtype of scripts and models can be computed in."""
     assert {"bfloat16", "float32", TF32} <= device.peak_flops.keys() <= {*FLOAT_BYTES, TF32}
     width_of = {**FLOAT_BYTES, TF32: 3}
     peaks = [{p for d, p in device.peak_flops.items() if width_of[d] == width} for width in (8, 4, 3, 2, 1)]
@@ -265,7 +265,7 @@ def test_a_device_computes_no_slower_in_what_is_narrower(device):
 
 
 def test_the_settings_of_a_device_change_what_an_operator_takes(words):
-    """As their names say: half the share takes twice as long, a launch is added to each."""
+    """Half the share takes twice as long, and a launch is added to each, as the settings' names say."""
     events = words.events(words.compute(flops=1e12), words.compute(bytes=10**10))
     usual = find_device("h100:gemm_share=0.5,hbm_efficiency=0.5", "bfloat16").ticks(events, "bfloat16")
     for setting, expected in (

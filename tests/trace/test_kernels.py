@@ -37,7 +37,7 @@ def seconds(device, *kernels):
 
 
 def share(device, kernel, dtype="bfloat16"):
-    """Of peak, that an attention reaches."""
+    """Return the share of the peak that an attention reaches."""
     counted = kernel.flops / (2 if kernel.kernel in (Kernel.CAUSAL, Kernel.CAUSAL_BACKWARD) else 1)
     return counted / (seconds(device, kernel)[0] * PEAKS[dtype])
 

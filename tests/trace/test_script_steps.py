@@ -1,4 +1,4 @@
-"""What is timed of a script: its steps, else all of it."""
+"""A script's steps are timed; without a step, all of it is."""
 
 import torch
 import torch.distributed as dist

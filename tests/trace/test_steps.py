@@ -1,4 +1,4 @@
-"""Which step a run is about: the work that communicates and is done most often."""
+"""A run is about the step whose work communicates and is done most often."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_the_order_of_work_and_every_amount_of_it_counts(words):
 
 @pytest.mark.parametrize(("times", "step"), [([5], 1), ([5, 2], 2), ([5, 2, 9], 1), ([5, 2, 9, 3], 4), ([2, 5, 2, 5], 3)])
 def test_the_step_told_is_the_one_of_median_time_of_two_the_shorter(words, times, step):
-    """The same work of 1 ms, with idle time before it as each step is given."""
+    """Each step has the same work of 1 ms, with idle time before it so that it takes as long as is given."""
     trace = trace_of(words.events(*rows_of(words, [[(1, 0)]] * len(times))), role_of_rank=(0,), groups=(Group("world", (0,)),))
     laid = replayed(trace)
     ends = np.repeat(np.cumsum(times), 2) * MS

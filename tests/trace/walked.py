@@ -1,4 +1,4 @@
-"""Where the time of a step went, told another way: an instant after another, from what each event of a rank waits for."""
+"""A step's time told another way: an instant after another, from what each event of a rank waits for."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -10,7 +10,7 @@ from emu.trace.trace import Kind
 
 
 def walked(trace, laid, timeline, step, stages=None):
-    """Of a step: the rank that ended last, ticks, those of each use of an instant, of all requests, and of waits by rank.
+    """Walk a step; return the rank that ended last, ticks, those of each use of an instant, of all requests, of waits by rank.
 
     An instant is computation, else of the axis of a request that the rank stands still for and to which all have come, else
     it is spent on waiting for the rank that comes last to one: a rank of another stage is None; one of its own stage is what
@@ -56,7 +56,7 @@ def _asked(trace, laid, rank):
 
 
 def _uses(trace, laid, timeline, rank, moments):
-    """What a rank does in the instants between moments: computes, talks on an axis, waits for a rank, or None."""
+    """Yield what a rank does in the instants between moments: computes, talks on an axis, waits for a rank, or None."""
     events, first, order = trace.events_of(rank), int(laid.first_event[rank]), _order(trace.events_of(rank))
     began, ended = _moments(laid, timeline, rank)
     asked = {row: _coming(trace, laid, timeline, rank, row) for row in _asked(trace, laid, rank)}
@@ -124,7 +124,7 @@ def _alike(trace, rank, kind, group, instance=None, peer=None):
 
 
 def _order(events):
-    """Of each event the requests that it waits for itself."""
+    """Return for each event the requests that it waits for itself."""
     asks = ~np.isin(events.kind, (Kind.COMPUTE, Kind.MARK))
     waits = defaultdict(list)
     for event, waited in zip(*(c.tolist() for c in order_of(events)), strict=True):

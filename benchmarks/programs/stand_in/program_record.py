@@ -111,7 +111,7 @@ def _leave():
 
 
 def _on_gloo():
-    """What is else than on a GPU in a process of torchrun."""
+    """Let a process of torchrun find an emulated GPU, and make every group one of gloo."""
     _changes.enter_context(emulate_npus(Npu("h100", 80_000_000_000), _RANKS))
     atexit.register(_leave)
     init, group = _gloo(dist.init_process_group, 0), _gloo(dist.new_group, 2)

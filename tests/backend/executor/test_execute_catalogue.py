@@ -46,18 +46,18 @@ def cases(found: Algorithm, n: int):
 
 
 def some_counts(op: Operation, *, few: bool):
-    """Elements of each block: whatever comes; unless few are wanted, none, one, a whole that divides, and one that does not."""
+    """Yield counts of blocks: some drawn, and unless few are wanted none, one, a whole that divides, and one that does not."""
     yield np.random.default_rng(op.n_ranks).integers(0, 6, op.n_blocks)
     yield from () if few else (counts_of(op, size) for size in (0, 1, 3 * op.n_ranks, 3 * op.n_ranks + 2))
 
 
 def counts_of(op: Operation, size: int) -> np.ndarray:
-    """Of so many elements in all, or of the next number that divides where it must."""
+    """Return the counts of blocks of so many elements in all, or of the next number that divides where it must."""
     return op.block_counts(size + -size % op.count_step)
 
 
 def tokens_at(n: int) -> list[list[int]]:
-    """Of each rank, the tokens of all ranks that it has an expert of."""
+    """Return for each rank the tokens of all ranks that it has an expert of."""
     experts = standard_routing(n).reshape(n * TOKENS, -1)
     return [np.flatnonzero((experts == rank).any(axis=1)).tolist() for rank in range(n)]
 
@@ -75,7 +75,7 @@ def input_sizes(op: Operation, counts: np.ndarray) -> list[int]:
 
 
 def by_definition(op: Operation, given: Sequence[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
-    """What every rank's output must be, without blocks, slots or schedules."""
+    """Return every rank's output as the operation defines it, without blocks, slots or schedules."""
     n, nothing = op.n_ranks, np.empty(0, np.int64)
     ends = np.cumsum(counts)[:-1]
     if op.name in ("all_reduce", "broadcast"):
@@ -124,7 +124,7 @@ def buffers(op: Operation, given: Sequence[Tensor], counts: np.ndarray, lay) -> 
 
 
 def in_place(made: dict[int, Buffers]) -> dict[int, Buffers]:
-    """Output over input wherever both are of one size."""
+    """Lay each output over its input wherever both are of one size."""
     equal = {r: pair.input.numel() == pair.output.numel() for r, pair in made.items()}
     return {r: Buffers(pair.input, pair.input if equal[r] else pair.output) for r, pair in made.items()}
 
@@ -145,7 +145,7 @@ def test_integers_end_as_the_operation_is_defined_side_by_side_apart_and_in_plac
 
 
 def over_a_wire(schedule: Schedule, op: Operation, made: dict[int, Buffers], counts: np.ndarray) -> None:
-    """Ranks 0, 3, 6, ... on one side, 1, 4, 7, ... on another, the rest on a third."""
+    """Run a schedule in three threads: ranks 0, 3, 6, ... in one, 1, 4, 7, ... in another, the rest in a third."""
     wire, homes = QueueWire(), [list(made)[first::3] for first in range(min(3, len(made)))]
     given = {"counts": counts, "wire": wire}
     threads = [
@@ -261,7 +261,7 @@ def test_complex_numbers_are_reduced_part_by_part(reduce: str):
 @pytest.mark.parametrize("name", [a.name for _, a in ALGORITHMS if a.operation == "all_reduce" and list(a.shapes(8))])
 @pytest.mark.parametrize("reduce", ["min", "max"])
 def test_of_zeros_of_both_signs_every_rank_gets_the_same(name: str, reduce: str):
-    """Which, torch does not say: its own minimum of 0 and -0 is that of the lane it is computed in."""
+    """Torch does not say which one: its own minimum of 0 and -0 is that of the lane it is computed in."""
     found = algorithm("all_reduce", name)
     given = torch.where(torch.rand(8, 97, generator=torch.Generator().manual_seed(0)) < 0.5, 0.0, -0.0)
     op = operation("all_reduce", 8)
@@ -289,7 +289,7 @@ def test_an_average_of_what_one_rank_has_is_what_it_has():
 
 @pytest.mark.parametrize("lay", [side_by_side, apart])
 def test_what_translations_give_is_run_without_storing_every_row(lay, monkeypatch: pytest.MonkeyPatch):
-    """In one process, and on one rank of several."""
+    """All ranks are in one process, or they are spread over several."""
     stored, op, n = algorithm("all_reduce", "ring").stored(6), operation("all_reduce", 6), 6
     assert stored.translate
     monkeypatch.setattr(Schedule, "expand", lambda _: pytest.fail("every row was stored"))

@@ -41,7 +41,7 @@ def all_at_once_reduce(n: int) -> Schedule:
 
 
 def row_by_row(schedule: Schedule, have: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
-    """What every (rank, slot) holds at the end, by the letter of the rules."""
+    """Return what every (rank, slot) holds at the end, by the letter of the rules."""
     cells = dict(have)
     for rows in schedule.rounds():
         before, adds = dict(cells), defaultdict(list)
@@ -98,7 +98,7 @@ def random_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
 
 @st.composite
 def translated_schedules(draw: st.DrawFn) -> tuple[Schedule, Operation, list[int]]:
-    """The same by the translations of a grid: some rows of rank 0, in an operation that they map on itself."""
+    """Draw valid rows of rank 0 alone, which translations of a grid repeat, in an operation that they map on itself."""
     dims, digits, rest = (
         draw(st.sampled_from([(2,), (3,), (5,), (2, 2), (2, 3)])),
         draw(st.integers(0, 2)),

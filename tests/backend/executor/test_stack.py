@@ -21,7 +21,7 @@ def made_for(name: str, by: str) -> tuple[Schedule, Operation]:
 
 
 def outputs(schedule: Schedule, op: Operation, columns: int, *, same: bool) -> list[Tensor]:
-    """Of random floats, where every slot has so many elements."""
+    """Return the outputs for random floats, where every slot has so many elements."""
     counts = np.full(op.n_blocks, columns * schedule.n_slots // op.n_blocks)
     generator = torch.Generator().manual_seed(columns)
     sizes = [int(counts[op.input_blocks(r)].sum()) for r in range(N)]

@@ -88,7 +88,7 @@ def test_a_helper_begins_at_zero():
 
 
 class Memories:
-    """What the executor's own memories hold when a program begins to run."""
+    """The contents of the executor's own memories when a program begins to run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held: list[Tensor] = []
@@ -109,7 +109,7 @@ class Memories:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_memory_of_its_own_holds_what_is_seen_in_a_result(dtype: str, monkeypatch: pytest.MonkeyPatch):
-    """Scratch and inboxes, of relays on ranks that lie apart and over a wire."""
+    """The memories are scratch and inboxes of relays, on ranks that lie apart and over a wire."""
     of = getattr(torch, dtype)
     schedule, op, counts = algorithm("all_to_all", "bruck").schedule(N), operation("all_to_all", N), np.full(N * N, 3)
     for run in (execute, over_a_wire):
@@ -143,7 +143,7 @@ def test_a_program_whose_result_nobody_checks_saves_the_time(monkeypatch: pytest
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_whatever_takes_in_what_nobody_wrote_is_another_value(dtype: str):
-    """Copied, or folded once, twice or three times, into small numbers; but for two of them, which an xor loses."""
+    """The mark is copied, or folded once, twice or three times into small numbers; two of them cancel out in an xor."""
     of = getattr(torch, dtype)
     values = torch.tensor([0, 1]).to(of) if of is torch.bool else torch.tensor([1, 2, 3]).to(of)
     for reduce in REDUCE_OPERATIONS:

@@ -1,4 +1,4 @@
-"""What a rank's memory is for when it holds most: by hand, and against an account that remembers everything."""
+"""A rank's memory at its peak is told by what it is for: by hand, and against an account that remembers everything."""
 
 import numpy as np
 import pytest

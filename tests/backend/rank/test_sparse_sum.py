@@ -20,7 +20,7 @@ N = 3
 
 
 def drawn(rank):
-    """Of each rank another number of values, some at one place; none on the last."""
+    """Return the sparse tensor of a rank: each has another number of values, some at one place, and the last has none."""
     count = (4, 2, 0)[rank]
     generator = torch.Generator().manual_seed(rank)
     places = torch.randint(0, 5, (1, count), generator=generator)

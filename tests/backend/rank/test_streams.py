@@ -1,4 +1,4 @@
-"""What streams wait for, against all that a device's streams would have done before, followed wait by wait."""
+"""The waits of streams, against all that a device's streams would have done before, followed wait by wait."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from emu.backend.rank.streams import RankStreams
 
 
 class Followed:
-    """The same streams without any saving: every wait is written down, and nothing is left out."""
+    """A plain account of streams without any saving: every wait is written down, and nothing is left out."""
 
     def __init__(self):
         self.done = {0: set()}  # all that has ended before the next computation of a stream
@@ -29,7 +29,7 @@ class Followed:
 
 
 def reached(waits, of, event):
-    """All that is before an event by what was written down, and by the order of its stream or queue."""
+    """Return all that is before an event by what was written down, and by the order of its stream or queue."""
     found, ask = set(), [event]
     while ask:
         at = ask.pop()

@@ -37,7 +37,7 @@ def test_an_exchange_takes_its_closed_form(line, blocks_a_link) -> None:
 
 
 def _by_paths(topology):
-    """The same by a program with a variable for each simple path of each pair."""
+    """Return the least time by another program, with a variable for each simple path of each pair."""
     net = network(topology, np.arange(topology.n_npus))
     graph = nx.DiGraph()
     arcs = list(zip(net.src.tolist(), net.dst.tolist(), strict=True))

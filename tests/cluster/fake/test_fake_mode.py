@@ -1,4 +1,4 @@
-"""What the mode for fake tensors remembers is what PyTorch's own makes, the first time and every later one."""
+"""The mode for fake tensors remembers what PyTorch's own mode makes, the first time and every later one."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ OPERATORS = {
 
 
 def made(mode, operator):
-    """All that can be told of what comes of an operator, and of its input after it."""
+    """Return all that can be told of what comes of an operator, and of its input after it."""
     with mode:
         x = torch.empty(4, 6)
         out = operator(x)

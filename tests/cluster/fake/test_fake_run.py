@@ -199,7 +199,7 @@ def test_the_ranks_to_trace_can_be_named(script):
 
 
 def requests(trace):
-    """Of rank 0, how often it asks for what, by axis."""
+    """Return the requests of rank 0 as (axis, name, bytes), those of dp before those of tp."""
     events, own = trace.events_of(0), trace.group_of[0]
     asked = [i for i in range(len(events)) if events.kind[i] == Kind.COLLECTIVE]
     axes = [trace.groups[own[events.group[i]]].axis for i in asked]

@@ -30,7 +30,7 @@ with fatal_signal.last_words_to(int(sys.argv[1])), fatal_signal.report_terminati
 
 
 def words_of(fault, tmp_path):
-    """What a process says whose rank 1 does that, and the signal that ended it."""
+    """Return what a process says whose rank 1 has that fault, the signal that ended it, and the line that is to be named."""
     script = tmp_path / "ends.py"
     script.write_text(PROCESS.format(fault=fault))
     with tempfile.TemporaryFile() as words:

@@ -45,7 +45,7 @@ def product(x: Tensor, x_at: Placement, weight_at: Placement, out_at: Placement,
 
 
 def ran(program: Program) -> tuple[list[list[object]], str]:
-    """What each rank gives, and the digest of what was recorded."""
+    """Run a program on two ranks; return what each gives, and the digest of what was recorded."""
     recording = Recording(2)
     return Threads(2, recording=recording).run(program), recording.trace().digest()  # type: ignore[return-value]
 
@@ -77,7 +77,7 @@ def test_what_is_cut_otherwise_or_has_a_bias_is_dtensors_own(at, bias) -> None:
 
 
 def test_a_gradient_that_lies_elsewhere_is_brought_to_where_the_product_needs_it() -> None:
-    """By columns, and then a sum of what is whole on every rank."""
+    """The product is cut by columns, and its gradient comes whole to every rank."""
 
     def program(rank: int) -> list[Tensor]:
         mesh = init_device_mesh("cpu", (2,))

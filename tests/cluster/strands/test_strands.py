@@ -252,7 +252,7 @@ def events_of(program, ranks=2):
 
 
 class TestTrace:
-    """What a thread does is on a stream of its own, after what came before its start, and before what comes after its end."""
+    """A thread's events, on a stream of their own, after what came before its start and before what comes after its end."""
 
     @staticmethod
     def products_and_reductions(join):

@@ -1,4 +1,4 @@
-"""What a rank does wrong ends the run in one line that names it, and no rank waits for ever."""
+"""A rank that does something wrong ends the run in one line that names it, and no rank waits for ever."""
 
 import inspect
 import queue

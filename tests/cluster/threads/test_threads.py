@@ -156,7 +156,7 @@ class TestWhatARankHasForItself:
 class TestUndo:
     @pytest.fixture
     def threads(self):
-        """Of an operator, as many as no rank has."""
+        """Let an operator use three threads, a number that no rank has, and give that number."""
         before = torch.get_num_threads()
         torch.set_num_threads(3)
         yield 3

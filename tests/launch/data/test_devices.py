@@ -83,7 +83,7 @@ def test_the_h100_of_500_w_has_the_kernels_of_an_h100_at_a_lower_clock():
 
 
 def test_memory_is_that_of_the_data_sheet():
-    """Of GB200 NVL72 13.4 TB, of an HGX B200 1.44 TB; the TPU's in GiB."""
+    """The sheets print 13.4 TB for GB200 NVL72 and 1.44 TB for an HGX B200; the TPU's memory is in GiB."""
     held = {name: device.memory_bytes for name, device in DEVICES.items()}
     assert held == {
         "h100": 80 * GB, "h800": 80 * GB, "h200": 141 * GB, "a100-80g": 80 * GB, "b200": 1440 * GB // 8,

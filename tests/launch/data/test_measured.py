@@ -1,4 +1,4 @@
-"""What is kept of published measurements agrees with itself: steps with MFU, times with busbw, constants with a fit."""
+"""Published measurements that are kept agree with themselves: steps with MFU, times with busbw, constants with a fit."""
 
 import csv
 from dataclasses import replace
@@ -162,7 +162,7 @@ def test_no_constant_of_nccl_alone_would_be_moved_by_a_fit():
 
 
 def test_a_fit_of_the_runs_on_a100_without_the_largest_model_finds_what_is_kept():
-    """In seconds, as the step of the largest takes most of the time; every other run of the device has its part in it."""
+    """The fit is by seconds, as the step of the largest takes most of the time; every other run of the device is part of it."""
     largest, kept = "megatron-gpt-530b", read_fitted()["a100-80g"]
     own = [ask(run, "x").ready() for run in read_runs(TRAINING, "x") if run.device == "a100-80g" and run.model != largest]
     device = with_constants(replace(DEVICES["a100-80g"], memory_bytes=0), kept.constants)

@@ -75,7 +75,7 @@ class Few:
 
 
 def test_a_page_that_is_written_is_the_one_that_is_kept(emu, tmp_path):
-    """Of rows that take no time, as they stand in the page."""
+    """The rows that are compared are those of one table, which take no time."""
     rows = emu("repro", "ub-mesh", "--table", "1", "--cache", str(tmp_path), "--json").json["rows"]
     kept = {name: verdict for name, _, verdict in LINE.findall(PAGES["ub-mesh"])}
     assert {row["id"]: row["verdict"] for row in rows}.items() <= kept.items()

@@ -1,4 +1,4 @@
-"""What the UB-Mesh paper's figures 17, 19 and 20 make of steps, by steps whose times are written down here."""
+"""The UB-Mesh paper's figures 17, 19 and 20 are worked out from steps whose times are written down here."""
 
 from types import SimpleNamespace
 
@@ -57,7 +57,7 @@ def told(steps, row):
 
 
 def percent(rack, model, seqs):
-    """Of the Clos's performance, which is its time by the rack's."""
+    """Return the performance in per cent of the Clos's, which is its time by the rack's, as the mean over sequences."""
     return (
         100 * sum(1 / (1 + MORE[rack][MODELS.index(model)] / 100 * (1 + [*SEQS].index(seq) / 10)) for seq in seqs) / len(seqs)
     )

@@ -1,4 +1,4 @@
-"""What a figure shows and where, as matplotlib's renderer places it."""
+"""The words that a figure shows, and where, as matplotlib's renderer places them."""
 
 from functools import lru_cache
 from itertools import combinations
@@ -11,7 +11,7 @@ _TOUCH = 0.5  # pixels that two boxes may share
 
 @lru_cache(maxsize=1)
 def boxes(figure):
-    """All words of a figure with the box of pixels of each, ticks left out."""
+    """Return all words of a figure with the box of pixels of each, ticks left out."""
     canvas = FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     of_axes = [text for axes in figure.axes for text in (*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label)]

@@ -40,12 +40,12 @@ def executed(name, plan):
 
 
 def compared(words, name=TWO_LAYERS, **batch):
-    """What a generated trace says otherwise than what ran, tokens routed as they were; its kernels are the same."""
+    """Return where a plan's generated trace differs from what ran, with tokens routed as they were; kernels are the same."""
     return held_against_executed(name, parse_plan(words, **{"global_batch": 8, "seq": 16, **batch}))
 
 
 def held_against_executed(name, plan):
-    """The same of a plan."""
+    """Return where the generated trace of a parsed plan differs from what ran; assert that its kernels are the same."""
     model, ran = find_model(name), executed(name, plan)
     routing = splits_of(model, plan, ran)
     generated = generate(model, plan, Stack(precision=EXECUTED), routing)

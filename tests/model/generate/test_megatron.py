@@ -143,7 +143,7 @@ def test_in_pieces_the_same_is_computed_and_asked_for_and_a_quarter_of_each_scat
 
 
 def test_a_deferred_gradient_of_the_head_comes_after_the_last_backward():
-    """As many FLOPs in all; the first three of four microbatches leave theirs, and only on the last stage."""
+    """The FLOPs stay the same; the first three of four microbatches leave theirs for later, and only on the last stage."""
     now, later = (traced("pp=2,tp=2,sp,microbatch=4", stack) for stack in ("", "deferred=3"))
     assert flops(later) == flops(now)
     shape = (V // 2, H, 4 * S)  # of the gradient of half of the head's weight
@@ -219,7 +219,7 @@ def test_weights_that_are_gathered_as_a_step_begins_are_waited_for_where_they_ar
 
 @pytest.mark.parametrize(("chunks", "words"), [(1, "dp=2"), (1, "pp=2,dp=2"), (2, "pp=2,vp=2,dp=2")])
 def test_gradients_of_a_chunk_are_reduced_at_once_after_its_last_backward(chunks, words):
-    """Of the first stage too; only the chunk whose backward is the step's last has nothing to compute beside its own."""
+    """The first stage does so too; only the chunk whose backward is the step's last has nothing to compute beside its own."""
     events = traced(words, "dp=chunked").events[0]
     reduces = [
         i for i in range(len(events)) if events.name[i] == "all_reduce" and events.dtype[i] == "float32" and events.count[i] > V

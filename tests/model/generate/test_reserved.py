@@ -35,13 +35,13 @@ def ledger_of(*of, **others):
 
 @pytest.mark.parametrize("ranks", [8, 128])
 def test_more_ranks_leave_16_bytes_a_parameter_less(ranks):
-    """Of weights, two moments and the gradients that are reduced, which have a pool of their own; all of float32."""
+    """These are weights, two moments and the gradients that are reduced, which have a pool of their own; all are of float32."""
     alone, shared = (reserved_bytes(*asked(n)) for n in (ranks, 2 * ranks))
     assert alone - shared == pytest.approx(16 * P / (2 * ranks), rel=1e-3)
 
 
 def test_weights_are_gathered_in_the_dtype_of_activations():
-    """As a forward begins the root's are in a buffer, and the first layer's come; a state of float32 gathers as much."""
+    """At the beginning of a forward the root's weights are in a buffer and the first layer's come; float32 gathers as many."""
     assert ledger_of(8).reserved.gathers == 2 * (ROOT + LAYER)
     whole = ledger_of(8, "software=pytorch,weight=float32,activation=float32")
     assert whole.reserved.gathers == 4 * (ROOT + LAYER)
@@ -52,7 +52,7 @@ def test_the_gradients_that_are_reduced_are_of_float32():
 
 
 def test_most_lives_in_the_loss_of_logits_of_float32():
-    """What 32 layers keep: what came in, five outputs and a log-sum-exp a head; the last norm; logits, and the loss's three."""
+    """The 32 layers keep inputs, five outputs and a log-sum-exp a head; then come the last norm, the logits and the loss."""
     layer = T * (2 * (H + H + 1024 + H + FFN + H) + 4 * 32)
     last = T * (4 * H + 2 * H + 2 * H + 4)  # what was cast, scaled, and weighed; a row's scale
     loss = T * V * (2 + 3 * 4)

@@ -115,7 +115,7 @@ def test_the_loss_of_a_vocabulary():
 
 
 class CastNorm(nn.RMSNorm):
-    """As torchtitan's: worked out in float32, and then weighed in the dtype that came in."""
+    """The norm of torchtitan: worked out in float32, and then weighed in the dtype that came in."""
 
     def forward(self, x):
         y = x.float()
@@ -196,7 +196,7 @@ def test_foreach_adamw_moves_what_its_operations_move():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:dynamo_pgo")
 def test_a_compiled_layer_moves_what_the_scheduler_of_the_compiler_counts(monkeypatch):
-    """All kernels that are neither products nor attention; without a rotation, which is not compiled."""
+    """All kernels count that are neither products nor attention; a rotation is left out, as it is not compiled."""
     tokens, hidden, ffn = 3 * ROWS, 64, 224
     counted = []
     made = scheduler.Scheduler.__init__

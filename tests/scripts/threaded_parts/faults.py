@@ -1,4 +1,4 @@
-"""What a thread waits for in vain; every run must say so at once, with the rank and the line."""
+"""Things that a thread waits for in vain; every run must say so at once, with the rank and the line."""
 
 import queue
 import threading
@@ -44,7 +44,7 @@ def nothing(lane):
 
 
 def simple(lane):
-    """Another that nobody fills."""
+    """Another queue that nobody fills, the simple one."""
     queue.SimpleQueue().get()
 
 
@@ -92,7 +92,7 @@ def own_key(lane):
 
 
 def collective(lane):
-    """What no other rank asks for."""
+    """A request that no other rank makes."""
     dist.all_reduce(torch.ones(1))
 
 

@@ -13,7 +13,7 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32)
 
 @dataclass
 class Lane:
-    """What the steps of one thread find.
+    """The things that the steps of one thread find.
 
     Args:
         name: The same on all ranks; what is drawn in the lane follows from it.

@@ -76,7 +76,7 @@ def pooled(draw, bodies):
 
 
 def mapped(draw, bodies):
-    """What a pool maps."""
+    """A pool that maps the bodies."""
     pool = ThreadPoolExecutor(len(bodies) + 1)
     found = pool.map(lambda body: body(), bodies)
     yield

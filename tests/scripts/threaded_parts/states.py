@@ -33,7 +33,7 @@ def process(lane):
 
 
 def own(lane):
-    """What is a thread's own, and what it is handed."""
+    """Values that are a thread's own, and values that it is handed."""
     said = []
     _local.value = lane.name
     token = _VARIABLE.set(lane.name)
@@ -53,7 +53,7 @@ def own(lane):
 
 
 def names(lane):
-    """What `threading` says of a thread."""
+    """Names, numbers and states that `threading` gives of a thread."""
     said = []
     thread = threading.Thread(target=lambda: said.append(threading.current_thread().name), name=f"of {lane.name}")
     lane.note(thread.is_alive(), thread.ident)

@@ -42,7 +42,7 @@ def tasks(lane):
 
 
 def empty(lane):
-    """What a queue says that has nothing, or no room."""
+    """Errors of a queue that has nothing, or no room."""
     none, full = queue.Queue(), queue.Queue(1)
     full.put(0)
     for ask in (
@@ -147,7 +147,7 @@ def timers(lane):
 
 
 def locks(lane):
-    """What a lock says that another thread holds."""
+    """Answers of a lock that another thread holds."""
     lock, held, go, said = lane.draw.choice([threading.Lock, threading.RLock])(), threading.Event(), threading.Event(), []
 
     def hold():
@@ -166,7 +166,7 @@ def locks(lane):
 
 
 def pool(lane):
-    """What a pool makes, in each way in which it can be asked for."""
+    """Results of a pool, in each way in which they can be asked for."""
 
     def work(i):
         lane.nap()
@@ -189,7 +189,7 @@ def pool(lane):
 
 
 def cancelled(lane):
-    """What was not begun is not done."""
+    """Work that was not begun when it was cancelled is not done."""
     go = threading.Event()
     workers = ThreadPoolExecutor(1)
     first, second, third = workers.submit(go.wait), workers.submit(int), workers.submit(int, 7)

@@ -107,7 +107,7 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
 
 
 def test_every_kernel_of_a_step_is_timed_by_itself_in_the_order_of_the_step():
-    """As the counting mode sees the same step, with each call a few microseconds at least."""
+    """The counting mode sees the same step, and each call takes a few microseconds at least."""
     step, seen = step_of(TINY, "cpu", "float32"), []
     step()
     with Count(seen.append):
@@ -169,9 +169,9 @@ def emu(*words):
 
 @pytest.mark.slow
 def test_a_calibrated_device_tells_the_step_of_this_machine(tmp_path):
-    """Of one rank, against the median of one process's own ten steps.
+    """The step is that of one rank, held against the median of ten steps of one process.
 
-    In seconds that its thread computed, which on a machine that does nothing else are those of the clock on the wall.
+    Seconds are those that its thread computed, which on a machine that does nothing else are those of the clock on the wall.
     """
     path = str(tmp_path / "mine.toml")
     emu("calibrate", "--device", "cpu", "--out", path)

@@ -1,4 +1,4 @@
-"""What tests of choices share."""
+"""Fixtures that tests of choices share."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from emu.study.timing.collective import Job, time_collective
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The schedules that are timed from now on."""
+    """Give the schedules that are timed from now on."""
     names: list[str] = []
 
     def counted(*job):

@@ -1,4 +1,4 @@
-"""What is chosen is kept: the second time nothing is timed, and whatever differs is chosen anew."""
+"""A choice is kept: the second time nothing is timed, and whatever differs is chosen anew."""
 
 import builtins
 import multiprocessing
@@ -51,7 +51,7 @@ class TestKept:
         return table
 
     def again(self, site: Site, wanted: Requirement = WANTED) -> AlgorithmOnDims:
-        """As another process would ask."""
+        """Choose as another process would, with nothing in memory."""
         fastest.cache_clear()
         return fastest(site, wanted).served
 
@@ -126,7 +126,7 @@ class TestKept:
         assert not (tmp_path / "open" / "choices.sqlite").exists()
 
     def test_another_process_finds_what_one_has_chosen(self, table: ValueTable, timed: list[str]) -> None:
-        """Also one that was forked from it, which must not use its connection."""
+        """A process that was forked from it finds it too, and must not use its connection."""
         site = Site.first(build_topology(TORUS))
         best = self.again(site)
         with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -168,7 +168,7 @@ class TestKept:
         assert asked == ["direct", "a-direct"]
 
     def test_what_is_filed_later_is_among_what_is_chosen_from(self) -> None:
-        """In one process, of one topology, without a store."""
+        """That is so in one process, of one topology, without a store."""
         site = Site.first(build_topology("ub-mesh:board"))
         assert fastest(site, self.WANTED).served.algorithm != "a-direct"
         collective("all_reduce", "a-direct")(algorithm("all_reduce", "direct").build)  # by its name the first of the fastest

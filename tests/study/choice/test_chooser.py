@@ -1,4 +1,4 @@
-"""What serves each request of a run: the fastest on the fabric, the same for the executor, for the clock and for a replay."""
+"""The choice for each request of a run: the fastest on the fabric, the same for the executor, the clock and a replay."""
 
 import pickle
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_words_in_any_order_and_a_name_that_overrides() -> None:
 
 
 def test_auto_for_one_operation_leaves_the_others_as_they_were() -> None:
-    """By default, named beside it, or as they ran; of several words for an operation the last counts."""
+    """The others are served by default, as named beside it, or as they ran; of several words for one the last counts."""
     on, dtype = build_topology(SWITCH), "float32"
     best = choice_on(on, ("auto",), dtype)
     reduced, gathered = (Request(name, tuple(range(8)), 0, 2**20) for name in ("all_reduce", "all_gather"))

@@ -1,4 +1,4 @@
-"""What is chosen is what timing every algorithm would choose, though few are timed; and no bound is beyond a time."""
+"""The choice is what timing every algorithm would choose, though few are timed; and no bound is beyond a time."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -48,12 +48,12 @@ def by_turns(first: int) -> pytest.MarkDecorator:
 
 
 def whole(name: str, n: int, elements: int) -> int:
-    """So many elements or a few more, as the operation can have them."""
+    """Return so many elements or a few more, as the operation can have them."""
     return elements + -elements % operation(name, n).count_step
 
 
 def taken_fs(found: Algorithm, site: Site, wanted: Requirement) -> float:
-    """What it takes by all its rows; never where it cannot run there."""
+    """Return the ticks that an algorithm takes by all its rows; infinite where it cannot run there."""
     n = len(site.npus)
     try:
         plan = stored(found.operation, found.name, n, wanted.root, site.grid).expand()
@@ -115,7 +115,7 @@ def test_a_message_waits_for_those_of_its_queue() -> None:
 
 
 def test_a_claim_that_is_exact_counts_the_longest_chain_of_messages() -> None:
-    """So that it bounds the time on any fabric: at a latency of 1 us, of slots that take no time."""
+    """Such a claim bounds the time on any fabric: here with a latency of 1 us, and slots that take no time."""
     for key, found in ALGORITHMS:
         claim = found.claim
         shapes = [shape for n in (2, 3, 5, 8, 9, 12) for shape in list(found.shapes(n))[:3]]
@@ -132,7 +132,7 @@ def test_a_claim_that_is_exact_counts_the_longest_chain_of_messages() -> None:
 
 
 def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_passed_on_in_a_row() -> None:
-    """So that no rank whose links are no faster together than that port does it in less time."""
+    """Therefore no rank whose links together are no faster than that port does it in less time."""
     seen = 0
     for key, found in ALGORITHMS:
         claim, shapes = found.claim, [shape for n in (2, 3, 5, 8, 9, 12) for shape in list(found.shapes(n))[:3]]
@@ -224,7 +224,7 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
 @pytest.mark.parametrize("elements", [2**12, 2**20])
 @pytest.mark.parametrize("line", [TORUS, "dgx-h100:adds=yes", "ub-mesh:board"])
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
-    """Those of many messages come last, and win where they are the fastest."""
+    """Algorithms of many messages come last, and win where they are the fastest."""
     monkeypatch.setattr(room, "WORTH", 0.0)
     site, wanted, won = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4), set()
     for few in (0, 20, 60, 150, 2**16):

@@ -101,7 +101,7 @@ def test_the_switches_of_one_server_add_where_a_stack_with_a_library_asks_them_t
 
 
 def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_trees_does() -> None:
-    """Of 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
+    """With 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
     fabric = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
     found = list(bench(fabric, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
     assert found[0].time_s == pytest.approx(2**30 / 8 / 50e9, rel=0.05)

@@ -1,4 +1,4 @@
-"""What networks cost, held to the tables that papers print."""
+"""Costs of networks, held to the tables that papers print."""
 
 import pytest
 

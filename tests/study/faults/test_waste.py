@@ -1,4 +1,4 @@
-"""What faults leave of a machine, held to InfiniteHBD's examples and to exact expectations."""
+"""The waste that faults make of a machine, held to InfiniteHBD's examples and to exact expectations."""
 
 import numpy as np
 import pytest

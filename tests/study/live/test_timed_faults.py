@@ -57,7 +57,7 @@ def times(found: FaultyJob) -> list[float]:
 
 
 def on(trace: Trace, topology: Topology, *texts: str) -> list[float]:
-    """Of every step on the fabric that the faults leave."""
+    """Return the time of every step on the fabric that the faults leave."""
     found = machine_state(topology, [parse_fault(text) for text in texts], 8)
     return list(times_of_trace(trace, lambda _: CHOICE, DEVICE, "bfloat16", Stack())(found))
 

@@ -27,7 +27,7 @@ def input_block(payload: Payload, op: Operation, rank: int, block: int) -> Tenso
 
 
 def over_a_stack(stack: Tensor, reduce: str) -> Tensor:
-    """What torch says of [N, elements], in the widest dtype of the kind."""
+    """Return what torch says of [N, elements], in the widest dtype of the kind."""
     if reduce in BITWISE:
         return fold(BITWISE[reduce], stack)
     if stack.is_complex():
@@ -79,7 +79,7 @@ def test_outputs_by_definition_are_right_and_one_changed_element_is_counted(name
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
 def test_a_rank_that_a_bitwise_operation_leaves_out_is_seen(dtype: str) -> None:
-    """Of 24 ranks: what the others give differs, in some element, for every one of them."""
+    """Whichever of 24 ranks is left out, what the others give differs in some element."""
     op = operation("all_reduce", 24)
     for reduce in BITWISE:
         inputs = torch.stack(Payload.make(op, 1000, dtype_of(dtype), reduce).inputs)
@@ -155,7 +155,7 @@ def test_what_any_number_of_ranks_come_to_is_what_torch_gets_from_a_stack(n: int
 def test_checking_takes_no_index_for_each_element_where_blocks_lie_at_a_constant_stride(
     name: str, count: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of unequal blocks one index serves all ranks, as they want the same."""
+    """Unequal blocks of an all_gather need one index, which serves all ranks, as they want the same."""
     indexed, ramps = [0], payload_module.ramps
 
     def counted(start: I64, sizes: I64) -> I64:

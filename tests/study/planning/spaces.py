@@ -73,14 +73,14 @@ def of(request, line):
 
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
-    """The bound by the times of its own requests, once all are known."""
+    """Return a candidate's bound by the times of its own requests, once all are known."""
     while not (near := placed.nearer([each], times)[0]).is_told:
         pass
     return near.least_s
 
 
 def times(request, line):
-    """Of requests, as a search has them timed."""
+    """Return a function that times requests as a search has them timed."""
     timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
     return lambda number, wanted: {name: RequestTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
 

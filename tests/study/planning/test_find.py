@@ -1,4 +1,4 @@
-"""What a search finds is what timing every candidate finds, whatever stops it and however often it is asked."""
+"""A search finds what timing every candidate finds, whatever stops it and however often it is asked."""
 
 import sqlite3
 from contextlib import closing
@@ -67,7 +67,7 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
 
 
 def test_what_a_bound_decides_are_candidates_that_it_puts_behind_the_last_of_the_table():
-    """Of each placement of each plan, with the times of all of them at hand; what is left takes requests, or a step."""
+    """The search leaves out exactly the candidates whose bound is above the last plan of the table."""
     request, line = SMALL
     every, best, placed, decided = enumerated(request), {}, of(request, line), found(request, line).decided
     for each in every:
@@ -127,7 +127,7 @@ def test_a_search_of_hundreds_of_plans_finds_what_timing_every_candidate_finds(r
 
 
 def same(request, line, device):
-    """The table; and no bound of any candidate is above its time."""
+    """Assert that a search finds what timing all finds, and that no bound of a candidate is above its time."""
     right = exhaustive(request, line, device)
     if not right:
         with pytest.raises(InputError, match="no plan of"):
@@ -255,7 +255,7 @@ def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monk
 
 
 def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeypatch):
-    """What it found is of the least bounds; with every candidate it is what an unbounded search finds."""
+    """One process and two end with the same table, and the least bound that was not decided is told."""
     request, line = replace(SMALL[0], best=12), SMALL[1]
     whole = found(request, line)
     assert (whole.decided["undecided"], whole.least_s) == (0, None)

@@ -16,7 +16,7 @@ ALONE = {"tp": 1, "cp": 1, "recompute": "none", "sharding": "ddp", "microbatch":
 
 
 def searched(model, places, software, **given):
-    """Of each number of virtual stages, the layers of its stages, in all plans of so many microbatches that any order runs."""
+    """Return, by the number of virtual stages, the layers of stages in all plans of so many microbatches that can run."""
     found = {}
     space = Space(MODELS.find(model), Stack(find_software(software)), places, 8 * places, 128, {**ALONE, "pp": places, **given})
     for plan in space.plans():
@@ -71,7 +71,7 @@ def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(mod
 
 @pytest.mark.parametrize("model", ["llama-tiny", "mixtral-tiny"])
 def test_every_word_of_a_plan_is_searched_or_told_not_to_be(model):
-    """Those of experts are neither, for a model that has none."""
+    """For a model without experts, words of experts are neither searched nor told."""
     spaces = [Space(MODELS.find(model), Stack(find_software(software)), 8, 8, 64) for software in ("pytorch", "megatron")]
     every = [plan for space in spaces for plan in space.plans()]
     searched = {word for word in WORDS if len({getattr(plan, word) for plan in every}) > 1}

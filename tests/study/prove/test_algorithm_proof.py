@@ -1,4 +1,4 @@
-"""What is proved of an algorithm where it has more rows than memory should hold."""
+"""An algorithm that has more rows than memory should hold is proved from its translation, as far as it has one."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from emu.study.prove.verify import prove_algorithm, ranks_to, shapes_of, subject
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory for 100 rows."""
+    """Let memory hold 100 rows."""
     for module in ("collective.schedule", "study.prove.verify"):
         monkeypatch.setattr(f"emu.{module}.MAX_ROWS", 100)
 

@@ -23,7 +23,7 @@ def hold(found, cases):
 
 @EVERY
 def test_every_algorithm_is_proved_and_keeps_its_claim(found):
-    """Of 31 ranks and more on its best shape: all shapes take longer than those of all fewer ranks together."""
+    """From 31 ranks on only the best shape is tried: all shapes take longer than those of all fewer ranks together."""
     hold(found, [*shapes_of([found], RANKS[:-3]), *(case for n in RANKS[-3:] for case in shapes_of([found], [n])[:1])])
 
 

@@ -45,7 +45,7 @@ _found = cache(find_model)
 
 @cache
 def plan_of(chosen: Chosen) -> Plan:
-    """Of the smallest batch that its order takes: a rank has 2 sequences, 4 where it takes one at a time or in DualPipeV."""
+    """Return the plan of the smallest batch for its order: 2 sequences a rank, 4 one at a time or in DualPipeV."""
     values = {name: value for name, value in chosen if name != "model"}
     words = ",".join(values.values())
     ranks = int(values["dp"][3]) if "dp" in values else 1
@@ -54,7 +54,7 @@ def plan_of(chosen: Chosen) -> Plan:
 
 
 def refusal(chosen: Chosen, model: Model | None = None) -> str:
-    """What the product says against a combination, of another model where one is given; nothing where it takes it."""
+    """Return what the product says against a combination, of another model if one is given; nothing where it takes it."""
     try:
         plan, found = plan_of(chosen), model or _found(word_of(chosen))
         check_fits(plan, found)
@@ -66,7 +66,7 @@ def refusal(chosen: Chosen, model: Model | None = None) -> str:
 
 @cache
 def allowed(chosen: Chosen) -> bool:
-    """Whether the product takes a combination."""
+    """Return whether the product takes a combination."""
     return not refusal(chosen)
 
 
@@ -77,7 +77,7 @@ def cost(chosen: Chosen) -> float:
 
 
 def spelled(chosen: Chosen) -> str:
-    """As one would say it."""
+    """Return a combination as one would say it."""
     return " ".join(value for _, value in chosen)
 
 

@@ -59,7 +59,7 @@ def test_losses_and_gradients_are_those_of_one_process(chosen):
 
 
 def pytest_generate_tests(metafunc):
-    """What takes seconds to work out is worked out only where slow tests are collected."""
+    """Parametrize the slow tests only where they are collected: their cases take seconds to work out."""
     if metafunc.function is test_every_pair_learns_what_one_process_learns:
         metafunc.parametrize("chosen", every_pair(), ids=names)
     if metafunc.function is test_every_architecture_learns_by_every_axis:

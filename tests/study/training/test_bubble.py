@@ -12,7 +12,7 @@ FORWARD_MS, BACKWARD_MS = 12, 24
 
 
 def pipeline(order, places, virtual, microbatches):
-    """One step: a microbatch takes 12 ms forward and 24 back on each place, and a message of 4 B goes between two of them."""
+    """Return a step: a microbatch takes 12 ms forward and 24 back on each place; a message of 4 B goes between two places."""
     words = Words()
     turns = all_turns(order, places, virtual, microbatches)
     place_of = {turn.stage: place for place, own in enumerate(turns) for turn in own if turn.what == FORWARD}
@@ -70,7 +70,7 @@ def test_what_is_computed_after_the_mark_of_an_optimizer_is_the_optimizers():
 
 
 def test_of_two_optimizers_all_that_is_computed_from_the_first_on_is_theirs():
-    """As of experts, whose parameters have an optimizer of their own; and the mark of an earlier step is of that step."""
+    """Experts' parameters have an optimizer of their own; and the mark of an earlier step is of that step."""
     words = Words()
     mark = {**words.mark(), "name": "optimizer"}
     one = [words.compute(5), mark, words.compute(2), mark, words.compute(1), words.mark()]

@@ -77,7 +77,7 @@ def under(words, plan, **batch):
 
 
 def test_the_more_of_a_stack_overlaps_the_less_is_exposed():
-    """Of tensor parallelism nothing, what the backward hides, or what products hide; of gradients what comes first."""
+    """A stack hides tensor parallelism behind nothing, the backward or products, and gradients behind nothing or the rest."""
     batch = {"global_batch": 2, "seq": 2048}
     tp = [under(f"software=megatron,tp={how}", "tp=8,sp", **batch) for how in ("exposed", "backward", "overlapped")]
     exposed = [each.exposed_comm_by_axis_s["tp"] for each in tp]

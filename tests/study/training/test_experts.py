@@ -34,7 +34,7 @@ def test_one_process_drops_the_tokens_that_the_ranks_drop():
 
 
 def requests(trace, step=2):
-    """Of rank 0: axis, name, bytes and splits."""
+    """Return the requests of rank 0 as (axis, name, bytes, splits)."""
     events = trace.events_of(0)
     rows = np.flatnonzero((events.step == step) & (events.kind == Kind.COLLECTIVE))
     splits = [events.split[events.split_start[r] : events.split_start[r + 1]].tolist() for r in rows]
@@ -57,7 +57,7 @@ def test_a_block_asks_for_counts_and_for_rows_there_and_back_and_the_trace_has_h
 
 
 def test_gradients_of_experts_are_added_over_the_ranks_that_have_them_and_of_the_rest_over_all():
-    """Once a step, though a rank has two passes."""
+    """They are added once a step, though a rank has two passes."""
     tiny = MODELS.find("gpt-moe-tiny")
     here = tiny.parameters() - tiny.parameters(ep=2)  # half of the experts
     trace = learned(tiny.name, "dp=4,ep=2", steps=3, microbatch=1).trace  # the second begins with DDP's numbers of buckets

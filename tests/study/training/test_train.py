@@ -38,7 +38,7 @@ def learned():
 
 @pytest.fixture(scope="module")
 def pair(learned):
-    """The same run on both switches."""
+    """Time the same run on both switches."""
     return [time_steps(REQUEST, learned, build_topology(name), H100)[0] for name in (SWITCH, SLOW)]
 
 
@@ -69,7 +69,7 @@ def test_rates_follow_from_the_step_time(pair):
 
 
 def test_a_step_of_no_time_has_no_rate():
-    """Of one rank, on a device so fast that no operator takes a tick."""
+    """One rank runs on a device so fast that no operator takes a tick."""
     request, switch = replace(REQUEST, plan=Plan(global_batch=1, seq=4), steps=1), build_topology(SWITCH)
     at_once = replace(H100, peak_flops=dict.fromkeys(H100.peak_flops, 1e40), hbm_Bps=1e40, prologue_s=0)
     one = time_steps(request, run_steps(request, [switch], H100), switch, at_once)[0]

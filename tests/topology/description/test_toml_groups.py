@@ -31,7 +31,7 @@ def _edges(topology):
 
 
 def _wired(graph):
-    """Of a networkx graph, each edge both ways."""
+    """Count the edges of a networkx graph, each both ways."""
     return Counter(edge for a, b, *_ in graph.edges for edge in ((a, b), (b, a)))
 
 

@@ -1,4 +1,4 @@
-"""What all NPUs send at once, held to closed forms of full meshes, rings, tori and switches."""
+"""Rates at which all NPUs send at once, held to closed forms of full meshes, rings, tori and switches."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whether the number of a communicator changes the ways that its messages take."""
+"""A topology tells whether the number of a communicator changes the ways that its messages take."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def recorded(words):
 
 
 def chosen(events, rows):
-    """Those events alone, in that order, with what they wait for of each other."""
+    """Return those events alone, in that order, with what they wait for of each other."""
     at = np.full(len(events), -1)
     at[rows] = np.arange(len(rows))
     waits = [at[events.wait[events.wait_start[r] : events.wait_start[r + 1]]] for r in rows]
@@ -51,13 +51,13 @@ def chosen(events, rows):
 
 
 def dropped(events, rng):
-    """Without one request or product."""
+    """Return the events without one request or product."""
     row = rng.choice(np.flatnonzero((events.flops > 0) | ~computes(events)))
     return chosen(events, np.delete(np.arange(len(events)), row))
 
 
 def swapped(events, rng):
-    """Two requests have changed places."""
+    """Let two requests change places."""
     asks = np.flatnonzero(~computes(events))
     unlike = [(i, j) for i in asks for j in asks if i < j and what(events, i) != what(events, j)]
     i, j = unlike[rng.integers(len(unlike))]
@@ -75,7 +75,7 @@ def taken(values, rows):
 
 
 def larger(events, rng):
-    """One request is a byte longer, or one product a FLOP."""
+    """Make one request a byte longer, or one product a FLOP."""
     name, rows = [("bytes", ~computes(events)), ("flops", events.flops > 0)][rng.integers(2)]
     values = getattr(events, name).copy()
     values[rng.choice(np.flatnonzero(rows))] += 1
@@ -83,7 +83,7 @@ def larger(events, rng):
 
 
 def earlier(events, rng):
-    """One thing does not wait for one that it alone comes after so: networkx says which waits nothing else implies."""
+    """Take away one wait that no other wait implies, as networkx tells."""
     graph = nx.DiGraph(zip(*order_of(events), strict=True))
     needed = set(nx.transitive_reduction(graph).edges)
     event, first = np.repeat(np.arange(len(events)), np.diff(events.wait_start)), events.wait_start
@@ -107,7 +107,7 @@ def test_a_trace_equals_itself_and_any_that_only_says_it_otherwise(trace):
 
 
 def said_otherwise(events):
-    """Of another step, instances and streams counted otherwise, with every wait that others imply written down."""
+    """Return the same events with another step, other instances and streams, and every wait that others imply written down."""
     graph = nx.DiGraph(zip(*order_of(events), strict=True))
     waits = [sorted(graph.successors(e)) if e in graph else [] for e in range(len(events))]
     waits = [sorted({*near, *(far for n in near if n in graph for far in graph.successors(n))}) for near in waits]
@@ -123,7 +123,7 @@ def said_otherwise(events):
 
 @pytest.mark.parametrize("damage", [dropped, swapped, larger, earlier])
 def test_every_damaged_trace_is_found_out(trace, damage):
-    """With the other parameters above 204 traces; each is drawn with a seed."""
+    """With the parameters above these are 204 traces; each is drawn with a seed."""
     rng = np.random.default_rng(14)
     for _ in range(17):
         role = int(rng.integers(len(trace.events)))
@@ -156,7 +156,7 @@ def test_memory_traffic_may_differ_by_2_percent(words, bytes_, equal):
 
 
 def test_requests_that_differ_in_one_thing_alone_are_told_apart_by_it(words):
-    """All of them on a group of three ranks, in which each has 12 elements to give."""
+    """All of them are on a group of three ranks, in which each has 12 elements to give."""
     three = Group("ep", (0, 1, 2))
 
     def of(**more):

@@ -1,4 +1,4 @@
-"""Which send belongs to which receive: as the executor pairs them, by group, peers and tag, each queue in order."""
+"""Sends meet the receives that the executor pairs them with, by group, peers and tag, each queue in order."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ PAIR = Group("tp", (0, 1))
 
 
 def paired(trace):
-    """Of each message: the row of its sender's event, that of its receiver's, and its size as timed."""
+    """Return for each message the row of its sender's event, that of its receiver's, and its size as timed."""
     found = [met for met in matched_calls(trace, "float32") if met.asks[0].name == MESSAGE]
     return sorted(
         (*rows, met.asks[ask].size_bytes) for met in found for rows, ask in zip(met.rows.tolist(), met.ask, strict=True)

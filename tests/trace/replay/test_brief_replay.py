@@ -23,7 +23,7 @@ MESH = "ub-mesh:pod:dims=4x4x1x1"
 
 
 def both(trace, line, choice=None, device=DEVICE):
-    """With delays and message by message, which are held equal; how many collectives are delays."""
+    """Assert that delays and single messages give equal times; return how many collectives are delays."""
     laying = TraceLayout.of(trace, Choice(choice or {}), build_topology(line), np.arange(trace.n_ranks), device, "float32")
     whole = laying.build_graph(laying.domain())
     expected = whole, replay_timeline(laying, whole)
@@ -153,6 +153,6 @@ def test_any_trace_is_timed_to_the_tick(data):
 
 @pytest.mark.parametrize("last", [5, 9])
 def test_who_waits_and_enters_by_no_task_that_all_share_is_passed_over(last):
-    """Of events 2 and 4 it is known for which tasks each waits; others wait, too, before, between and after them."""
+    """For events 2 and 4 the tasks that each waits for are known; others wait, too, before, between and after them."""
     found = Entries.of(np.array([2, 4]), np.array([1, 2, 3, 4, 4, last]), np.arange(10, 16))
     assert (found.event.tolist(), found.number.tolist(), found.pred.tolist()) == ([2, 4], [0, 1, 1], [11, 13, 14])

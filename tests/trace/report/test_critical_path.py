@@ -140,7 +140,7 @@ def test_collectives_are_of_the_stage_of_their_ranks(words):
 
 
 def test_a_rank_that_others_stand_for_is_the_first_of_them(words):
-    """Of eight ranks in two rows the second row is slow; one of each row is timed, and rank 4 is the first of the slow."""
+    """The second of two rows of four ranks is slow; one of each row is timed, and rank 4 is the first of the slow."""
     groups = tuple(Group("dp", (i, i + 4)) for i in range(4))
     roles = [words.events(words.compute(ms), words.collective(4 * MS_OF_FLOATS), words.mark([1])) for ms in (2, 5)]
     trace = trace_of(*roles, role_of_rank=(0,) * 4 + (1,) * 4, groups=groups, group_of=tuple((i % 4,) for i in range(8)))

@@ -1,4 +1,4 @@
-"""Where a step's time went: against a walk over every instant, on traces drawn at random and on cases by hand."""
+"""A step's time is told where it went: against a walk over every instant, on traces drawn at random and on cases by hand."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ MESH = full_mesh(4, 1e9, 0)
 
 
 def groups_of(seed):
-    """Those of a drawn trace."""
+    """Return the groups of a drawn trace."""
     return GROUPS if seed < 40 or seed % 2 else (*GROUPS[:-1], Group("ep", (0, 3)))
 
 
@@ -180,7 +180,7 @@ def test_of_an_operation_that_a_rank_leaves_early_it_waits_for_those_that_came_b
 
 @pytest.mark.parametrize("receives", [True, False])
 def test_an_end_of_a_message_is_idle_until_the_other_has_come(words, receives):
-    """Of two stages: the later one comes after 7 ms."""
+    """There are two stages, and the later one comes after 7 ms."""
     ways = (words.recv, words.send) if receives else (words.send, words.recv)
     rows = [
         (words.compute(came), way(2 * MS_OF_FLOATS, peer), words.compute(after, waits=[1]), words.mark())
@@ -261,7 +261,7 @@ def test_a_request_waits_for_its_own_stream_alone(words):
 
 
 def test_for_a_request_of_a_step_that_computes_nothing_a_rank_stands_still_from_its_beginning(words):
-    """Not from the end of what the step before computes until 9 ms on another stream."""
+    """The end of what the step before computes, until 9 ms on another stream, does not count."""
     rows = words.compute(1), words.mark(), words.compute(9, stream=1), words.collective(2 * MS_OF_FLOATS, step=2)
     trace = trace_of(words.events(*rows))
     laid = replayed(trace)

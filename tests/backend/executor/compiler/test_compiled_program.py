@@ -1,4 +1,4 @@
-"""What a schedule compiles to: how much is moved, in how few operations, beside how much memory of its own."""
+"""A compiled schedule moves no more than it must, in few operations, beside little memory of its own."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ELEMENTS = 4  # of a slot
 
 
 def program_of(schedule: Schedule, name: str, here: Sequence[int] | None = None) -> CompiledProgram:
-    """For buffers side by side, out of place, of slots that are all of one size."""
+    """Return the program of a schedule for buffers side by side, out of place, whose slots are all of one size."""
     n, op = schedule.n_ranks, operation(name, schedule.n_ranks)
     counts = np.full(op.n_blocks, ELEMENTS * schedule.n_slots // op.n_blocks)
     ranks = range(n) if here is None else here
@@ -42,7 +42,7 @@ def moved(program: CompiledProgram) -> int:
     [("all_reduce", "ring", 0), ("all_gather", "ring", 1), ("all_to_all", "pairwise", 1), ("all_reduce", "circulant", 0)],
 )
 def test_each_row_moves_its_slot_once_and_only_what_stays_is_copied_beside(name: str, by: str, own: int) -> None:
-    """What is added to is read where it was given: nothing is copied to be added to."""
+    """The inputs of a sum are read where they were given: nothing is copied first to be added to."""
     stored = algorithm(name, by).stored(8)
     assert stored.translate
     for schedule in (stored, stored.expand()):

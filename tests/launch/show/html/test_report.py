@@ -82,7 +82,7 @@ def figures(dom: str) -> dict[str, str]:
 
 
 def dom_of(path: Path, folder: Path) -> tuple[str, str]:
-    """What a browser makes of a page, and what it says on its console."""
+    """Return what a browser makes of a page, and what it says on its console."""
     assert BROWSER is not None
     quiet = ("--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-sandbox")
     log = ("--enable-logging=stderr", "--v=0", f"--user-data-dir={folder / 'profile'}")

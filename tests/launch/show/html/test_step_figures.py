@@ -1,4 +1,4 @@
-"""What a report tells of a step that is not in every one."""
+"""Figures and colours of a report that only some steps have."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_a_chaotic_step_is_told_with_how_far_it_spreads(shown):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_cable_has_the_colour_of_the_busier_of_its_directions(shown, seed):
-    """Drawn at random, so that now one direction and now the other is the busier."""
+    """Shares are drawn at random, so that now one direction and now the other is the busier."""
     topology = shown[1].topology
     shares = np.random.default_rng(seed).random(len(topology.links))
     links, drawn = topology.links, link_map(topology, shares).data

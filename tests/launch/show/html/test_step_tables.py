@@ -29,7 +29,7 @@ def tables(text):
 
 
 def value_of(text):
-    """Of a figure; None: it is none."""
+    """Return the value of a figure with its unit; None: the text is no figure."""
     found = FIGURE.match(text)
     return UNITS[found[2]] * float(found[1].replace(",", "")) if found and found[2] in UNITS else None
 
@@ -57,7 +57,7 @@ def test_every_column_of_figures_is_sorted_by_their_values(emu, tmp_path, comman
 
 
 def test_how_often_the_waste_is_how_large_rises_from_the_least_to_the_most():
-    """States that come in another order, each for its share of the time."""
+    """The states come in another order, each with its share of the time."""
     share, usable = np.array([0.1, 0.4, 0.2, 0.3]), np.array([60, 100, 20, 80])
     waste = Waste("machine", 100, 1, 4, share, np.arange(4.0), np.zeros(4), usable, 4)
     sections = {section.title: section for section in faults_page([MachineWaste(waste)], ()).sections}

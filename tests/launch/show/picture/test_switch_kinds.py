@@ -1,4 +1,4 @@
-"""What switches are called, and how far they are from the NPUs."""
+"""Switches in a picture are called by their tier, and lie in layers by their distance from the NPUs."""
 
 from collections import Counter
 

@@ -28,7 +28,7 @@ MS = TICKS_PER_S // 1000
 
 
 def both(line, words, model="llama-tiny", software="pytorch", **batch):
-    """The figures of both."""
+    """Return the figures of a composed step and of the whole graph."""
     few, whole = both_ways(line, words, model, f"software={software}", **batch)
     return few.step(), whole.step()
 
@@ -61,7 +61,7 @@ def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(l
 @pytest.mark.parametrize("software", ["pytorch", "megatron"])
 @pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,cp=4,dp=2"), ("servers:nodes=4", "tp=2,cp=2,dp=4,pp=2")])
 def test_keys_and_values_go_round_their_rings_in_a_composed_step_too(line, words, software):
-    """PyTorch's to one member each by an all_to_all, Megatron-LM's by messages."""
+    """PyTorch's ranks send to one member each by an all_to_all, Megatron-LM's by messages."""
     few, whole = both(line, words, software=software, global_batch=16, seq=256)
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=3e-3)  # PyTorch's ranks see other halves of the keys
     assert few.compute_s == pytest.approx(whole.compute_s, rel=1e-2)
@@ -132,7 +132,7 @@ def test_what_of_a_request_keeps_no_link_busy_is_not_made_longer_by_another():
 
 
 def test_what_goes_on_once_a_rank_has_left_meets_the_next_of_its_kind():
-    """Of 4 ms ranks leave after 1 on average: the next begins then, and both keep the link busy for 8 ms."""
+    """Ranks that take 4 ms leave after 1 on average: the next begins then, and both keep the link busy for 8 ms."""
     broadcast = IsolatedRequest(4 * MS, 3 * MS, np.array([0]), np.array([4 / 1000]), 1.0, 1)
     bodies = bodies_of([broadcast, broadcast], "aa", np.ones(2, np.int64), np.full(2, 1e9))
     builder = Builder(bodies.capacity_Bps)

@@ -1,4 +1,4 @@
-"""What the time of a composed step went into, against the same rank in the whole graph of all ranks."""
+"""The parts of a composed step's time, against the same rank in the whole graph of all ranks."""
 
 import random
 from itertools import product
@@ -53,12 +53,12 @@ NEAR = 0.01  # of a step
 
 
 def exposed_or_held(parts):
-    """All communication, and what ranks of a stage wait for each other."""
+    """Return the seconds of all communication, and of what ranks of a stage wait for each other."""
     return sum(time_s for part, time_s in parts.items() if part not in ("compute", "bubble"))
 
 
 def unsure(whole, stage_of, rank):
-    """By axis, seconds of the whole graph that a composed step may tell for another part, for two reasons.
+    """Return by axis the seconds that a composed step may tell for another part than the whole graph, for two reasons.
 
     Requests of two axes that are under way at once share links, so that it hangs on the moments of each for which of them the
     rank stands still. And a composed step has one rank of each stage: what members that leave a request apart wait for each
@@ -76,7 +76,7 @@ def unsure(whole, stage_of, rank):
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 200))])
 def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
-    """Of exposed communication that is so of its sum; of an axis alone as far as it is sure."""
+    """Exposed communication is so close in its sum; on one axis it may differ by what the whole graph leaves unsure."""
     drawn = plain(seed)
     batch = {"global_batch": drawn.batch, "seq": drawn.seq}
     few, whole = both_ways(drawn.topology, drawn.words, drawn.model, drawn.stack, **batch)

@@ -1,4 +1,4 @@
-"""What the software makes of a topology: what messages take, and which share of the links data reach."""
+"""Software changes a topology: how long messages take, and which share of the links data reach."""
 
 import pytest
 
@@ -55,5 +55,5 @@ def test_shares_are_read_and_written():
     [((0, 8, 0, 0), True), ((0, 0, 0, 8), True), ((8, 0, 0, 0), False), ((0, 4, 0, 4), False), ((0, 0), False), ((), False)],
 )
 def test_blocks_go_round_where_the_first_member_gives_all_to_one_other(splits, does):
-    """To the next, or to the one before; what it keeps goes nowhere."""
+    """Blocks go to the next member, or to the one before; what a member keeps goes nowhere."""
     assert goes_round(splits) == does

@@ -84,7 +84,7 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
 
 
 def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
-    """Of Megatron-LM, whose ranks of a stage do the same; it is told of the ranks that end last, of which none is the first."""
+    """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
     step = composition(few.asked.of, few.choice, few.topology, 0)

@@ -69,7 +69,7 @@ def test_the_trace_has_the_models_flops_and_a_plans_collectives():
 
 
 def test_ranks_that_share_sequences_have_the_models_flops_and_keep_keys_and_gradients_apart():
-    """Of attention a ring of 2 skips a quarter. A layer exchanges 4 times; there is one bucket of gradients."""
+    """Attention in a ring of 2 skips a quarter. A layer exchanges 4 times; there is one bucket of gradients."""
     plan = program("cp=2").plan
     trace = learn(program("cp=2"), Choice()).trace
     events = [trace.events_of(rank) for rank in range(2)]
@@ -88,7 +88,7 @@ def test_ranks_that_share_sequences_have_the_models_flops_and_keep_keys_and_grad
     ids=["alone", "tp", "dp and tp", "cp", "cp gathered"],
 )
 def test_the_estimate_of_a_ranks_memory_is_what_lives(text, floats):
-    """Of a few tokens, next to nothing but states: of each parameter so many floats. Of many tokens, mostly activations."""
+    """With few tokens a rank holds little but states, so many floats a parameter; with many tokens mostly activations."""
     dp, cp = (getattr(parse_plan(text, global_batch=2), axis) for axis in ("dp", "cp"))
     few, many = program(text, 2, global_batch=dp, seq=4 * cp), program(text, 2, global_batch=8 * dp, seq=128 * cp)
     lives = [int(learn(each, Choice()).trace.peak_bytes.max()) for each in (few, many)]
@@ -181,7 +181,7 @@ def test_a_first_step_that_is_not_the_references_is_refused():
 
 
 def test_ranks_that_cut_gradients_to_another_norm_are_refused():
-    """Which neither losses nor gradients show: a step of AdamW is the same of gradients that are all half as large."""
+    """Neither losses nor gradients show that: a step of AdamW is the same for gradients that are all half as large."""
 
     def damaged(world, choice, run):
         outcomes, trace = on_threads(world, choice, run)

@@ -1,4 +1,4 @@
-"""What a step is worth: model FLOPs, those that are worked out again, and their shares of the peak."""
+"""The rates of a step: model FLOPs, those that are worked out again, and their shares of the peak."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_products_are_counted_for_every_rank_of_their_role_and_set_up_is_none():
 
 
 def test_messages_are_told_by_their_dtypes_in_the_order_of_their_names():
-    """Of experts: how many rows go, the rows there and back, and gradients; none of what is computed."""
+    """Experts send how many rows go, the rows there and back, and gradients; dtypes that are only computed in are not told."""
     plan, stack = parse_plan("dp=2,ep=2", global_batch=2, seq=16), parse_stack("software=megatron,dispatch=float8_e4m3fn")
     trace = generate(MODELS.find("mixtral-tiny"), plan, stack)
     assert messages_of(trace, AS_RAN) == ("bfloat16", "float32", "float8_e4m3fn", "int64")

@@ -57,7 +57,7 @@ def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
 
 
 def with_a_fast_rank(trace: Trace, times: float) -> Trace:
-    """As if all ranks but the first computed so many times as much."""
+    """Return the trace as if all ranks but the first computed so many times as much."""
     slow = replace(trace.events[0], flops=trace.events[0].flops * times)
     twice = np.repeat(trace.peak_by_part, 2, axis=0)
     return replace(trace, events=(trace.events[0], slow), role_of_rank=np.array([0, 1, 1, 1], np.int32), peak_by_part=twice)

@@ -1,4 +1,4 @@
-"""What serves a step: no slower than what is fastest alone or a library chooses, as brute force finds it, the same kept."""
+"""A step is served no slower than by what is fastest alone or by a library, as brute force finds it, and so again when kept."""
 
 from dataclasses import replace
 
@@ -114,7 +114,7 @@ def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others()
 
 
 def near_the_best(found):
-    """Whether steps are as near as is aimed at."""
+    """Assert that steps are as near to the best as is aimed at."""
     assert all(each.auto_s <= min(each.alone_s, each.others_s) for each in found)
     assert max(each.above for each in found) <= WORST
     assert sum(each.above <= NEAR for each in found) >= SHARE * len(found)
