@@ -32,7 +32,7 @@ from launch.cli.options.common import (
     print_json,
     topology_option,
 )
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
@@ -148,10 +148,7 @@ def bench_command(
         print_json(rows)
     else:
         print_text(_table(rows))
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_topologies(rows, png)
+    write_png(png, "chart.algorithm_chart:topology_figure", rows)
     wrong = sum(row.wrong or 0 for row in rows)
     if wrong:
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
@@ -193,10 +190,7 @@ def _compare(asked: list[PlacedBench], png: Path | None, *, as_json: bool) -> No
     tables = [_comparison_rows(each, as_json=as_json) for each in asked]
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
+    write_png(png, "chart.algorithm_chart:algorithm_figure", [row for row in tables[0] if isinstance(row, BenchRow)])
 
 
 def _comparison_rows(asked: PlacedBench, *, as_json: bool) -> list[BenchRow | UntimedRow]:

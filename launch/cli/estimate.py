@@ -1,6 +1,5 @@
 """The command `emu estimate`: a training step at full size, without running it."""
 
-import importlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from launch.cli.options.common import (
     topology_option,
 )
 from launch.cli.options.fault_options import check_fault_options, fault_option, show_jobs
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, may_fail, print_text, write_png
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
@@ -132,10 +131,7 @@ def estimate_command(
     if trace is not None:
         with may_fail():
             save(generate(find_model(model), laid, under), trace)
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.step_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_parts(results, png)
+    write_png(png, "chart.step_chart:parts_figure", results)
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

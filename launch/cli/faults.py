@@ -1,6 +1,5 @@
 """The command `emu faults`: the NPUs of a machine that groups of tensor parallelism lose to faults."""
 
-import importlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from emu.topology.catalogue import build_topology
 from emu.units import seconds
 from launch.cli.cost import NPUPriceType
 from launch.cli.options.common import TimeType, import_option, json_option, print_json, topology_option
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, print_text, write_html, write_png
 from launch.cli.options.view_options import html_option
 from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
@@ -185,19 +184,8 @@ def faults_command(
         print_json({"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes})
     else:
         print_text(faults_report(rows, notes))
-    _draw(rows, notes, png, html)
-
-
-def _draw(rows: list[MachineWaste], notes: list[str], png: Path | None, html: Path | None) -> None:
-    """Write the picture and the HTML page that were asked for."""
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.waste_chart")
-        with may_fail():
-            draw.draw_faults([kept.waste for kept in rows], png)
-    if html is not None:
-        page, waste = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "waste_page"))
-        with may_fail():
-            page.write_page(waste.faults_page(rows, notes), html)
+    write_png(png, "chart.waste_chart:waste_figure", [kept.waste for kept in rows])
+    write_html(html, "html.waste_page:faults_page", rows, notes)
 
 
 def _machine_waste(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> MachineWaste:

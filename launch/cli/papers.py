@@ -1,6 +1,5 @@
 """The commands `emu repro PAPER` and `emu repro all`."""
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.study.planning.search.timer import ResultCache
 from launch.cli.options.common import cache_folder, import_option, json_option, print_json
-from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text, write_png
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import REGISTERED, Paper
 from launch.papers.row_answers import RowRequest, answers
@@ -123,6 +122,4 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs a --figure that Emu draws, got {figure or 'none'}; known: {known}")
-    draw = importlib.import_module("launch.show.chart.paper_chart")  # not above: it loads matplotlib
-    with may_fail():
-        draw.draw_figure(paper.figures[figure](paper), png)
+    write_png(png, "chart.paper_chart:picture", paper.figures[figure](paper))

@@ -1,6 +1,5 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
-import importlib
 import os
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,7 +30,7 @@ from launch.cli.options.common import (
     stack_option,
     topology_option,
 )
-from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, OutputFolder, print_text, write_html, write_png
 from launch.cli.options.sweep import parse_sweeps, sweep_option
 from launch.cli.options.view_options import html_option
 from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
@@ -132,10 +131,7 @@ def plan_command(
         print_text(plans_report(planned))
     if html is not None:
         _write_page(planned, request, built, found, html)
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.plan_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_plans(planned, png)
+    write_png(png, "chart.plan_chart:plans_figure", planned)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:
@@ -159,6 +155,4 @@ def _write_page(planned: PlanTable, request: PlanRequest, topologies: Sequence[T
     [topology, *_] = [each for each in topologies if each.name == row.topology]
     with late_notice("timing the fastest plan once more, for the report"):
         shown = estimate_moments(asked, topology, device)
-    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plan_page"))  # loads matplotlib
-    with may_fail():
-        page.write_page(plans.plans_page(planned, shown), path)
+    write_html(path, "html.plan_page:plans_page", planned, shown)

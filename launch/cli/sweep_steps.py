@@ -1,6 +1,5 @@
 """The steps of a sweep by `emu estimate` or `emu plan`."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import print_json, stack_of
-from launch.cli.options.outputs import may_fail, print_text
+from launch.cli.options.outputs import may_fail, print_text, write_png
 from launch.cli.options.sweep import Sweep, Words, points, words_at
 from launch.data.devices import find_device
 from launch.show.progress import with_progress
@@ -101,10 +100,7 @@ def show_sweep(rows: Sequence[SweepRow], title: str, files: SweepFiles, *, as_js
         print_text(table, nl=False)
     if files.csv is not None:
         _write_table(table, files.csv, as_json=as_json)
-    if files.png is not None:
-        draw = importlib.import_module("launch.show.chart.sweep_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_swept(rows, title, files.png)
+    write_png(files.png, "chart.sweep_chart:sweep_figure", rows, title)
 
 
 def _write_table(table: str, path: Path, *, as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """The option `--fault` of the commands that time steps: the job step by step, before, during and after a fault."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.fault_script import faults_of, read_faults
 from emu.topology.fault_injection.repair_action import RankLoss
 from launch.cli.options.common import print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.outputs import OutputFile, print_text, write_png
 from launch.show.text.job_report import job_report
 
 _HELP = (
@@ -102,10 +101,7 @@ def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) 
         print_json(results)
     else:
         print_text("\n\n".join(map(job_report, results)))
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.job_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_live(results, png)
+    write_png(png, "chart.job_chart:picture", results)
     stopped = [result for result in results if result.stopped is not None]
     if stopped:
         raise RunError(f"{stopped[0].topology}: the job stopped in {stopped[0].stopped}")

@@ -3,6 +3,7 @@
 All are checked before anything is computed. A file that cannot be written in the end is reported after all other output.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -87,6 +88,41 @@ def may_fail() -> Iterator[None]:
         yield
     except WriteError as error:
         _failures().append(str(error))
+
+
+def write_png(png: Path | None, chart: str, *drawn: object) -> None:
+    """Draw a picture to the file of `--png`, if one was given.
+
+    Args:
+        png: The file; None: no picture.
+        chart: The function of `launch.show` that returns the figure, such as `chart.step_chart:parts_figure`.
+        drawn: The arguments of that function.
+    """
+    if png is not None:
+        figure = _late(chart)(*drawn)
+        with may_fail():
+            _late("canvas:save")(figure, png)
+
+
+def write_html(html: Path | None, page: str, *shown: object) -> None:
+    """Write a page to the file of `--html`, if one was given.
+
+    Args:
+        html: The file; None: no page.
+        page: The function of `launch.show` that returns the page, such as `html.step_page:step_page`.
+        shown: The arguments of that function.
+    """
+    if html is not None:
+        report = _late(page)(*shown)
+        with may_fail():
+            _late("html.page:write_page")(report, html)
+
+
+def _late(name: str) -> Callable[..., Any]:
+    """Return a function of `launch.show`, given as `module:function`; the import is late because it loads matplotlib."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
+    return found
 
 
 def print_text(text: str, *, nl: bool = True) -> None:

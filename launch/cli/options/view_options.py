@@ -1,6 +1,5 @@
 """The options `--html`, a report, and `--timeline`, a file for Perfetto."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from emu.study.training.step.step import Step, TimedTrace
-from launch.cli.options.outputs import OutputFile, may_fail
+from launch.cli.options.outputs import OutputFile, may_fail, write_html
 from launch.show.lanes import MOST_RANKS, few_lanes, lanes
 from launch.show.perfetto import write_perfetto
 
@@ -34,12 +33,7 @@ class ViewOptions:
     def write(self, title: str, subtitle: str, shown: Sequence[tuple[Step, TimedTrace]]) -> None:
         """Write the report of all topologies, and the timeline of the first."""
         self.write_timeline(shown[0][1])
-        if self.html is not None:
-            page, step = (
-                importlib.import_module(f"launch.show.html.{name}") for name in ("page", "step_page")
-            )  # loads matplotlib
-            with may_fail():
-                page.write_page(step.step_page(title, subtitle, shown), self.html)
+        write_html(self.html, "html.step_page:step_page", title, subtitle, shown)
 
     def write_timeline(self, timed: TimedTrace) -> None:
         """Write the timeline, if `--timeline` was given."""

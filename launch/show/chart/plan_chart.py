@@ -1,14 +1,12 @@
 """A chart of the plans of a search: MFU against memory, and the line of those plans that no other plan beats in both."""
 
-from pathlib import Path
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from emu.study.planning.search.row import PlanTable
 from emu.units import format_size
-from launch.show.canvas import GREY, INK, new_page, save
+from launch.show.canvas import GREY, INK, new_page
 from launch.show.chart.line_chart import PALE
 
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
@@ -19,17 +17,8 @@ _TICKS = 8  # ticks of the memory axis, about
 _MOST_NAMES = 8  # most plans of the line that get a number
 
 
-def draw_plans(planned: PlanTable, path: Path) -> None:
-    """Draw the plans of a search to a file.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(plans_figure(planned), path)
-
-
 def plans_figure(planned: PlanTable) -> Figure:
-    """Return the figure that `draw_plans` writes."""
+    """Return the chart of the plans of a search."""
     title = f"Plans of {planned.model} on {planned.npus} {planned.device}: MFU against the memory of a rank"
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, title)
     axes.plot(*zip(*planned.seen, strict=True), "o", color=PALE, markersize=4, label="plans that were timed")

@@ -1,29 +1,19 @@
 """A chart of the parts of a step (computation, exposed communication, bubble, ...), with a bar for each topology."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from emu.study.training.estimate import StepEstimate
-from launch.show.canvas import new_page, rank_range, save
+from launch.show.canvas import new_page, rank_range
 from launch.show.chart.bar_chart import Bar, dress
 from launch.show.step_parts import step_parts
 
 _WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
 
 
-def draw_parts(results: Sequence[StepEstimate], path: Path) -> None:
-    """Draw to a file where the time of a step goes on each topology.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(parts_figure(results), path)
-
-
 def parts_figure(results: Sequence[StepEstimate]) -> Figure:
-    """Return the figure that `draw_parts` writes; the first topology is on top."""
+    """Return a chart of where the time of a step goes on each topology; the first is on top."""
     ranks = sorted({r.ranks for r in results})
     figure, axes = new_page(
         _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {rank_range(ranks)} {results[0].device}"

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
@@ -10,22 +9,12 @@ from matplotlib.figure import Figure
 
 from emu.errors import InputError
 from emu.units import parse_bandwidth, parse_size, parse_time
-from launch.show.canvas import save
 from launch.show.chart.line_chart import HorizontalAxis, Line, lines
 from launch.show.text.sweep_table import SweepRow
 
 
-def draw_swept(rows: Sequence[SweepRow], title: str, path: Path) -> None:
-    """Draw to a file the step time against the values of the first sweep.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(sweep_figure(rows, title), path)
-
-
 def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
-    """Return the figure that `draw_swept` writes, without the points at which there is no step."""
+    """Return a chart of the step time against the values of the first sweep, without the points at which there is no step."""
     first = next(iter(rows[0].point))
     words = list(dict.fromkeys(row.point[first] for row in rows))
     places = _places(words)

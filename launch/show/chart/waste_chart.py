@@ -1,7 +1,6 @@
 """A chart of what faults waste: waste over time, and the share of the time that has so much waste or less."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
@@ -10,23 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from emu.study.faults.waste import Waste
-from launch.show.canvas import INK, new_page, save
+from launch.show.canvas import INK, new_page
 from launch.show.text.waste_table import machine_name
 
 _WIDE_IN, _HIGH_IN = 11.0, 5.2
 
 
-def draw_faults(rows: Sequence[Waste], path: Path) -> None:
-    """Draw to a file the NPUs that faults waste, with a line for each machine and size of groups.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(waste_figure(rows), path)
-
-
 def waste_figure(rows: Sequence[Waste]) -> Figure:
-    """Return the figure that `draw_faults` writes."""
+    """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
     sizes = sorted({row.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     figure, over_time = new_page(_WIDE_IN, _HIGH_IN, title)
