@@ -15,7 +15,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text, write_png
+from launch.cli.options.files import OutputFile, may_fail, print_text, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes

@@ -14,7 +14,7 @@ from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject, verify
 from launch.cli.options.common import import_option, imported_algorithms, json_option, print_json
-from launch.cli.options.outputs import OutputFile, print_text, write_png
+from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import with_progress
 from launch.show.text.proof_table import proof_lines
