@@ -6,6 +6,7 @@ A page has key figures, then sections of blocks. The template of a block is the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -96,7 +97,7 @@ class Svg:
     template: ClassVar[str] = "svg.html"
     drawing: str  # name of its template
     told: str  # description for readers who cannot see it
-    data: object
+    data: SimpleNamespace  # what that template asks for
     keys: tuple[LegendKey, ...] = ()
 
 

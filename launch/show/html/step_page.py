@@ -137,9 +137,7 @@ def _path(step: Step) -> StackedBars:
         seen[colour] += 1
     rest = sum(part.time_s for part in step.critical_path[_LONGEST:])
     pieces += [BarSegment("other", IDLE, rest / whole, _part_text("other", rest, whole))] if rest else []
-    return StackedBars(
-        (StackedBar("", tuple(pieces)),), tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
-    )
+    return _one_bar(pieces)
 
 
 def _paler(colour: str, times: int) -> str:
@@ -168,5 +166,15 @@ def _memory(step: Step) -> StackedBars:
         BarSegment(name, _MEMORY[i % len(_MEMORY)], size / total, f"{name} {format_size(size)}")
         for i, (name, size) in enumerate(parts.items())
     ]
+    return _one_bar(pieces, format_size(sum(parts.values())))
+
+
+def _one_bar(pieces: Sequence[BarSegment], told: str = "") -> StackedBars:
+    """Return one bar, with the text of each segment in its legend.
+
+    Args:
+        pieces: The segments.
+        told: The text after the bar.
+    """
     keys = tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
-    return StackedBars((StackedBar("", tuple(pieces), format_size(sum(parts.values()))),), keys)
+    return StackedBars((StackedBar("", tuple(pieces), told),), keys)
