@@ -234,7 +234,7 @@ def show_sweep(rows: Sequence[SweepRow], title: str, csv: Path | None, png: Path
         print_text(table, nl=False)
     if csv is not None:
         _write_table(table, csv, as_json=as_json)
-    write_png(png, "chart.sweep_chart:sweep_figure", rows, title)
+    write_png(png, "chart.step_chart:sweep_figure", rows, title)
 
 
 def _write_table(table: str, path: Path, *, as_json: bool) -> None:

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
 from launch.show.canvas import rank_range
-from launch.show.chart.bar_chart import Bar, bars
-from launch.show.chart.line_chart import PALE, Line, lines
+from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
 
 _BEST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, safe for colour-blind readers
 _MOST_LETTERS = 44  # most letters of the names of algorithms that share a line
@@ -81,4 +80,4 @@ def _by_size(rows: Sequence[BenchRow], title: str) -> Figure:
         colour = to_hex(colormaps["tab10"](number % 10))
         points = tuple(row.size_bytes for row in of), tuple(row.time_s for row in of)
         drawn.append(Line(name, *points, colour, tuple(mark[row.built] for row in of)))
-    return lines(drawn, title, mark)
+    return lines(drawn, title, marks=mark)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from launch.papers.figure import Curve, Figure
-from launch.show.canvas import INK, new_page
+from launch.show.canvas import INK, dress, new_page
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6
 _PART_IN = 3.6  # height of a part
@@ -100,10 +100,7 @@ def _dress(axes: Axes, figure: Figure) -> None:
         axes.set_xticks(range(len(figure.words)), _words(figure.words))
     if figure.low is not None:
         axes.set_ylim(bottom=figure.low)
-    axes.set_xlabel(figure.x, color=INK)
-    axes.set_ylabel(figure.y, color=INK)
-    axes.grid(visible=True, alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, figure.x, figure.y)
 
 
 def _words(words: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
 from launch.show.chart.algorithm_chart import algorithm_figure
-from launch.show.chart.line_chart import PALE
+from launch.show.chart.time_chart import PALE
 from tests.launch.show.drawn import on_one_another, outside
 
 BOARD = build_topology("ub-mesh:board")
