@@ -20,8 +20,7 @@ from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
-from launch.show.text.kernel_report import kernels_report
-from launch.show.text.measured_report import measured_report, nccl_report, torchtitan_report
+from launch.show.text.measured_report import kernels_report, measured_report, nccl_report, torchtitan_report
 
 _NOTES = (
     "ours_s does not use the row's own model: its constants are fitted on the runs of the device's other models",

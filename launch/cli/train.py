@@ -53,7 +53,7 @@ from launch.cli.trace_steps import time_with_faults
 from launch.clusters import ClusterOptions, cluster_options
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
-from launch.show.text.train_report import train_report
+from launch.show.text.step_report import train_report
 
 _AXES = {
     "tp": "tensor",

@@ -15,8 +15,7 @@ from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
 from launch.show.html.page import Cell, LegendKey, Svg, Table, table_of
 from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
-from launch.show.step_parts import COMPUTE, IDLE, colours_of
-from launch.show.text.estimate_table import axes_in_order
+from launch.show.step_parts import COMPUTE, IDLE, axes_in_order, colours_of
 
 _WIDE, _HIGH = 2000, 24  # width and height of a row, in units of its drawing
 _NEAR = 0.2  # units of a gap below which two spans are drawn as one

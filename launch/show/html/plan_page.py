@@ -9,7 +9,7 @@ from emu.units import format_size, format_time
 from launch.show.html.frame import ChartAxis, frame_of
 from launch.show.html.page import Cell, KeyFigure, LegendKey, Page, Section, Svg, Table, TextBlock, table_of
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
-from launch.show.text.estimate_table import axes_in_order
+from launch.show.step_parts import exposed_axes
 from launch.show.text.plan_table import not_searched_text, searched_text, undecided_text
 
 _PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
@@ -79,7 +79,7 @@ def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
 def _table(planned: PlanTable) -> Table:
     """Return the table of plans, the fastest first."""
     rows = planned.rows
-    axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
+    axes = exposed_axes(rows)
     where = ("topology",) if len({row.topology for row in rows}) > 1 else ()
     exposed = (f"{axis} exposed" for axis in axes)
     head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it is slower", "computation", *exposed, "bubble")

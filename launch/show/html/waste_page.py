@@ -92,7 +92,7 @@ def _table(rows: Sequence[MachineWaste]) -> Table:
     """Return the table of machines; it can be sorted by numbers."""
     columns = columns_of(rows)
     head = tuple(f"{column.head} ({column.unit})" if column.unit else column.head for column in columns)
-    cells = [[_cell(column.cell(row)) for column in columns] for row in rows]
+    cells = [[_cell(column.text(row)) for column in columns] for row in rows]
     return table_of(head, cells)
 
 
