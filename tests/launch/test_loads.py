@@ -87,7 +87,7 @@ def drawn_names(source: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_what_is_drawn_has_the_names_that_are_asked_of_it() -> None:
-    """As those that are imported late: a picture or a page that got another name would be missed by users alone."""
+    """A picture or a page that is imported late and got another name would be missed by users alone."""
     files = (Path(launch.__file__).parent).rglob("*.py")
     asked = {each for path in files for each in drawn_names(ast.parse(path.read_text()))}
     assert ("launch.show.chart.step_chart", "parts_figure") in asked
