@@ -22,7 +22,7 @@ from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 from launch.papers.measured.report import TRAINING, ask
 from launch.papers.measured.rows import read_runs
-from launch.show.text.step_choice import changes_told
+from launch.show.text.step_report import changes_told
 
 NCCL = ("--algorithm", "nccl")
 RINGS = ("--algorithm", "auto", "--algorithm", "dp.all_gather=ring", "--algorithm", "dp.reduce_scatter=ring")

@@ -20,8 +20,7 @@ import click
 
 from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
-from launch.cli.options.config import with_config
-from launch.cli.options.outputs import with_outputs
+from launch.cli.options.files import with_files
 from launch.keeper import keep
 from launch.show.progress import late_notice
 from launch.signals import STOPPED, TerminationSignal, listen
@@ -60,7 +59,7 @@ class Commands(click.Group):
         with late_notice(f"loading what `emu {cmd_name}` needs"), _without_collector():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
-        return with_config(with_outputs(command))
+        return with_files(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line of help for each command, without importing it."""

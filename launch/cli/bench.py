@@ -21,8 +21,8 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
 from launch.cli.options.common import (
-    SizeType,
-    TimeType,
+    SIZE,
+    TIME,
     algorithm_choice,
     calls_of,
     calls_option,
@@ -30,9 +30,10 @@ from launch.cli.options.common import (
     json_option,
     perturb_option,
     print_json,
+    print_result,
     topology_option,
 )
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
@@ -54,11 +55,9 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     "4 channels.  [default: auto, or the choice of the library of --stack]",
 )
 @click.option("--png", type=OutputFile(".png"), help="Draw the times to this file. With --algorithm all, give one topology.")
-@click.option(
-    "--size", type=SizeType(), help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter)."
-)
-@click.option("-b", "--begin", type=SizeType(), help="The smallest of several sizes.")
-@click.option("-e", "--end", type=SizeType(), help="The largest of several sizes.")
+@click.option("--size", type=SIZE, help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter).")
+@click.option("-b", "--begin", type=SIZE, help="The smallest of several sizes.")
+@click.option("-e", "--end", type=SIZE, help="The largest of several sizes.")
 @click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="The ratio of each size to the one before.")
 @click.option("-d", "--dtype", default="float32", show_default=True, help="The data type of the elements.")
 @click.option(
@@ -85,7 +84,7 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
 @click.option("--bounds", default="quick", show_default=True, help="quick, or `all`: also compute the bounds that take long.")
 @click.option(
     "--send-overhead",
-    type=TimeType(),
+    type=TIME,
     default="0s",
     show_default=True,
     help="The time between two sends of a rank (o in LogGP).",
@@ -144,14 +143,8 @@ def bench_command(
         return
     with _mover(asked, where, timing_only=timing_only) as mover:
         rows = [row for each in asked for row in with_progress(measure(each, mover), _label(each), len(sizes))]
-    if as_json:
-        print_json(rows)
-    else:
-        print_text(_table(rows))
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_topologies(rows, png)
+    print_result(rows, lambda: _table(rows), as_json=as_json)
+    write_png(png, "chart.algorithm_chart:topology_figure", rows)
     wrong = sum(row.wrong or 0 for row in rows)
     if wrong:
         raise RunError(f"bench: {wrong} elements of {operation} came out wrong")
@@ -193,10 +186,7 @@ def _compare(asked: list[PlacedBench], png: Path | None, *, as_json: bool) -> No
     tables = [_comparison_rows(each, as_json=as_json) for each in asked]
     if as_json:
         print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.algorithm_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_compared([row for row in tables[0] if isinstance(row, BenchRow)], png)
+    write_png(png, "chart.algorithm_chart:algorithm_figure", [row for row in tables[0] if isinstance(row, BenchRow)])
 
 
 def _comparison_rows(asked: PlacedBench, *, as_json: bool) -> list[BenchRow | UntimedRow]:

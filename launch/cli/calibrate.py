@@ -10,8 +10,8 @@ from emu.study.calibrate.calibrate import Calibration, calibrate
 from emu.study.calibrate.probe import here, layers, probes
 from emu.trace.device.file import write_device
 from emu.units import format_bandwidth, format_flops, format_time
-from launch.cli.options.common import json_option, print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.common import json_option, print_result
+from launch.cli.options.files import OutputFile, may_fail, print_text
 from launch.show.progress import progress_bar
 from launch.show.text.table import table
 
@@ -41,10 +41,8 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
             ran.append(each)
             advance()
     told = calibrate(which, found, ran)
-    if as_json:
-        print_json({"device": {f.name: getattr(told.device, f.name) for f in fields(told.device)}, "kernels": told.kernels})
-    else:
-        print_text("\n".join(_lines(told)))
+    device_fields = {f.name: getattr(told.device, f.name) for f in fields(told.device)}
+    print_result({"device": device_fields, "kernels": told.kernels}, lambda: "\n".join(_lines(told)), as_json=as_json)
     if out is not None:
         with may_fail():
             write_device(told.device, out)
@@ -53,6 +51,7 @@ def calibrate_command(device: str | None, out: Path | None, as_json: bool) -> No
 
 
 def _lines(told: Calibration) -> list[str]:
+    """Return the constants of the device, and the table of its kernels, as lines of text."""
     of = told.device
     rows = [
         [k.what, " x ".join(map(str, k.shape)), format_time(k.measured_s), format_time(k.predicted_s), f"{k.ratio:.2f}"]

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import click
 
-from emu.trace.comparison.comparison import compare
+from emu.trace.comparison.comparison import Comparison, compare
 from emu.trace.trace_file import load
-from launch.cli.options.common import json_option, print_json
-from launch.cli.options.outputs import print_text
-from launch.show.text.trace_difference import trace_difference_report
+from launch.cli.options.common import json_option, print_result
+from launch.show.text.table import table
 
 
 @click.command("compare")
@@ -26,8 +25,25 @@ def compare_command(first: Path, second: Path, as_json: bool) -> int:
     emu compare one.trace other.trace
     """
     compared = compare(load(first), load(second))
-    if as_json:
-        print_json({"equal": compared.equal, **asdict(compared)})
-    else:
-        print_text(trace_difference_report(compared))
+    print_result({"equal": compared.equal, **asdict(compared)}, lambda: _report(compared), as_json=as_json)
     return 0 if compared.equal else 1
+
+
+def _report(compared: Comparison) -> str:
+    """Return whether the traces are equal, the first difference, and a table of both by axis."""
+    which = f"step {compared.steps[0]} of the first trace and step {compared.steps[1]} of the second"
+    first = compared.first
+    if first is None:
+        lines = [f"equal: {which}, on each of {compared.ranks} ranks"]
+    else:
+        where = f"event {first.event}" if first.event >= 0 else "beyond the first trace's events"
+        lines = [
+            f"not equal: {which}, on {compared.differing_ranks} of {compared.ranks} ranks",
+            f"first on rank {first.rank}, {where}: {first.what}",
+        ]
+    rows = [
+        (axis or "other", *(str(n) for n in (*of.events, *of.bytes)), *(f"{f:.6g}" for f in of.flops))
+        for axis, of in compared.by_axis.items()
+    ]
+    head = ("axis", "events", "second", "bytes", "second", "FLOPs", "second")
+    return "\n".join([*lines, "", table(head, rows)])

@@ -15,16 +15,16 @@ from emu.study.cost.cost import Cost, OwnershipTerms, Price, cost, ownership_cos
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.cli.options.common import (
-    DEVICE_HELP,
+    TextType,
     algorithm_choice,
+    device_option,
     import_option,
     json_option,
-    print_json,
+    print_result,
     stack_of,
     stack_option,
     topology_option,
 )
-from launch.cli.options.outputs import print_text
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
 from launch.show.progress import with_progress
@@ -33,44 +33,40 @@ from launch.show.text.cost_table import NetworkCost, cost_as_json, cost_report
 if TYPE_CHECKING:
     from emu.study.training.estimate import StepEstimate
 
-NPU_HELP = "dollars=30000,watts=700"
+_NPU = "dollars=30000,watts=700"
 _NUMBER = r"\d+(\.\d+)?"
 
 
-class AmountType(click.ParamType[float]):
-    """The type of an option that takes a number of 0 or more."""
+def _amount(text: str, name: str) -> float:
+    """Return a number of 0 or more.
 
-    name = "NUMBER"
+    Args:
+        text: The number.
+        name: The option that gives it.
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number.
-
-        Raises:
-            InputError: the text is no number of 0 or more.
-        """
-        if not re.fullmatch(_NUMBER, str(value)):
-            raise must_be("cost", max(param.opts, key=len) if param else "value", "a number of 0 or more", str(value))
-        return float(value)
+    Raises:
+        InputError: the text is no such number.
+    """
+    if not re.fullmatch(_NUMBER, text):
+        raise must_be("cost", name, "a number of 0 or more", text)
+    return float(text)
 
 
-class NPUPriceType(click.ParamType[Price]):
-    """The type of an option that takes the price and the power of an NPU."""
+def _npu_price(text: str, name: str) -> Price:
+    """Return the price and the power of an NPU.
 
-    name = NPU_HELP
+    Raises:
+        InputError: the text is not as `dollars=30000,watts=700`.
+    """
+    given = parse_call(f"npu:{text}", name)[2]
+    fits = set(given) <= set(Price._fields) and all(re.fullmatch(_NUMBER, number) for number in given.values())
+    if not given or not fits:
+        raise must_be("cost", name, f"{_NPU}, or one of them, of 0 or more", text)
+    return Price(*(float(given.get(field, 0)) for field in Price._fields))
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Price:
-        """Return the price and the power.
 
-        Raises:
-            InputError: the text is not as `dollars=30000,watts=700`.
-        """
-        if isinstance(value, Price):
-            return value
-        given = parse_call(f"npu:{value}", "--npu")[2]
-        fits = set(given) <= set(Price._fields) and all(re.fullmatch(_NUMBER, number) for number in given.values())
-        if not given or not fits:
-            raise must_be("cost", "--npu", f"{NPU_HELP}, or one of them, of 0 or more", str(value))
-        return Price(*(float(given.get(name, 0)) for name in Price._fields))
+NPU_PRICE = TextType(_NPU, _npu_price)
+_AMOUNT = TextType("NUMBER", _amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +119,14 @@ def _job(asked: dict[str, Any]) -> _Job | None:
 )
 @click.option(
     "--years",
-    type=AmountType(),
+    type=_AMOUNT,
     default=0.0,
     show_default=True,
     help="The years that the network runs. They add the cost of energy.",
 )
-@click.option("--kwh", type=AmountType(), default=0.1, show_default=True, help="The dollars of a kilowatt-hour, for --years.")
+@click.option("--kwh", type=_AMOUNT, default=0.1, show_default=True, help="The dollars of a kilowatt-hour, for --years.")
 @click.option(
-    "--npu", type=NPUPriceType(), default=Price(0.0, 0.0), help="The price and the power of an NPU, for the TCO of --model."
+    "--npu", type=NPU_PRICE, default="dollars=0,watts=0", help="The price and the power of an NPU, for the TCO of --model."
 )
 @click.option(
     "--model",
@@ -140,7 +136,7 @@ def _job(asked: dict[str, Any]) -> _Job | None:
 @click.option("--plan", metavar="tp=8,sp,dp=8", help="The plan of --model, as in `emu train`.")
 @click.option("--global-batch", type=int, help="Sequences in a step.")
 @click.option("--seq", type=int, help="Tokens in a sequence.")
-@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
+@device_option
 @stack_option
 @import_option
 @json_option
@@ -176,12 +172,9 @@ def cost_command(
         )
     if job is not None:
         notes += _job_notes(npu, job)
-    if as_json:
-        print_json(
-            {"prices": book.name, "source": book.source, "rows": [cost_as_json(each) for each in paid], "assumptions": notes}
-        )
-    else:
-        print_text(cost_report(paid, notes))
+    rows = [cost_as_json(each) for each in paid]
+    told = {"prices": book.name, "source": book.source, "rows": rows, "assumptions": notes}
+    print_result(told, lambda: cost_report(paid, notes), as_json=as_json)
 
 
 def _network_cost(of: Cost, topology: Topology, terms: OwnershipTerms, job: _Job | None) -> NetworkCost:

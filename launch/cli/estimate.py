@@ -1,6 +1,5 @@
 """The command `emu estimate`: a training step at full size, without running it."""
 
-import importlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,40 +17,42 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
 from launch.cli.options.common import (
-    ALGORITHM_HELP,
-    ALGORITHM_WORDS,
-    DEVICE_HELP,
     algorithm_choice,
+    algorithm_option,
+    device_option,
     import_option,
     json_option,
-    print_json,
+    model_option,
+    print_result,
     stack_of,
     stack_option,
     topology_option,
 )
-from launch.cli.options.fault_options import check_fault_options, fault_option, show_jobs
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.cli.options.sweep import parse_sweeps, sweep_option
+from launch.cli.options.files import OutputFile, may_fail, write_png
+from launch.cli.options.job_options import check_fault_options, fault_option, show_jobs
+from launch.cli.options.sweep import (
+    SweepPoint,
+    check_no_csv,
+    check_sweep_options,
+    parse_sweeps,
+    show_sweep,
+    sweep_option,
+    sweep_steps,
+)
 from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
 
 @click.command("estimate")
-@click.option(
-    "--model",
-    required=True,
-    metavar="NAME|FILE",
-    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
-)
+@model_option
 @click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="The plan, in the words of `emu train --plan`.")
 @topology_option
 @click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
-@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
-@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
+@device_option
+@algorithm_option
 @click.option(
     "--axes",
     default="",
@@ -109,7 +110,7 @@ def estimate_command(
         rows = sweep_steps(
             words | batch, topologies, parse_sweeps(sweeps), partial(_step_at, request), label="estimating the steps"
         )
-        show_sweep(rows, f"A step of {model}", SweepFiles(csv, png), as_json=as_json)
+        show_sweep(rows, f"A step of {model}", csv, png, as_json=as_json)
         return
     check_no_csv("estimate", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
@@ -124,18 +125,15 @@ def estimate_command(
     results = [estimated for estimated, _ in shown]
     first = results[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
-    if as_json:
-        print_json(results[0] if len(results) == 1 else results)
+    if len(results) == 1:
+        print_result(first, lambda: estimate_report(first), as_json=as_json)
     else:
-        print_text(estimate_report(results[0]) if len(results) == 1 else estimates_report(results))
+        print_result(results, lambda: estimates_report(results), as_json=as_json)
     looks.write(f"A training step of {first.model}", subtitle, shown)
     if trace is not None:
         with may_fail():
             save(generate(find_model(model), laid, under), trace)
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.step_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_parts(results, png)
+    write_png(png, "chart.step_chart:parts_figure", results)
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

@@ -1,6 +1,5 @@
 """The command `emu faults`: the NPUs of a machine that groups of tensor parallelism lose to faults."""
 
-import importlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -17,9 +16,9 @@ from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLif
 from emu.study.faults.waste import Machine, Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
-from launch.cli.cost import NPUPriceType
-from launch.cli.options.common import TimeType, import_option, json_option, print_json, topology_option
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.cost import NPU_PRICE
+from launch.cli.options.common import TIME, TextType, import_option, json_option, print_result, topology_option
+from launch.cli.options.files import OutputFile, write_html, write_png
 from launch.cli.options.view_options import html_option
 from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.data.prices import find_book
@@ -29,16 +28,6 @@ from launch.show.text.waste_table import MachineWaste, faults_report, waste_as_j
 _NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 _AT_LEAST = click.IntRange(min=1)
-
-
-class SpanType(click.ParamType[float]):
-    """The type of an option that takes a span of time such as 12h, 60d or 3y."""
-
-    name = "SPAN"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the span in days."""
-        return _days(str(value), max(param.opts, key=len) if param else "value")
 
 
 def _days(text: str, name: str) -> float:
@@ -57,23 +46,24 @@ def _days(text: str, name: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-class ShareType(click.ParamType[float]):
-    """The type of an option that takes a share such as 1.17% or 0.0117."""
+def _share(text: str, name: str) -> float:
+    """Return a share of 0 or more and below 1.
 
-    name = "SHARE"
+    Args:
+        text: The share, such as 1.17% or 0.0117.
+        name: The option that gives it.
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the share, at least 0 and below 1.
+    Raises:
+        InputError: the text is no such share.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text)
+    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    if not 0 <= share < 1:
+        raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", text)
+    return share
 
-        Raises:
-            InputError: the text is no such share.
-        """
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", str(value))
-        share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
-        if not 0 <= share < 1:
-            name = max(param.opts, key=len) if param else "value"
-            raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", str(value))
-        return share
+
+_SPAN, _SHARE = TextType("SPAN", _days), TextType("SHARE", _share)
 
 
 def _domain(text: str, node: int) -> PartLifetimes:
@@ -122,16 +112,14 @@ def _groups(text: str) -> tuple[int, ...]:
     "--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="The NPUs of a server of the log."
 )
 @click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="The NPUs that fail together.")
-@click.option("--rate", type=ShareType(), help="Use no log: each node is faulty with this probability.")
+@click.option("--rate", type=_SHARE, help="Use no log: each node is faulty with this probability.")
 @click.option(
     "--draws", type=_AT_LEAST, default=1000, show_default=True, help="The number of random states of the machine, for --rate."
 )
-@click.option("--mtbf", type=SpanType(), help="Use no log: a node works for this time on average (12h, 60d or 3y).")
-@click.option("--afr", type=ShareType(), help="In place of --mtbf, the share of the nodes that fail in a year.")
-@click.option("--mttr", type=SpanType(), help="The repair of a node takes this time on average.")
-@click.option(
-    "--days", type=SpanType(), default="365d", show_default=True, help="The time for which --mtbf or --afr draws faults."
-)
+@click.option("--mtbf", type=_SPAN, help="Use no log: a node works for this time on average (12h, 60d or 3y).")
+@click.option("--afr", type=_SHARE, help="In place of --mtbf, the share of the nodes that fail in a year.")
+@click.option("--mttr", type=_SPAN, help="The repair of a node takes this time on average.")
+@click.option("--days", type=_SPAN, default="365d", show_default=True, help="The time for which --mtbf or --afr draws faults.")
 @click.option(
     "--domain",
     "domains",
@@ -140,17 +128,15 @@ def _groups(text: str) -> tuple[int, ...]:
     help="A part, such as a switch, that takes so many NPUs with it; repeat it.",
 )
 @click.option(
-    "--checkpoint", type=TimeType(), help="The time of a checkpoint. Goodput is added, with the best interval of checkpoints."
+    "--checkpoint", type=TIME, help="The time of a checkpoint. Goodput is added, with the best interval of checkpoints."
 )
-@click.option("--restart", type=TimeType(), default="0s", help="The time of a restart, for --checkpoint.")
-@click.option(
-    "--mfu", type=ShareType(), help="The MFU of the job while it runs. Goodput is then a share of the machine's peak."
-)
+@click.option("--restart", type=TIME, default="0s", help="The time of a restart, for --checkpoint.")
+@click.option("--mfu", type=_SHARE, help="The MFU of the job while it runs. Goodput is then a share of the machine's peak.")
 @click.option("--job", type=_AT_LEAST, help="The NPUs of a job. The share of the time in which it must wait for room is added.")
 @click.option(
     "--prices", metavar="BOOK|FILE.toml", help="Add the aggregate cost: the network by this price book, and lost NPUs by --npu."
 )
-@click.option("--npu", type=NPUPriceType(), help="The price of an NPU, for --prices.")
+@click.option("--npu", type=NPU_PRICE, help="The price of an NPU, for --prices.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random numbers.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and its distribution, to this file.")
 @html_option
@@ -181,23 +167,10 @@ def faults_command(
         row = waste(machine, group, found[machine.npus].states)
         rows.append(_machine_waste(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
     notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
-    if as_json:
-        print_json({"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes})
-    else:
-        print_text(faults_report(rows, notes))
-    _draw(rows, notes, png, html)
-
-
-def _draw(rows: list[MachineWaste], notes: list[str], png: Path | None, html: Path | None) -> None:
-    """Write the picture and the HTML page that were asked for."""
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.waste_chart")
-        with may_fail():
-            draw.draw_faults([kept.waste for kept in rows], png)
-    if html is not None:
-        page, waste = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "waste_page"))
-        with may_fail():
-            page.write_page(waste.faults_page(rows, notes), html)
+    told = {"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes}
+    print_result(told, lambda: faults_report(rows, notes), as_json=as_json)
+    write_png(png, "chart.waste_chart:waste_figure", [kept.waste for kept in rows])
+    write_html(html, "html.waste_page:faults_page", rows, notes)
 
 
 def _machine_waste(row: Waste, per_day: float, network: Cost | None, asked: dict[str, Any]) -> MachineWaste:

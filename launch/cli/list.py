@@ -8,7 +8,7 @@ from emu.topology.catalogue import TOPOLOGIES
 from emu.trace.device.dtypes import TF32
 from emu.units import format_bandwidth, format_count, format_flops, format_size
 from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.outputs import print_text
+from launch.cli.options.files import print_text
 from launch.data.devices import DEVICES
 from launch.show.text.table import table
 

@@ -1,6 +1,5 @@
 """The commands `emu repro PAPER` and `emu repro all`."""
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -11,18 +10,16 @@ import click
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.study.planning.search.timer import ResultCache
-from launch.cli.options.common import cache_folder, import_option, json_option, print_json
-from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
+from launch.cli.options.common import cache_folder, cache_option, import_option, json_option, print_result
+from launch.cli.options.files import OutputFile, OutputFolder, may_fail, write_png
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import REGISTERED, Paper
 from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import PaperRow, Target, judge
 from launch.show.progress import with_progress
-from launch.show.text.paper_page import paper_page, score, scores, unmet_rows
-from launch.show.text.paper_table import paper_report
+from launch.show.text.paper_page import paper_page, paper_report, score, scores, unmet_rows
 
 _PROCESSES = 4  # most processes that compute rows
-_CACHE = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 
 
 def add_papers(group: click.Group) -> None:
@@ -34,7 +31,7 @@ def add_papers(group: click.Group) -> None:
 
 @click.command("all")
 @click.option("--docs", type=OutputFolder(), help="Write a page of each paper to this folder.")
-@_CACHE
+@cache_option
 @import_option
 @json_option
 def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
@@ -50,11 +47,9 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
         papers = {name: make(nowhere) for name, make in PAPERS.items()}
         rows = _rows(papers, [(name, target) for name, paper in papers.items() for target in paper.targets], cache)
     every = [row for each in rows.values() for row in each]
-    if as_json:
-        told_rows = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
-        print_json({"score": score(every), "rows": told_rows})
-    else:
-        print_text("\n\n".join((scores(rows), unmet_rows(every), score(every))))
+    told = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
+    text = "\n\n".join((scores(rows), unmet_rows(every), score(every)))
+    print_result({"score": score(every), "rows": told}, lambda: text, as_json=as_json)
     if docs is not None:
         with may_fail():
             _write(docs, papers, rows)
@@ -86,7 +81,7 @@ def _command(name: str) -> click.Command:
     @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
     @click.option("--figure", help="One figure of the paper, such as 17.")
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
-    @_CACHE
+    @cache_option
     @import_option
     @json_option
     def command(table: str | None, figure: str | None, png: Path | None, cache: Path | None, as_json: bool) -> None:
@@ -99,11 +94,9 @@ def _command(name: str) -> click.Command:
             if png is not None:
                 _draw(paper, figure, png)
         rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
-        if as_json:
-            told_rows = [row.as_json() for row in rows]
-            print_json({"paper": name, "place": place, "rows": told_rows, "assumptions": paper.assumptions()})
-        else:
-            print_text(paper_report(rows, paper.assumptions()))
+        told = [row.as_json() for row in rows]
+        found = {"paper": name, "place": place, "rows": told, "assumptions": paper.assumptions()}
+        print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
 
     command.help = (
         f"Compute the rows of the {name} paper.\n\n"
@@ -123,6 +116,4 @@ def _draw(paper: Paper, figure: str | None, png: Path) -> None:
     if figure is None or figure not in paper.figures:
         known = ", ".join(paper.figures) or "none"
         raise InputError(f"repro: --png needs a --figure that Emu draws, got {figure or 'none'}; known: {known}")
-    draw = importlib.import_module("launch.show.chart.paper_chart")  # not above: it loads matplotlib
-    with may_fail():
-        draw.draw_figure(paper.figures[figure](paper), png)
+    write_png(png, "chart.paper_chart:picture", paper.figures[figure](paper))

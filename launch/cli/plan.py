@@ -1,6 +1,5 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
-import importlib
 import os
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,22 +18,30 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import (
-    ALGORITHM_HELP,
-    ALGORITHM_WORDS,
-    DEVICE_HELP,
     algorithm_choice,
+    algorithm_option,
     cache_folder,
+    cache_option,
+    device_option,
     import_option,
     json_option,
-    print_json,
+    model_option,
+    print_result,
     stack_of,
     stack_option,
     topology_option,
 )
-from launch.cli.options.outputs import OutputFile, OutputFolder, may_fail, print_text
-from launch.cli.options.sweep import parse_sweeps, sweep_option
+from launch.cli.options.files import OutputFile, write_html, write_png
+from launch.cli.options.sweep import (
+    SweepPoint,
+    check_no_csv,
+    check_sweep_options,
+    parse_sweeps,
+    show_sweep,
+    sweep_option,
+    sweep_steps,
+)
 from launch.cli.options.view_options import html_option
-from launch.cli.sweep_steps import SweepFiles, SweepPoint, check_no_csv, check_sweep_options, show_sweep, sweep_steps
 from launch.data.devices import find_device
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.plan_table import plans_report
@@ -43,18 +50,13 @@ _PROCESSES = 2  # most processes that time candidates
 
 
 @click.command("plan")
-@click.option(
-    "--model",
-    required=True,
-    metavar="NAME|FILE",
-    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
-)
+@model_option
 @click.option("--npus", required=True, type=click.IntRange(min=1), help="The number of NPUs that the job uses.")
 @topology_option
 @click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
-@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
+@device_option
+@algorithm_option
 @click.option(
     "--plan",
     "given",
@@ -72,7 +74,7 @@ _PROCESSES = 2  # most processes that time candidates
     type=click.IntRange(min=1),
     help="The number of plans to find. Fewer are found sooner.",
 )
-@click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
+@cache_option
 @click.option(
     "--png",
     type=OutputFile(".png"),
@@ -120,22 +122,16 @@ def plan_command(
         sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
         with closing(ResultCache(cache_folder(cache))) as kept:
             rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best_at, request, kept))
-        show_sweep(rows, f"The best plan of {model}", SweepFiles(csv, png), as_json=as_json)
+        show_sweep(rows, f"The best plan of {model}", csv, png, as_json=as_json)
         return
     check_no_csv("plan", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with closing(ResultCache(cache_folder(cache))) as kept:
         planned = _find(request, built, found, kept)
-    if as_json:
-        print_json(planned)
-    else:
-        print_text(plans_report(planned))
+    print_result(planned, lambda: plans_report(planned), as_json=as_json)
     if html is not None:
         _write_page(planned, request, built, found, html)
-    if png is not None:
-        draw = importlib.import_module("launch.show.chart.plan_chart")  # not above: it loads matplotlib
-        with may_fail():
-            draw.draw_plans(planned, png)
+    write_png(png, "chart.plan_chart:plans_figure", planned)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:
@@ -159,6 +155,4 @@ def _write_page(planned: PlanTable, request: PlanRequest, topologies: Sequence[T
     [topology, *_] = [each for each in topologies if each.name == row.topology]
     with late_notice("timing the fastest plan once more, for the report"):
         shown = estimate_moments(asked, topology, device)
-    page, plans = (importlib.import_module(f"launch.show.html.{name}") for name in ("page", "plan_page"))  # loads matplotlib
-    with may_fail():
-        page.write_page(plans.plans_page(planned, shown), path)
+    write_html(path, "html.plan_page:plans_page", planned, shown)

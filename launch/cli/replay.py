@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from launch.cli.options.common import import_option, json_option, perturb_option
-from launch.cli.options.fault_options import check_fault_options, fault_option, png_option, show_jobs
+from launch.cli.options.job_options import check_fault_options, fault_option, png_option, show_jobs
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options, show_steps
 from launch.show.progress import progress_bar

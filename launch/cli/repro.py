@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.common import import_option, json_option, print_result
+from launch.cli.options.files import OutputFile, may_fail
 from launch.cli.papers import add_papers
 from launch.data.fitted import Fitted, read_fitted, write_fitted
 from launch.papers.kernels import report as kernels
@@ -20,8 +20,7 @@ from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
 from launch.papers.torchtitan.rows import read_rows
 from launch.show.progress import late_notice, with_progress
-from launch.show.text.kernel_report import kernels_report
-from launch.show.text.measured_report import measured_report, nccl_report, torchtitan_report
+from launch.show.text.measured_report import kernels_report, measured_report, nccl_report, torchtitan_report
 
 _NOTES = (
     "ours_s does not use the row's own model: its constants are fitted on the runs of the device's other models",
@@ -83,11 +82,9 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
         rows = [row_of(of, fitted) for of in kept]
         fitted = with_unseen(fitted, [*rows, *(_predicted(fitted) if data is None else ())])
     sums = [*summaries(rows)]
-    if as_json:
-        constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
-        print_json({"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES})
-    else:
-        print_text(measured_report(rows, sums, fitted, _NOTES))
+    constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
+    told = {"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES}
+    print_result(told, lambda: measured_report(rows, sums, fitted, _NOTES), as_json=as_json)
     if fit_to is not None:
         with may_fail():
             write_fitted(fitted, fit_to)
@@ -126,10 +123,7 @@ def nccl_command(fits: bool, as_json: bool) -> None:
         stack=nccl.stack_words(stack),
         fitted_by=nccl.COMMAND,
     )
-    if as_json:
-        print_json(found)
-    else:
-        print_text(nccl_report(found))
+    print_result(found, lambda: nccl_report(found), as_json=as_json)
 
 
 @repro_command.command("torchtitan")
@@ -148,11 +142,9 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     clock = torchtitan.clock_of(every)
     rows = [torchtitan.row_of(of, clock) for of in every]
     compared = [*torchtitan.pairs(rows)]
-    if as_json:
-        told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
-        print_json({"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES})
-    else:
-        print_text(torchtitan_report(rows, compared, clock))
+    told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
+    told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}
+    print_result(told, lambda: torchtitan_report(rows, compared, clock), as_json=as_json)
     if fit_to is not None:
         with may_fail():
             torchtitan.write_clock(clock, fit_to)
@@ -178,10 +170,8 @@ def kernels_command(fit_to: Path | None, as_json: bool) -> None:
             write_products(found, fit_to)
     rows = kernels.rows()
     sums = [*kernels.summaries(rows)]
-    if as_json:
-        print_json({"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES})
-    else:
-        print_text(kernels_report(rows, sums, _KERNEL_NOTES))
+    told = {"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES}
+    print_result(told, lambda: kernels_report(rows, sums, _KERNEL_NOTES), as_json=as_json)
 
 
 add_papers(repro_command)

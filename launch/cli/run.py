@@ -33,10 +33,20 @@ from launch.cli.options.common import (
     json_option,
     timing_options,
     topology_option,
+    trace_option,
 )
-from launch.cli.options.fault_options import check_fault_options, fault_option, faults_of_job, png_option, show_jobs
-from launch.cli.options.outputs import OutputFile, may_fail
-from launch.cli.options.pacing import PaceOptions, pace_options, pacing_of, with_pace
+from launch.cli.options.files import may_fail
+from launch.cli.options.job_options import (
+    PaceOptions,
+    check_fault_options,
+    fault_option,
+    faults_of_job,
+    pace_options,
+    pacing_of,
+    png_option,
+    show_jobs,
+    with_pace,
+)
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import show_steps, time_with_faults
 from launch.clusters import FAKE, ClusterOptions, script_cluster_options
@@ -48,9 +58,7 @@ from launch.show.progress import progress_bar
 @topology_option
 @timing_options
 @view_options
-@click.option(
-    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
-)
+@trace_option
 @click.option(
     "--no-cuda", is_flag=True, help="Refuse a script that uses a CUDA device. [default: a CUDA device is the rank's NPU]"
 )
@@ -123,17 +131,17 @@ def run_command(
     check_fault_options(faults, looks.given, png)
     if fake:
         _check_fake(pacing, faults)
-    known = faults_of_job(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
+    known, lost = faults_of_job(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
     recorded: Trace
     code: int
-    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
+    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _with_script_lines():
         if fake:
             fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
             recorded, code = fake_run.trace_loaded_script(read, ranks, named, _echo)
         else:
             with where.open_cluster(read.source.root, pace) as cluster:
-                recorded, code = run_loaded_script(replace(read, lost=known.lost), ranks, choices[0], cluster)
+                recorded, code = run_loaded_script(replace(read, lost=lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
     recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), words, built, dtype)

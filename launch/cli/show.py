@@ -1,9 +1,7 @@
 """The command `emu show`: a topology, a collective or a timeline as text or picture."""
 
-import importlib
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 
 import click
 
@@ -17,7 +15,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
 from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.files import OutputFile, may_fail, print_text, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes
@@ -76,9 +74,7 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
     else:
         print_text("\n".join(f"{label:<14}{value}" for label, value in topology_rows(built, facts)))
-    if png is not None:
-        with may_fail():
-            _drawing("topology_picture").draw_topology(built, facts, png)
+    write_png(png, "topology_picture:picture", built, facts)
 
 
 @show_command.command("collective")
@@ -124,9 +120,7 @@ def _collective(
         print_json([dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)])
     else:
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
-    if png is not None:
-        with may_fail():
-            _drawing("chart.round_chart").draw_rounds(built, png, title)
+    write_png(png, "chart.round_chart:picture", built, title)
     if xml is not None:
         with may_fail():
             write_file("--xml", xml, text.encode())
@@ -150,22 +144,16 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
         raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
     (timed,) = recorded.time()
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
-    if png is not None:  # before anything is printed, because it refuses too many ranks
-        step = timed.report
-        title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
-        with may_fail():
-            _drawing("chart.timeline_chart").draw_timeline(found, png, title, step.began_fs, step.ended_fs)
+    step = timed.report
+    title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
+    # Before anything is printed, because it refuses too many ranks.
+    write_png(png, "chart.timeline_chart:picture", found, title, step.began_fs, step.ended_fs)
     if as_json:
         print_json([_times(lane) for lane in found])
     else:
         rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
         print_text(table(("who", "what", "spans", "busy", "from", "to"), rows))
     looks.write_timeline(timed)
-
-
-def _drawing(module: str) -> ModuleType:
-    """Return a module of `launch.show` that draws; the import is late because it loads matplotlib."""
-    return importlib.import_module(f"launch.show.{module}")
 
 
 def _spans(lane: Lane) -> tuple[float, float, float]:

@@ -1,10 +1,8 @@
 """The steps of a recorded trace: the options that choose the trace, and the reports that `emu run` and `emu replay` print."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -27,8 +25,15 @@ from emu.trace.device.dtypes import usual_dtype
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
-from launch.cli.options.common import build_with_stack, calls_of, print_json, recorded_choice, timing_options, topology_option
-from launch.cli.options.outputs import print_text
+from launch.cli.options.common import (
+    build_with_stack,
+    calls_of,
+    options_as_one,
+    print_result,
+    recorded_choice,
+    timing_options,
+    topology_option,
+)
 from launch.cli.options.view_options import ViewOptions
 from launch.data.devices import find_device
 from launch.show.text.step_report import step_report
@@ -128,22 +133,9 @@ def _check_met(told: Sequence[FaultyJob], faults: Sequence[str]) -> None:
             check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
 
 
-def recorded_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add TRACE, `--topology` and the timing options to a command, which takes them as one `RecordedTrace`."""
-
-    @wraps(command)
-    def called(
-        trace: Path,
-        topologies: tuple[str, ...],
-        device: str,
-        dtype: str | None,
-        algorithms: tuple[str, ...],
-        stack: str,
-        **rest: Any,
-    ) -> None:
-        command(RecordedTrace(trace, topologies, device, dtype, algorithms, stack), **rest)
-
-    return click.argument("trace", type=click.Path(path_type=Path))(topology_option(timing_options(called)))
+recorded_options = options_as_one(
+    "recorded", RecordedTrace, click.argument("trace", type=click.Path(path_type=Path)), topology_option, timing_options
+)
 
 
 def show_steps(
@@ -161,8 +153,5 @@ def show_steps(
     steps = [with_costliest(each.step(), each) for each in timed]
     steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
-    if as_json:
-        print_json(steps)
-    else:
-        print_text("\n\n".join(map(step_report, steps)))
+    print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)
     looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))

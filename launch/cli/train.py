@@ -1,43 +1,59 @@
 """The command `emu train`: real training steps on emulated NPUs, timed on a fabric."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import click
 
+from emu.cluster.pace.timeliness import Pace
+from emu.errors import InputError
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_text import parse_plan
+from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
+from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.learn.program import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
+from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace_file import save
-from launch.cli.options.checkpoint_options import CheckpointOptions, keep_options
 from launch.cli.options.common import (
-    ALGORITHM_HELP,
-    ALGORITHM_WORDS,
-    DEVICE_HELP,
     algorithm_choice,
+    algorithm_option,
     build_with_stack,
     calls_of,
     calls_option,
+    device_option,
     import_option,
     json_option,
-    print_json,
+    model_option,
+    options_as_one,
+    print_result,
     topology_option,
+    trace_option,
 )
-from launch.cli.options.fault_options import check_fault_options, fault_option, faults_of_job, png_option, show_jobs
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
-from launch.cli.options.pacing import PaceOptions, pace_options, pacing_of, with_pace
+from launch.cli.options.files import OutputFolder, may_fail
+from launch.cli.options.job_options import (
+    PaceOptions,
+    check_fault_options,
+    fault_option,
+    faults_of_job,
+    pace_options,
+    pacing_of,
+    png_option,
+    show_jobs,
+    with_pace,
+)
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import time_with_faults
 from launch.clusters import ClusterOptions, cluster_options
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
-from launch.show.text.train_report import train_report
+from launch.show.text.step_report import train_report
 
 _AXES = {
     "tp": "tensor",
@@ -67,13 +83,92 @@ _PLAN_HELP = (
 )
 
 
-@click.command("train")
-@click.option(
-    "--model",
-    required=True,
-    metavar="NAME|FILE",
-    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
+_CHECKPOINT = "Save checkpoints (PyTorch's DCP) to this folder, and begin from the last one there; older ones are removed."
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """The values of the options for checkpoints."""
+
+    folder: Path | None
+    every: int
+    elastic: bool
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The flag `--checkpoint`, if it was given."""
+        return () if self.folder is None else ("--checkpoint",)
+
+    def check(self, topologies: Sequence[str], *, paced: bool, lossy: bool) -> None:
+        """Refuse options that do not fit together.
+
+        Args:
+            topologies: The topologies of the job.
+            paced: Whether virtual time runs by the clock of this host.
+            lossy: Whether there are faults.
+
+        Raises:
+            InputError: naming the option.
+        """
+        if self.folder is None and (self.elastic or self.every != 1):
+            flag = "--elastic" if self.elastic else "--checkpoint-every"
+            raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
+        if self.folder is not None and len(topologies) > 1:
+            raise InputError(f"--checkpoint: must have one --topology, got {len(topologies)}; leave the others out")
+        if self.folder is not None and paced and (lossy or self.elastic):
+            flag = "--elastic" if self.elastic else "--fault"
+            raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
+
+    def beside(self, trace: Path | None) -> dict[str, object]:
+        """Return the options that a job with checkpoints cannot have, by flag."""
+        return {"--trace": trace} if self.given else {}
+
+    def run_job(
+        self,
+        request: TrainRequest,
+        topology: str,
+        device: Device,
+        faults: Sequence[str],
+        where: ClusterOptions,
+        stack: str,
+        pace: Pace | None,
+    ) -> FaultyJob:
+        """Run the job, and return its steps.
+
+        Raises:
+            InputError: as `train_with_checkpoints`.
+            RunError: as `train_with_checkpoints`.
+        """
+        assert self.folder is not None
+        keeping = CheckpointPolicy(self.folder, self.every, self.elastic, where.cluster == "ray")
+        built, under = build_topology(topology), calls_of(stack)
+        with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
+            return train_with_checkpoints(request, keeping, built, device, faults, under, cluster.record)
+
+
+checkpoint_options = options_as_one(
+    "keeping",
+    CheckpointOptions,
+    click.option("--checkpoint", "folder", type=OutputFolder(), help=_CHECKPOINT),
+    click.option(
+        "--checkpoint-every",
+        "every",
+        type=int,
+        default=1,
+        show_default=True,
+        metavar="STEPS",
+        help="Steps between checkpoints.",
+    ),
+    click.option(
+        "--elastic",
+        is_flag=True,
+        help="After a --fault that ends a rank, go on from the last --checkpoint on the NPUs that are left.",
+    ),
 )
+
+
+@click.command("train")
+@model_option
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
 @topology_option
 @click.option("--steps", default=5, show_default=True, help="The number of training steps.")
@@ -83,19 +178,17 @@ _PLAN_HELP = (
     "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
 )
 @click.option("--seed", default=0, show_default=True, help="The seed of weights and data.")
-@click.option("--device", default="h100", show_default=True, help=DEVICE_HELP)
+@device_option
 @click.option(
     "--dtype", default="bfloat16", show_default=True, help=f"The data type as which float32 is timed. {AS_RAN}: as it ran."
 )
-@click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP)
+@algorithm_option
 @calls_option
 @fault_option
-@keep_options
+@checkpoint_options
 @png_option
 @view_options
-@click.option(
-    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
-)
+@trace_option
 @cluster_options
 @pace_options
 @import_option
@@ -148,10 +241,10 @@ def train_command(
         show_jobs(with_pace([kept], alone), png, as_json=as_json)
         return
     built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
-    known = faults_of_job(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
-    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known.faults)
+    known, lost = faults_of_job(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
+    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known)
     with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, found, partial(where.record, pace=pace), known.lost)
+        learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
     if trace is not None:
         with may_fail():
             save(learned.trace, trace)
@@ -166,8 +259,6 @@ def train_command(
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
     results[0] = replace(results[0], paced=pacing_of(pace))
-    if as_json:
-        print_json(results[0] if len(results) == 1 else results)
-    else:
-        print_text("\n\n".join(map(train_report, results)))
+    printed = results[0] if len(results) == 1 else results
+    print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
     looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)

@@ -14,7 +14,7 @@ from emu.errors import InputError, RunError, must_be
 from emu.registry import unknown
 from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, shapes_of, subject, verify
 from launch.cli.options.common import import_option, imported_algorithms, json_option, print_json
-from launch.cli.options.outputs import OutputFile, may_fail, print_text
+from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import with_progress
 from launch.show.text.proof_table import proof_lines
@@ -91,10 +91,9 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
     faults = ((*each, each[0].fault) for each in failed if png is not None)
     for row, found, shape, fault in faults:
         if fault is not None and fault.round >= 0:
-            draw = importlib.import_module("launch.show.chart.round_chart")  # not above: it loads matplotlib
             title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
-            with may_fail():
-                draw.draw_rounds(subject(found, shape, _root(row)).schedule, png, title, fault.round)
+            schedule = subject(found, shape, _root(row)).schedule
+            write_png(png, "chart.round_chart:picture", schedule, title, fault.round)
             break
     row, _, shape = failed[0]
     raise RunError(f"verify: {len(failed)} of {tried} fail; {_case_text(row, shape)}: {_reason(row, shape)}")

@@ -41,6 +41,20 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def dress(axes: Axes, below: str, beside: str = "") -> None:
+    """Name the axes of a chart, draw a grid, and leave out the frame above and at the right.
+
+    Args:
+        axes: The axes.
+        below: The name of the lower axis.
+        beside: The name of the axis at the left; "": none.
+    """
+    axes.set_xlabel(below, color=INK)
+    axes.set_ylabel(beside, color=INK)
+    axes.grid(visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write the figure as a PNG file; equal figures give equal bytes.
 

@@ -1,18 +1,20 @@
 """The parts of a step (computation, exposed communication, bubble, straggling), and the colour of each in all pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from launch.show.text.estimate_table import ExposedTimes, exposed_axes
+from emu.units import format_time
+from launch.show.text.table import Column, figures
 
 COMPUTE, BUBBLE, IDLE = "#0072B2", "#d8dde2", "#eef0f2"
 _AXES = {"tp": "#E69F00", "cp": "#CC79A7", "ep": "#009E73", "dp": "#D55E00", "pp": "#56B4E9"}  # Okabe and Ito's
 _OTHERS = ("#F0E442", "#7c8894", "#8c564b", "#9467bd")
+_PLAN = ("tp", "cp", "ep", "dp", "pp")
 _LEAST = 1e-3  # share of the longest step below which a part is left out
 
 
-class StepTimes(ExposedTimes, Protocol):
+class StepTimes(Protocol):
     """A step with times of its parts; the parts add up to the step time."""
 
     @property
@@ -22,6 +24,10 @@ class StepTimes(ExposedTimes, Protocol):
     @property
     def compute_s(self) -> float:
         """The time in which the rank computes, in seconds."""
+
+    @property
+    def exposed_comm_by_axis_s(self) -> Mapping[str, float]:
+        """The exposed communication of each axis in seconds."""
 
     @property
     def bubble_s(self) -> float:
@@ -38,6 +44,22 @@ class StepPart(NamedTuple):
     name: str
     colour: str
     times_s: tuple[float, ...]  # time of the part in each step
+
+
+def exposed_axes(results: Sequence[StepTimes]) -> list[str]:
+    """Return the axes that have exposed communication in any of the steps, in the order of a plan."""
+    return axes_in_order(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s)
+
+
+def axes_in_order(axes: Iterable[str]) -> list[str]:
+    """Return each axis once: those of a plan in the order of a plan, then the others by name."""
+    found = sorted(set(axes))
+    return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
+
+
+def exposed_column(axis: str, head: str, unit: str = "") -> Column[Any]:
+    """Return the column of the exposed communication of one axis, for tables of steps."""
+    return figures(head, lambda step: step.exposed_comm_by_axis_s.get(axis, 0.0), format_time, unit)
 
 
 def colours_of(axes: Sequence[str]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A picture of a topology: every node and cable where there are 400 nodes at most, else groups of nodes."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +13,7 @@ from emu.arrays import F64
 from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
-from launch.show.canvas import INK, save, text_width_pt, wrap
+from launch.show.canvas import INK, text_width_pt, wrap
 from launch.show.picture.cables import CableCounts, cable_counts
 from launch.show.picture.full_drawing import paint_all
 from launch.show.picture.group_drawing import arrange, paint_groups
@@ -33,17 +32,8 @@ _MARGIN_IN = 0.3  # margin left and right of text
 _LEAST_UNITS = 5.0  # units across a page, so that few nodes are not huge
 
 
-def draw_topology(topology: Topology, facts: Summary, path: Path) -> None:
-    """Write a PNG of the topology, with its figures above the drawing.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(picture(topology, facts), path)
-
-
 def picture(topology: Topology, facts: Summary) -> Figure:
-    """Return the figure that `draw_topology` writes."""
+    """Return a picture of the topology, with its figures above the drawing."""
     colours, between = palette(topology), None
     drawing = layout(topology) if topology.n_nodes <= MOST_NODES else None
     if drawing and _points(drawing.at, _NODES_PER_IN) >= _LEAST_PT:

@@ -76,6 +76,25 @@ def late_names(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
             yield named[node.value.id], node.attr
 
 
+def drawn_names(source: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the module and the function of each picture and page that a command writes, given as `module:function`."""
+    for node in ast.walk(source):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("write_png", "write_html", "_late"):
+            for word in node.args:
+                if isinstance(word, ast.Constant):
+                    module, _, function = word.value.partition(":")
+                    yield f"launch.show.{module}", function
+
+
+def test_what_is_drawn_has_the_names_that_are_asked_of_it() -> None:
+    """A picture or a page that is imported late and got another name would be missed by users alone."""
+    files = (Path(launch.__file__).parent).rglob("*.py")
+    asked = {each for path in files for each in drawn_names(ast.parse(path.read_text()))}
+    assert ("launch.show.chart.step_chart", "parts_figure") in asked
+    assert len(asked) >= 14
+    assert [each for each in sorted(asked) if not hasattr(importlib.import_module(each[0]), each[1])] == []
+
+
 def test_what_is_imported_late_has_the_names_that_are_asked_of_it() -> None:
     """No type checker sees these: a function that got another name would be missed by users alone."""
     files = (Path(launch.__file__).parent).rglob("*.py")

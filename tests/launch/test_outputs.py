@@ -13,7 +13,7 @@ import pytest
 
 from emu import files
 from emu.collective.algorithm import ALGORITHMS
-from launch.cli.options.outputs import OutputFile, OutputFolder
+from launch.cli.options.files import OutputFile, OutputFolder
 from tests.full import full_disk
 from tests.launch.outputs import CASES, ENDINGS, MEANWHILE, Case, script
 from tests.launch.test_flags import commands

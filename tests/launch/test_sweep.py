@@ -7,7 +7,7 @@ import json
 import pytest
 
 from launch.cli.options.sweep import Sweep, parse_sweeps, points, words_at
-from launch.show.chart.sweep_chart import sweep_figure
+from launch.show.chart.step_chart import sweep_figure
 from launch.show.text.sweep_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
 

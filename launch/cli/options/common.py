@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -23,23 +24,20 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.units import parse_size, parse_time
-from launch.cli.options.outputs import print_text, remember_input
+from launch.cli.options.files import OutputFile, OutputFolder, print_text, remember_input
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _IMPORTED = "emu.imported"
 RECORDED = "recorded"
-ALGORITHM_WORDS = "auto|nccl|[AXIS.]OPERATION=NAME"
-ALGORITHM_HELP = (
+_ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
     "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. An operation "
     "that is not named is served by `auto`, or by the library of --stack. Data of a run are moved by the choice on the first "
     "--topology."
 )
-
-
-DEVICE_HELP = "The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes."
 _CALLS = (
     "launch=TIME is added to each collective and message, alpha=TIME to each message, adding=TIME to each message to or from a "
     "switch that adds; bandwidth=0.8/0.9 is the share of a link's bandwidth that data reach, tier by tier; library=nccl lets "
@@ -67,56 +65,96 @@ _DTYPE_HELP = (
 )
 
 
-class SizeType(click.ParamType[int]):
-    """The type of an option that takes a size such as 64MiB."""
+class TextType(click.ParamType[T]):
+    """The type of an option whose text a function reads.
 
-    name = "SIZE"
+    Args:
+        name: What the help page calls a value, such as SIZE.
+        read: The function; it takes the text and the name of the option.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the size in bytes."""
-        return parse_size(value, _flag(param))
+    def __init__(self, name: str, read: Callable[[str, str], T]) -> None:
+        self.name, self._read = name, read
 
-
-class TimeType(click.ParamType[int]):
-    """The type of an option that takes a time such as 500ns."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the time in ticks."""
-        return parse_time(value if isinstance(value, str) else float(value), _flag(param))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Return what the text says."""
+        return self._read(str(value), max(param.opts, key=len) if param else "value")
 
 
-def _flag(param: click.Parameter | None) -> str:
-    """Return the longest name of an option."""
-    return max(param.opts, key=len) if param else "value"
+SIZE = TextType("SIZE", parse_size)  # such as 64MiB; in bytes
+TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+topology_option = click.option(
+    "--topology",
+    "topologies",
+    multiple=True,
+    required=True,
+    metavar="NAME[:VARIANT][:key=value,...]|FILE",
+    help="The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file. Repeat it to compare several.",
+)
+model_option = click.option(
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="The model: a name from `emu list models`, or a .toml file with sizes of your own.",
+)
+device_option = click.option(
+    "--device",
+    default="h100",
+    show_default=True,
+    help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes.",
+)
+algorithm_option = click.option(
+    "--algorithm", "algorithms", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP
+)
+stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
+calls_option = click.option(  # of a step that ran
+    "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
+)
+cache_option = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
+trace_option = click.option(
+    "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
+)
+perturb_option = click.option(
+    "--perturb",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Compute the time N more times (2 or more), with random starts one tick later, and print how far it spreads.",
+)
 
 
-def json_option(command: F) -> F:
-    """Add `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+def with_options(command: F, *options: Callable[[F], F]) -> F:
+    """Return the command with these options, which its help lists in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
-def topology_option(command: F) -> F:
-    """Add `--topology` to a command; it may be repeated."""
-    return click.option(
-        "--topology",
-        "topologies",
-        multiple=True,
-        required=True,
-        metavar="NAME[:VARIANT][:key=value,...]|FILE",
-        help="The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file. Repeat it to compare several.",
-    )(command)
+def timing_options(command: F) -> F:
+    """Add the options that say how a trace is timed."""
+    return with_options(command, device_option, click.option("--dtype", help=_DTYPE_HELP), algorithm_option, calls_option)
 
 
-def stack_option(command: F) -> F:
-    """Add `--stack` to a command that generates a step."""
-    return click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)(command)
+def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, which takes their values as one object.
 
+    Args:
+        name: The parameter of the command that takes the object.
+        make: The class of the object, whose fields are called as the options.
+        options: The options, in the order of the help page.
+    """
 
-def calls_option(command: F) -> F:
-    """Add `--stack` to a command that times a step that ran."""
-    return click.option("--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}.")(command)
+    def add(command: F) -> F:
+        @wraps(command)
+        def called(*given: Any, **values: Any) -> Any:
+            own = {field.name: values.pop(field.name) for field in fields(make) if field.name in values}
+            return command(*given, **{name: make(**own)}, **values)
+
+        return with_options(cast("F", called), *options)
+
+    return add
 
 
 def stack_of(words: str) -> Stack:
@@ -161,12 +199,6 @@ def check_float32(device: Device, dtype: str) -> None:
         raise must_be(device.name, "peak_flops", what, ", ".join(device.peak_flops), mend)
 
 
-def perturb_option(command: F) -> F:
-    """Add `--perturb` to a command."""
-    text = "Compute the time N more times (2 or more), with random starts one tick later, and print how far it spreads."
-    return click.option("--perturb", type=int, default=0, metavar="N", help=text)(command)
-
-
 def import_option(command: F) -> F:
     """Add `--import` to a command; it may be repeated, and its files are loaded before other options are read."""
 
@@ -206,24 +238,6 @@ def cache_folder(cache: Path | None) -> Path | None:
     return cache or (user_folder() / "plans" if imported_algorithms() is None else None)
 
 
-def with_options(command: F, *options: Callable[[F], F]) -> F:
-    """Return the command with these options, which its help lists in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def timing_options(command: F) -> F:
-    """Add the options that say how a trace is timed."""
-    taken = with_options(
-        command,
-        click.option("--device", default="h100", show_default=True, help=DEVICE_HELP),
-        click.option("--dtype", help=_DTYPE_HELP),
-        click.option("--algorithm", "algorithms", multiple=True, metavar=ALGORITHM_WORDS, help=ALGORITHM_HELP),
-    )
-    return calls_option(taken)
-
-
 def recorded_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
     """Return the words that choose algorithms for a recorded run: the given ones alone where one of them is `recorded`."""
     return tuple(word for word in words if word != RECORDED) if RECORDED in words else algorithm_choice(words, stack)
@@ -235,6 +249,14 @@ def algorithm_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
     Operations that no word names are served by the library of the stack, else by `auto`.
     """
     return (stack.library or AUTO, *words)
+
+
+def print_result(result: object, text: Callable[[], str], *, as_json: bool) -> None:
+    """Print a result as JSON, or the text of its report."""
+    if as_json:
+        print_json(result)
+    else:
+        print_text(text())
 
 
 def print_json(value: object) -> None:

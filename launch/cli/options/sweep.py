@@ -1,21 +1,35 @@
-"""The option `--sweep NAME=VALUES`: a command at several values of an option, and at all combinations of several sweeps."""
+"""The option `--sweep NAME=VALUES`: a command at several values of an option, and at all combinations of several sweeps.
+
+Also here: the steps of a sweep by `emu estimate` or `emu plan`.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, WriteError, must_be
+from emu.files import write_file
 from emu.model.plan.plan_text import WORDS
+from emu.model.stack.stack import Stack
 from emu.model.stack.stack_text import STACK_WORDS
 from emu.registry import parse_call, unknown
+from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.cli.options.common import print_json, stack_of
+from launch.cli.options.files import may_fail, print_text, write_png
+from launch.data.devices import find_device
 from launch.data.stacks import STACKS
+from launch.show.progress import with_progress
+from launch.show.text.sweep_table import SweepRow, SweepStep, sweep_csv
 
-F = TypeVar("F", bound=Callable[..., object])
+_WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
 _RANGE = re.compile(r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)")
@@ -35,9 +49,7 @@ class Sweep:
     values: tuple[str, ...]
 
 
-def sweep_option(command: F) -> F:
-    """Add `--sweep` to a command; it may be repeated."""
-    return click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)(command)
+sweep_option = click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)
 
 
 def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
@@ -149,3 +161,118 @@ def _in_topology(words: str, key: str, value: str) -> str:
 
 
 _SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device": _in_call}
+
+
+class SweepPoint(NamedTuple):
+    """A point of a sweep: the options of the command, with the topology, the device and the stack that they give."""
+
+    said: Words
+    topology: Topology
+    device: Device
+    stack: Stack
+
+    def whole(self, name: str) -> int:
+        """Return the value of an option that takes a whole number."""
+        return int(self.said[name])
+
+
+def sweep_steps(
+    words: Words,
+    topologies: Sequence[str],
+    sweeps: Sequence[Sweep],
+    timed: Callable[[SweepPoint], SweepStep],
+    *,
+    label: str = "",
+) -> list[SweepRow]:
+    """Return the step at every point on every topology, or the reason why there is none.
+
+    Args:
+        words: The options that are not swept: model, plan, stack, device, seq, global-batch.
+        topologies: The topologies as they were written.
+        sweeps: The sweeps.
+        timed: The function that returns the step of a point.
+        label: The label of a progress bar of points; "": `timed` shows its own.
+
+    Raises:
+        InputError: a value is invalid at any point, or no point has a step.
+    """
+    where = [(point, words_at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
+    built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
+    for _, said in where:
+        _check(said)
+    rows = []
+    for point, said in with_progress(where, label, len(where)) if label else where:
+        try:
+            stack = stack_of(said["stack"])
+            asked = SweepPoint(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
+            rows.append(SweepRow(said["topology"], point, "", timed(asked)))
+        except InputError as error:
+            rows.append(SweepRow(said["topology"], point, str(error), None))
+    if all(row.step is None for row in rows):
+        raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
+    return rows
+
+
+def _check(said: Words) -> None:
+    """Refuse values that are invalid whatever the topology is.
+
+    Raises:
+        InputError: the device is unknown, or a number is not whole.
+    """
+    find_device(said["device"], stack_of(said["stack"]).precision.activation)
+    for name in said.keys() & set(_WHOLE):
+        if not said[name].isdecimal() or not int(said[name]):
+            raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
+
+
+def show_sweep(rows: Sequence[SweepRow], title: str, csv: Path | None, png: Path | None, *, as_json: bool) -> None:
+    """Write the table to its file, or print it where it has none; draw the picture if it was asked for."""
+    table = sweep_csv(rows)
+    if as_json:
+        print_json(rows)
+    elif csv is None:
+        print_text(table, nl=False)
+    if csv is not None:
+        _write_table(table, csv, as_json=as_json)
+    write_png(png, "chart.step_chart:sweep_figure", rows, title)
+
+
+def _write_table(table: str, path: Path, *, as_json: bool) -> None:
+    """Write the table to a file; print it where that fails and JSON was not asked for."""
+    with may_fail():
+        try:
+            write_file("--csv", path, table.encode())
+        except WriteError:
+            if not as_json:
+                print_text(table, nl=False)
+            raise
+
+
+def check_sweep_options(where: str, of_one: Mapping[str, object]) -> None:
+    """Refuse options that show one step where there is a sweep.
+
+    Args:
+        where: The name of the command.
+        of_one: The values of these options, by flag.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    for name, given in of_one.items():
+        if given:
+            raise must_be(where, name, "left out where there is a --sweep", _value_text(given), "it shows a single step")
+
+
+def check_no_csv(where: str, csv: Path | None) -> None:
+    """Refuse `--csv` where there is no sweep.
+
+    Raises:
+        InputError: it was given.
+    """
+    if csv is not None:
+        raise must_be(where, "--csv", "left out where there is no --sweep", str(csv))
+
+
+def _value_text(given: object) -> str:
+    """Return the value of an option as text."""
+    return ", ".join(given) if isinstance(given, tuple) else str(given)

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
@@ -10,26 +9,16 @@ from matplotlib.figure import Figure
 
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
-from launch.show.canvas import rank_range, save
-from launch.show.chart.bar_chart import Bar, bars
-from launch.show.chart.line_chart import PALE, Line, lines
+from launch.show.canvas import rank_range
+from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
 
 _BEST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, safe for colour-blind readers
 _MOST_LETTERS = 44  # most letters of the names of algorithms that share a line
 _MARKS = "osD^vP*Xhd<>8p"
 
 
-def draw_compared(rows: Sequence[BenchRow], path: Path) -> None:
-    """Draw to a file how long each algorithm takes for one operation on one topology.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(algorithm_figure(rows), path)
-
-
 def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
-    """Return the figure that `draw_compared` writes."""
+    """Return a chart of how long each algorithm takes for one operation on one topology."""
     sizes = sorted({row.size_bytes for row in rows})
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
@@ -73,17 +62,8 @@ def _short_names(names: Sequence[str]) -> str:
     return ", ".join(names[:shown]) + more
 
 
-def draw_topologies(rows: Sequence[BenchRow], path: Path) -> None:
-    """Draw to a file how long one operation takes on each topology, and by which algorithm.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(topology_figure(rows), path)
-
-
 def topology_figure(rows: Sequence[BenchRow]) -> Figure:
-    """Return the figure that `draw_topologies` writes."""
+    """Return a chart of how long one operation takes on each topology, and by which algorithm."""
     ranks = sorted({row.ranks for row in rows})
     title = f"{rows[0].operation} among {rank_range(ranks)} ranks"
     if len({row.size_bytes for row in rows}) == 1:
@@ -100,4 +80,4 @@ def _by_size(rows: Sequence[BenchRow], title: str) -> Figure:
         colour = to_hex(colormaps["tab10"](number % 10))
         points = tuple(row.size_bytes for row in of), tuple(row.time_s for row in of)
         drawn.append(Line(name, *points, colour, tuple(mark[row.built] for row in of)))
-    return lines(drawn, title, mark)
+    return lines(drawn, title, marks=mark)

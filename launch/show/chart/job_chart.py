@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
-from launch.show.canvas import INK, new_page, save, wrap
+from launch.show.canvas import INK, new_page, wrap
 
 _WIDE_IN, _HIGH_IN = 9.5, 3.6
 _FAULT = "#d95f02"
@@ -19,21 +18,12 @@ _LABEL_PT = 8.0
 _MOST = 10  # most places with events that are written
 
 
-def draw_live(results: Sequence[FaultyJob], path: Path) -> None:
-    """Draw to a file the time of each step, with a line for each topology and a mark at each event.
+def picture(results: Sequence[FaultyJob]) -> Figure:
+    """Return a chart of the time of each step, with a line for each topology and a mark at each event.
 
     Args:
         results: The results of one job, one on each topology.
-        path: A PNG file.
-
-    Raises:
-        WriteError: the file cannot be written.
     """
-    save(picture(results), path)
-
-
-def picture(results: Sequence[FaultyJob]) -> Figure:
-    """Return the figure that `draw_live` writes."""
     names = ", ".join(dict.fromkeys(result.topology for result in results))
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, f"{results[0].ranks} {results[0].device} on {names}: virtual time of each step")
     for i, result in enumerate(results):

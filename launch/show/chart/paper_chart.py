@@ -1,7 +1,6 @@
 """A chart that repeats a figure of a paper: Emu's values as lines or bars, printed values as crosses."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import fill
 
 import numpy as np
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from launch.papers.figure import Curve, Figure
-from launch.show.canvas import INK, new_page, save
+from launch.show.canvas import INK, dress, new_page
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6
 _PART_IN = 3.6  # height of a part
@@ -18,17 +17,8 @@ _PART_LETTERS = 56  # letters of a line above a part, so that it fits the part
 _MARKS, _MARKED = "osD^v<>ph*", 40
 
 
-def draw_figure(figure: Figure | Sequence[Figure], path: Path) -> None:
-    """Draw a figure of a paper to a file; a sequence of figures is drawn as parts, two in a row.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(picture(figure), path)
-
-
 def picture(figure: Figure | Sequence[Figure]) -> Picture:
-    """Return the figure that `draw_figure` writes."""
+    """Return a picture of a figure of a paper; a sequence of figures is drawn as parts, two in a row."""
     if not isinstance(figure, Figure):
         return _pictures(figure)
     drawn, axes = new_page(_WIDE_IN, _HIGH_IN, figure.title)
@@ -110,10 +100,7 @@ def _dress(axes: Axes, figure: Figure) -> None:
         axes.set_xticks(range(len(figure.words)), _words(figure.words))
     if figure.low is not None:
         axes.set_ylim(bottom=figure.low)
-    axes.set_xlabel(figure.x, color=INK)
-    axes.set_ylabel(figure.y, color=INK)
-    axes.grid(visible=True, alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, figure.x, figure.y)
 
 
 def _words(words: Sequence[str]) -> list[str]:

@@ -1,15 +1,13 @@
 """A chart of the plans of a search: MFU against memory, and the line of those plans that no other plan beats in both."""
 
-from pathlib import Path
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from emu.study.planning.search.row import PlanTable
 from emu.units import format_size
-from launch.show.canvas import GREY, INK, new_page, save
-from launch.show.chart.line_chart import PALE
+from launch.show.canvas import GREY, dress, new_page
+from launch.show.chart.time_chart import PALE
 
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
 _WIDE_IN, _HIGH_IN = 10.0, 6.0
@@ -19,17 +17,8 @@ _TICKS = 8  # ticks of the memory axis, about
 _MOST_NAMES = 8  # most plans of the line that get a number
 
 
-def draw_plans(planned: PlanTable, path: Path) -> None:
-    """Draw the plans of a search to a file.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(plans_figure(planned), path)
-
-
 def plans_figure(planned: PlanTable) -> Figure:
-    """Return the figure that `draw_plans` writes."""
+    """Return the chart of the plans of a search."""
     title = f"Plans of {planned.model} on {planned.npus} {planned.device}: MFU against the memory of a rank"
     figure, axes = new_page(_WIDE_IN, _HIGH_IN, title)
     axes.plot(*zip(*planned.seen, strict=True), "o", color=PALE, markersize=4, label="plans that were timed")
@@ -48,8 +37,7 @@ def plans_figure(planned: PlanTable) -> Figure:
 def _dress(axes: Axes, planned: PlanTable) -> None:
     """Label the axes, and draw the memory of the device where it is near to what the plans need."""
     axes.xaxis.set_major_formatter(lambda size, _: format_size(round(size)))
-    axes.set_xlabel("memory of the rank that holds most", color=INK)
-    axes.set_ylabel("MFU", color=INK)
+    dress(axes, "memory of the rank that holds most", "MFU")
     axes.set_ylim(0, _ROOM * max(axes.get_ylim()))
     most = max(size for size, _ in planned.seen)
     if planned.memory_bytes and planned.memory_bytes < _FAR * most:
@@ -66,8 +54,6 @@ def _dress(axes: Axes, planned: PlanTable) -> None:
         )
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(MultipleLocator(2 ** (int(high - low) // _TICKS).bit_length()))  # round in binary units
-    axes.grid(visible=True, alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _name(axes: Axes, planned: PlanTable) -> None:

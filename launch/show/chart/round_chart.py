@@ -1,7 +1,5 @@
 """A picture of the messages of a schedule, round by round."""
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,31 +7,22 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from emu.collective.schedule import Schedule
-from launch.show.canvas import INK, new_page, save
+from launch.show.canvas import INK, new_page
 from launch.show.text.round_lines import MOST_RANKS, messages_of
 
 _COPY, _ADD = "#0072b2", "#d95f02"
 
 
-def draw_rounds(schedule: Schedule, path: Path, title: str, only: int | None = None) -> None:
-    """Draw a schedule to a file.
+def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:
+    """Return a picture of a schedule.
 
     Up to 16 participants are drawn as arrows between rounds, more as a heat map of slots sent by each pair of ranks.
 
     Args:
         schedule: A schedule with all rows in memory.
-        path: A PNG file.
         title: The text above the picture.
         only: The one round to draw; None draws all.
-
-    Raises:
-        WriteError: the file cannot be written.
     """
-    save(picture(schedule, title, only), path)
-
-
-def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:
-    """Return the figure that `draw_rounds` writes."""
     arrows = schedule.n_participants <= MOST_RANKS
     rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if only in (None, number)}
     if arrows:

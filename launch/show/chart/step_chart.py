@@ -1,29 +1,28 @@
-"""A chart of the parts of a step (computation, exposed communication, bubble, ...), with a bar for each topology."""
+"""Charts of the time of a step: its parts, with a bar for each topology; and the step time at the values of a sweep.
 
+The lines of a sweep are one for each topology and each combination of other sweeps.
+"""
+
+import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from emu.errors import InputError
 from emu.study.training.estimate import StepEstimate
-from launch.show.canvas import new_page, rank_range, save
-from launch.show.chart.bar_chart import Bar, dress
+from emu.units import parse_bandwidth, parse_size, parse_time
+from launch.show.canvas import new_page, rank_range
+from launch.show.chart.time_chart import Bar, Line, dress_bars, lines
 from launch.show.step_parts import step_parts
+from launch.show.text.sweep_table import SweepRow
 
 _WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
 
 
-def draw_parts(results: Sequence[StepEstimate], path: Path) -> None:
-    """Draw to a file where the time of a step goes on each topology.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(parts_figure(results), path)
-
-
 def parts_figure(results: Sequence[StepEstimate]) -> Figure:
-    """Return the figure that `draw_parts` writes; the first topology is on top."""
+    """Return a chart of where the time of a step goes on each topology; the first is on top."""
     ranks = sorted({r.ranks for r in results})
     figure, axes = new_page(
         _WIDE_IN, _REST_IN + _BAR_IN * len(results), f"A step of {results[0].model} on {rank_range(ranks)} {results[0].device}"
@@ -33,7 +32,7 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     for name, colour, times_s in step_parts(results):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
-    dress(axes, [_bar(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
+    dress_bars(axes, [_bar(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
     below = -0.32 / max(1, len(results) / 4)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=6, frameon=False, fontsize=8)
     return figure
@@ -42,3 +41,49 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
 def _bar(r: StepEstimate, *, several: bool) -> Bar:
     """Return the name, time and note of the bar of a result; the note has the number of NPUs where results differ in it."""
     return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))
+
+
+def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
+    """Return a chart of the step time against the values of the first sweep, without the points at which there is no step."""
+    first = next(iter(rows[0].point))
+    words = list(dict.fromkeys(row.point[first] for row in rows))
+    places = _places(words)
+    several = len({row.topology for row in rows if row.point == rows[0].point}) > 1
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.step is not None:
+            others = [f"{name}={value}" for name, value in list(row.point.items())[1:]]
+            name = ", ".join([*([_swept_name(row, several=several)] if several or not others else []), *others])
+            found.setdefault(name, []).append((places[row.point[first]], row.step.step_time_s))
+    drawn = []
+    for i, (name, at) in enumerate(found.items()):
+        below, times_s = zip(*sorted(at), strict=True)
+        drawn.append(Line(name, below, times_s, to_hex(colormaps["tab10"](i % 10))))
+    return lines(drawn, title, below=first, places={place: word for word, place in places.items()})
+
+
+def _swept_name(row: SweepRow, *, several: bool) -> str:
+    """Return the name of a topology without the parameters that are swept."""
+    swept_of = {name.removeprefix("topology.") for name in row.point if name.startswith("topology.")}
+    return re.sub(rf"[,:]?({'|'.join(map(re.escape, swept_of))})=[^,:]*", "", row.topology) if swept_of else row.topology
+
+
+def _places(words: Sequence[str]) -> dict[str, float]:
+    """Return the place of each value on the lower axis.
+
+    The place is the number in the value where each value has one above 0, else powers of two in the order of the values.
+    """
+    numbers = [_number(word) for word in words]
+    if all(number is not None and number > 0 for number in numbers):
+        return {word: number for word, number in zip(words, numbers, strict=True) if number is not None}
+    return {word: 2.0**i for i, word in enumerate(words)}
+
+
+def _number(word: str) -> float | None:
+    """Return the value as a number: plain, a bandwidth, a time or a size; None where it is no number."""
+    for read in (float, parse_bandwidth, parse_time, parse_size):
+        try:
+            return float(read(word))
+        except (ValueError, InputError):
+            continue
+    return None

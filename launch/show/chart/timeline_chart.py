@@ -1,7 +1,6 @@
 """A picture of a timeline: a band for each rank, computation in the upper half, each axis of communication in the lower."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,25 +11,19 @@ from matplotlib.patches import Patch, Rectangle
 from emu.errors import must_be
 from emu.trace.report.request_times import merged
 from emu.units import TICKS_PER_S
-from launch.show.canvas import new_page, save
+from launch.show.canvas import new_page
 from launch.show.lanes import Lane
 
 MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
 
 
-def draw_timeline(lanes: Sequence[Lane], path: Path, title: str, low_fs: int, high_fs: int) -> None:
-    """Draw to a file the lanes of the ranks between two ticks, with a colour for each stream.
+def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:
+    """Return a picture of the lanes of the ranks between two ticks, with a colour for each stream.
 
     Raises:
         InputError: there are more than 32 ranks, or none.
-        WriteError: the file cannot be written.
     """
-    save(picture(lanes, title, low_fs, high_fs), path)
-
-
-def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:
-    """Return the figure that `draw_timeline` writes."""
     within = (lane.within(low_fs, high_fs) for lane in lanes if lane.owner != "links")
     of_ranks = [lane for lane in within if len(lane.start)]
     ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))

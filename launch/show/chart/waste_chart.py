@@ -1,7 +1,6 @@
 """A chart of what faults waste: waste over time, and the share of the time that has so much waste or less."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
@@ -10,23 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from emu.study.faults.waste import Waste
-from launch.show.canvas import INK, new_page, save
+from launch.show.canvas import dress, new_page
 from launch.show.text.waste_table import machine_name
 
 _WIDE_IN, _HIGH_IN = 11.0, 5.2
 
 
-def draw_faults(rows: Sequence[Waste], path: Path) -> None:
-    """Draw to a file the NPUs that faults waste, with a line for each machine and size of groups.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    save(waste_figure(rows), path)
-
-
 def waste_figure(rows: Sequence[Waste]) -> Figure:
-    """Return the figure that `draw_faults` writes."""
+    """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
     sizes = sorted({row.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     figure, over_time = new_page(_WIDE_IN, _HIGH_IN, title)
@@ -34,11 +24,11 @@ def waste_figure(rows: Sequence[Waste]) -> Figure:
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
     for i, row in enumerate(rows):
         _draw(over_time, often, row, machine_name(row, several=len(sizes) > 1), colormaps["tab10"](i % 10))
-    _dress(over_time, "day")
-    _dress(often, "share of the time with at most this waste")
+    dress(over_time, "day", "waste")
+    dress(often, "share of the time with at most this waste")
+    over_time.set_ylim(bottom=0)
     often.xaxis.set_major_formatter(PercentFormatter(1.0))
     over_time.yaxis.set_major_formatter(PercentFormatter(1.0))
-    over_time.set_ylabel("waste", color=INK)
     figure.legend(*over_time.get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=4)
     return figure
 
@@ -48,11 +38,3 @@ def _draw(over_time: Axes, often: Axes, row: Waste, name: str, colour: object) -
     over_time.stairs(row.wasted[:-1], row.begin, baseline=None, color=colour, linewidth=1.0, label=name)
     order = np.argsort(row.wasted, kind="stable")
     often.step([0, *row.share[order].cumsum()], [row.wasted[order[0]], *row.wasted[order]], color=colour, linewidth=1.4)
-
-
-def _dress(axes: Axes, below: str) -> None:
-    """Label the lower axis, let the other begin at 0, and draw a grid."""
-    axes.set_xlabel(below, color=INK)
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=True, alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)

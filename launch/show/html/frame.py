@@ -1,19 +1,13 @@
 """The frame of a chart on an HTML page: two axes that begin at 0, with round numbers along them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
-from typing import NamedTuple
 
 _WIDE, _HIGH = 1100, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, _WIDE - 24, 16, _HIGH - 52
 _TICKS = 8  # ticks of an axis, about
-
-
-class AxisTick(NamedTuple):
-    """A tick of an axis: its place in units of the drawing, and its text."""
-
-    at: str
-    text: str
+AxisTick = tuple[str, str]  # a place in units of the drawing, and the text there
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +54,8 @@ class Frame:
 
     across: str
     up: str
-    below: tuple[AxisTick, ...]
-    beside: tuple[AxisTick, ...]
+    below: Sequence[AxisTick]
+    beside: Sequence[AxisTick]
     wide: int = _WIDE
     high: int = _HIGH
     left: int = _LEFT
@@ -70,7 +64,7 @@ class Frame:
     bottom: int = _BOTTOM
 
 
-def frame_of(across: ChartAxis, up: ChartAxis, below: tuple[AxisTick, ...] = ()) -> Frame:
+def frame_of(across: ChartAxis, up: ChartAxis, below: Sequence[AxisTick] = ()) -> Frame:
     """Return the frame of two axes.
 
     Args:
@@ -78,5 +72,5 @@ def frame_of(across: ChartAxis, up: ChartAxis, below: tuple[AxisTick, ...] = ())
         up: The axis at the left.
         below: The ticks of the lower axis; empty: round decimal numbers.
     """
-    along = below or tuple(AxisTick(across.x(at), across.number(at)) for at in across.decimal_ticks())
-    return Frame(across.name, up.name, along, tuple(AxisTick(up.y(at), up.number(at)) for at in up.decimal_ticks()))
+    along = below or [(across.x(at), across.number(at)) for at in across.decimal_ticks()]
+    return Frame(across.name, up.name, along, [(up.y(at), up.number(at)) for at in up.decimal_ticks()])

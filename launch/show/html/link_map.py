@@ -1,17 +1,21 @@
 """The HTML drawing of how busy the links of a topology are in a step; a large topology is drawn as groups and bundles.
 
+All marks of a drawing are in its units, with y downwards.
+
 L links of the topology, K bundles of links, G groups of nodes.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
+from matplotlib.colors import to_rgb
 
-from emu.arrays import F64
+from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
-from launch.show.html.link_marks import CableMark, LinkMap, NodeMark, TextLine, cables_of, heat, ink_on, percent, points_of
 from launch.show.html.page import Svg
-from launch.show.picture.cables import curves
+from launch.show.picture.cables import cables, curves
 from launch.show.picture.frames import frame_labels, frames
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
@@ -24,6 +28,45 @@ _MARGIN = 0.6
 _THICK_PT, _FAR_PT = 45.0, 100.0  # gaps between NPUs above which cables, and symbols, grow no more
 _SMALLEST_PT = 3.0  # size of letters below which nothing is written
 _WORD = 0.64  # width of a letter, in its size
+NOTHING = "#c3ccd5"  # colour of a link that carries nothing
+_RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
+_THINNEST, _WIDEST = 0.03, 0.11  # widths of a cable, in gaps between NPUs
+_DARK = 0.55  # brightness below which white text can be read
+
+
+@dataclass(frozen=True, slots=True)
+class CableMark:
+    """A cable of a drawing, or a bundle of cables, in the colour of its load."""
+
+    path: str
+    colour: str
+    wide: float
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextLine:
+    """A line of centred text."""
+
+    x: float
+    y: float
+    size: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """A node of a drawing, or a group of nodes, with its text."""
+
+    x: float
+    y: float
+    wide: float
+    high: float
+    round: float
+    colour: str
+    ink: str
+    told: str
+    lines: tuple[TextLine, ...]
 
 
 def link_map(topology: Topology, shares: F64) -> Svg:
@@ -38,7 +81,7 @@ def link_map(topology: Topology, shares: F64) -> Svg:
     return Svg("links.html", told, drawn(topology, shares))
 
 
-def _full_map(topology: Topology, shares: F64) -> LinkMap:
+def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     """Return the drawing of every node and cable."""
     drawing, n = layout(topology), topology.n_npus
     points = _PAGE_PT / (float(np.ptp(drawing.at[:, 0])) + 2 * _MARGIN)
@@ -59,10 +102,10 @@ def _full_map(topology: Topology, shares: F64) -> LinkMap:
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN
     scale = "of the step, in the busier direction"
-    return _map(low, size, tuple(map(points_of, boxes)), drawn, nodes, labels, shares, scale)
+    return _map(low, size, shares, scale, frames=[*map(points_of, boxes)], cables=drawn, nodes=nodes, labels=labels)
 
 
-def _group_map(topology: Topology, shares: F64) -> LinkMap:
+def _group_map(topology: Topology, shares: F64) -> SimpleNamespace:
     """Return the drawing of groups and bundles, each in the colour of its busiest link."""
     merged = group_nodes(topology)
     graph, drawing = merged.graph, arrange(merged)
@@ -82,7 +125,8 @@ def _group_map(topology: Topology, shares: F64) -> LinkMap:
     at = np.concatenate([drawing.at, course.reshape(-1, 2)])
     room = np.array((WIDE, max(high))) / 2 + 0.3
     scale = "of the step, by the busiest link of each bundle, and within each group"
-    return _map(at.min(axis=0) - room, np.ptp(at, axis=0) + 2 * room, (), drawn, nodes, [], shares, scale)
+    low, size = at.min(axis=0) - room, np.ptp(at, axis=0) + 2 * room
+    return _map(low, size, shares, scale, frames=(), cables=drawn, nodes=nodes, labels=())
 
 
 def _busiest(merged: GroupedTopology, links: Links, shares: F64) -> tuple[F64, F64]:
@@ -94,21 +138,22 @@ def _busiest(merged: GroupedTopology, links: Links, shares: F64) -> tuple[F64, F
     return between, within
 
 
-def _map(
-    low: F64,
-    size: F64,
-    boxes: tuple[str, ...],
-    drawn: Sequence[CableMark],
-    nodes: Sequence[NodeMark],
-    labels: Sequence[TextLine],
-    shares: F64,
-    scale: str,
-) -> LinkMap:
-    """Return the drawing of these marks, in a box with this lower left corner and size."""
+def _map(low: F64, size: F64, shares: F64, scale: str, **marks: Sequence[object]) -> SimpleNamespace:
+    """Return the drawing of frames, cables, nodes and labels, as the template `links.html` draws it.
+
+    Args:
+        low: [2] the lower left corner of the drawing.
+        size: [2] its width and height.
+        shares: [L] the share of the step for which each link is busy.
+        scale: The text after the scale of colours.
+        marks: The frames, cables, nodes and labels.
+    """
     wide, high = map(float, size)
     box = f"{low[0]:.2f} {-(low[1] + high):.2f} {wide:.2f} {high:.2f}"
-    most = percent(float(shares.max(initial=0.0)))
-    return LinkMap(box, round(wide, 2), round(high, 2), 0.02, boxes, tuple(drawn), tuple(nodes), tuple(labels), most, scale)
+    most, ramp = percent(float(shares.max(initial=0.0))), ",".join((NOTHING, *_RAMP))
+    return SimpleNamespace(
+        box=box, wide=round(wide, 2), high=round(high, 2), thin=0.02, most=most, scale=scale, ramp=ramp, **marks
+    )
 
 
 def _dot(at: F64, size: float, colour: str, number: str, told: str, points: float, turn: float = 0.5) -> NodeMark:
@@ -151,3 +196,70 @@ def _symbol(at: F64, high: float, words: Sequence[str], colour: str, share: floa
 def _rounded_place(place: Sequence[float] | F64) -> tuple[float, float]:
     """Return a place rounded to three digits, with y downwards."""
     return round(float(place[0]), 3), round(-float(place[1]), 3)
+
+
+def heat(share: float, most: float) -> str:
+    """Return the colour of a share on the scale from 0 to the largest share."""
+    if share <= 0 or most <= 0:
+        return NOTHING
+    return _RAMP[min(int(share / most * len(_RAMP)), len(_RAMP) - 1)]
+
+
+def ink_on(colour: str) -> str:
+    """Return the colour of text that can be read on a colour: white or dark."""
+    bright = float(np.dot(to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+    return "#ffffff" if bright < _DARK else "#22313f"
+
+
+def percent(share: float) -> str:
+    """Return a share in words, such as `12.3 %`."""
+    return f"{100 * share:.3g} %"
+
+
+def cables_of(
+    links: Links, shares: F64, course: F64, names: Sequence[str], gap: float, bundled: I64 | None = None
+) -> list[CableMark]:
+    """Return a mark for each cable, in the colour of the busier of its directions.
+
+    The busiest are last, so that no other is drawn over them.
+
+    Args:
+        links: K links that are drawn.
+        shares: [K] the share of the step for which each link is busy.
+        course: [cables, points, 2] the course of each cable, as `curves` returns it.
+        names: The names of the nodes.
+        gap: The gap between nodes, in units of the drawing.
+        bundled: [K] the number of links in each bundle; None: a link is one link.
+    """
+    rows, most = cables(links)[0], float(shares.max(initial=0.0))
+    both = _busier_direction(links, shares)
+    found = []
+    for place in np.argsort(both[rows], kind="stable").tolist():
+        row = int(rows[place])
+        share = float(both[row])
+        ends = " and ".join(names[int(end[row])] for end in (links.src, links.dst))
+        many = "" if bundled is None else f", {bundled[row]:,} links"
+        wide = gap * (_THINNEST + (_WIDEST - _THINNEST) * (share / most if most else 0.0))
+        found.append(CableMark(_path(course[place]), heat(share, most), round(wide, 4), f"{ends}{many}: busy {percent(share)}"))
+    return found
+
+
+def _busier_direction(links: Links, shares: F64) -> F64:
+    """Return [K] the larger share of all links between the same two nodes, in either direction."""
+    low, high = np.minimum(links.src, links.dst).astype(np.int64), np.maximum(links.src, links.dst).astype(np.int64)
+    _, of = np.unique(np.stack((links.dimension, low, high)), axis=1, return_inverse=True)
+    most = np.zeros(int(of.max(initial=-1)) + 1)
+    np.maximum.at(most, of, shares)
+    return np.asarray(most[of])
+
+
+def _path(course: F64) -> str:
+    """Return the course of a cable as an SVG path, of two points where it is straight."""
+    straight = course[0] + np.linspace(0, 1, len(course))[:, None] * (course[-1] - course[0])
+    kept = course[[0, -1]] if np.abs(course - straight).max() < 1e-3 else course[::2]
+    return "M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in kept)
+
+
+def points_of(corners: F64) -> str:
+    """Return the corners of a polygon as SVG points."""
+    return " ".join(f"{x:.2f},{-y:.2f}" for x, y in corners)

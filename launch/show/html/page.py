@@ -6,11 +6,13 @@ A page has key figures, then sections of blocks. The template of a block is the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emu.files import write_file
+from launch.show.text.table import Column, R
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -96,7 +98,7 @@ class Svg:
     template: ClassVar[str] = "svg.html"
     drawing: str  # name of its template
     told: str  # description for readers who cannot see it
-    data: object
+    data: SimpleNamespace  # what that template asks for
     keys: tuple[LegendKey, ...] = ()
 
 
@@ -123,6 +125,12 @@ def table_of(head: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> Table
     """Return a table of texts or cells; a cell can be sorted by something else than its text."""
     cells = [tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows]
     return Table(tuple(head), tuple(cells))
+
+
+def column_table_of(columns: Sequence[Column[R]], rows: Sequence[R]) -> Table:
+    """Return a table of these columns, with a line for each row."""
+    cells = [tuple(Cell(c.text(row), c.key(row) if c.key else None) for c in columns) for row in rows]
+    return Table(tuple(column.head for column in columns), tuple(cells))
 
 
 def write_page(page: Page, path: Path) -> None:

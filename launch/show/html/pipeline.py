@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -14,8 +15,7 @@ from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
 from launch.show.html.page import Cell, LegendKey, Svg, Table, table_of
 from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
-from launch.show.step_parts import COMPUTE, IDLE, colours_of
-from launch.show.text.estimate_table import axes_in_order
+from launch.show.step_parts import COMPUTE, IDLE, axes_in_order, colours_of
 
 _WIDE, _HIGH = 2000, 24  # width and height of a row, in units of its drawing
 _NEAR = 0.2  # units of a gap below which two spans are drawn as one
@@ -26,39 +26,12 @@ _TICKS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """All spans of one colour in a row, as one SVG path."""
-
-    colour: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class StageRow:
     """A row of the chart: the rank that stands for a stage."""
 
     name: str
     told: str
-    stretches: tuple[Stretch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TimeTick:
-    """A tick of the axis of time: its place from 0 to 1, and its text."""
-
-    share: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineChart:
-    """A chart of a pipeline, as the template `pipeline.html` draws it."""
-
-    wide: int
-    high: int
-    idle: str
-    rows: tuple[StageRow, ...]
-    ticks: tuple[TimeTick, ...]
+    stretches: tuple[tuple[str, str], ...]  # a colour, and all spans of this colour as one SVG path
 
 
 def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
@@ -83,10 +56,9 @@ def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
     keys = [LegendKey(f"communication, {axis}", colour) for axis, colour in colours.items()]
     told = f"computation and communication of {len(rows)} ranks over {format_time(seconds(total))}"
-    chart = PipelineChart(_WIDE, _HIGH, IDLE, rows, tuple(_ticks(total)))
-    return Svg("pipeline.html", told, chart, (LegendKey("computation", COMPUTE), *keys, LegendKey("idle", IDLE))), _table(
-        ranks, apart, total
-    )
+    chart = SimpleNamespace(wide=_WIDE, high=_HIGH, idle=IDLE, rows=rows, ticks=_ticks(total))
+    drawn = Svg("pipeline.html", told, chart, (LegendKey("computation", COMPUTE), *keys, LegendKey("idle", IDLE)))
+    return drawn, _table(ranks, apart, total)
 
 
 def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
@@ -112,21 +84,20 @@ def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: RankTimes, colo
     computing = [lane for lane in lanes if _computes(lane)]
     talking = {lane.stream: lane for lane in lanes if not _computes(lane)}
     half, thin = _HIGH / 2, _HIGH / 2 / max(1, len(colours))
-    stretches = [_stretch(COMPUTE, computing, total, 0.0, half)]
+    stretches = [(COMPUTE, _path(computing, total, 0.0, half))]
     for place, (axis, colour) in enumerate(colours.items()):
         if axis in talking:
-            stretches.append(_stretch(colour, [talking[axis]], total, half + place * thin, thin))
+            stretches.append((colour, _path([talking[axis]], total, half + place * thin, thin)))
     exposed = sum(parts.exposed_fs.values())
     shares = {"computes": parts.compute_fs, "communicates": exposed, "is idle": total - parts.compute_fs - exposed}
     said = ", ".join(f"{what} {100 * ticks / max(total, 1):.1f} %" for what, ticks in shares.items())
-    return StageRow(each.name, f"{each.name} {said} of the step", tuple(s for s in stretches if s.path))
+    return StageRow(each.name, f"{each.name} {said} of the step", tuple((colour, path) for colour, path in stretches if path))
 
 
-def _stretch(colour: str, lanes: Sequence[Lane], total: int, top: float, high: float) -> Stretch:
-    """Return the spans of some lanes as one path; spans that are too near to be told apart are drawn as one.
+def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
+    """Return the spans of some lanes as one SVG path; spans that are too near to be told apart are drawn as one.
 
     Args:
-        colour: The colour.
         lanes: The lanes.
         total: The step time in ticks.
         top: The upper edge of the spans in the row.
@@ -137,7 +108,7 @@ def _stretch(colour: str, lanes: Sequence[Lane], total: int, top: float, high: f
     near = int(_NEAR * total / _WIDE)
     spans = merged(start[order], end[order] + near) if len(order) else Spans(start, end)
     boxes = zip(spans.start.tolist(), (spans.end - near).tolist(), strict=True)
-    return Stretch(colour, "".join(_box(*box, total, top, high) for box in boxes))
+    return "".join(_box(*box, total, top, high) for box in boxes)
 
 
 def _box(start: int, end: int, total: int, top: float, high: float) -> str:
@@ -146,15 +117,15 @@ def _box(start: int, end: int, total: int, top: float, high: float) -> str:
     return f"M{left:g} {top:.3g}h{wide:g}v{high:.3g}h-{wide:g}z"
 
 
-def _ticks(total: int) -> list[TimeTick]:
-    """Return ticks at round times, from the beginning of the step."""
+def _ticks(total: int) -> list[tuple[float, str]]:
+    """Return the ticks at round times from the beginning of the step: the place of each from 0 to 1, and its text."""
     if not total:
         return []
     least_s = seconds(total) / _TICKS
     power = 10.0 ** np.floor(np.log10(least_s))
     step_s = float(next(step * power for step in _STEPS if step * power >= least_s))
     count = int(seconds(total) / step_s)
-    return [TimeTick(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
+    return [(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
 
 
 def _table(ranks: Sequence[RepresentativeRank], apart: Sequence[RankTimes], total: int) -> Table:

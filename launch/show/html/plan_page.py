@@ -1,19 +1,24 @@
 """The HTML page of `emu plan`: the plans in order of speed, MFU against memory, and the step of the fastest plan."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import NamedTuple
 
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
-from launch.show.html.page import Cell, KeyFigure, Page, Section, Table, TextBlock, table_of
-from launch.show.html.scatter import scatter
+from launch.show.html.frame import ChartAxis, frame_of
+from launch.show.html.page import Cell, KeyFigure, LegendKey, Page, Section, Svg, Table, TextBlock, table_of
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
-from launch.show.text.estimate_table import axes_in_order
+from launch.show.step_parts import exposed_axes
 from launch.show.text.plan_table import not_searched_text, searched_text, undecided_text
 
+_PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
+_FAR = 4  # a device's memory above so many times the largest plan is not drawn
+_ROOM = 1.06  # end of an axis in largest values, so that no mark is cut
 _SORTS = "Click on the head of a column to sort by it."
-_YOURS = "A star marks a plan that you gave."
+_STAR = "A star marks a plan that you gave."
 _RANK = "Each reason compares a plan with the fastest plan."
-_FRONT = (
+_POINTS = (
     "Each point is a plan that was timed. No plan beats those on the line in both MFU and memory. Point at a mark to read its "
     "plan."
 )
@@ -49,7 +54,7 @@ def _figures(planned: PlanTable) -> tuple[KeyFigure, ...]:
 
 def _sections(planned: PlanTable, fastest: TimedStep) -> tuple[Section, ...]:
     """Return all sections of the page."""
-    rows, stars = planned.rows, f" {_YOURS}" if any(row.beside for row in planned.rows) else ""
+    rows, stars = planned.rows, f" {_STAR}" if any(row.beside for row in planned.rows) else ""
     names = [f"{number}{'*' if row.beside else ''}  {row.plan}" for number, row in enumerate(rows, 1)]
     notes = [f"{format_time(row.step_time_s)} · MFU {row.mfu:.3f}" for row in rows]
     own = [Section(f"The fastest plan: {each.title}", each.blocks, each.note) for each in step_sections(fastest)]
@@ -57,7 +62,7 @@ def _sections(planned: PlanTable, fastest: TimedStep) -> tuple[Section, ...]:
     of_search = tuple(sentence for sentence in planned.assumptions if sentence not in told)
     return (
         Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS}{stars}"),
-        Section("MFU against memory", (scatter(planned),), _FRONT),
+        Section("MFU against memory", (_scatter(planned),), _POINTS),
         Section("Where the time goes", (breakdown(rows, names, notes),), "The parts are those of the rank that ended last."),
         Section("What was searched", (TextBlock(_search_sentences(planned)),)),
         *own,
@@ -74,7 +79,7 @@ def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
 def _table(planned: PlanTable) -> Table:
     """Return the table of plans, the fastest first."""
     rows = planned.rows
-    axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
+    axes = exposed_axes(rows)
     where = ("topology",) if len({row.topology for row in rows}) > 1 else ()
     exposed = (f"{axis} exposed" for axis in axes)
     head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it is slower", "computation", *exposed, "bubble")
@@ -93,3 +98,47 @@ def _row(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> li
         Cell(row.why or "the fastest", wide=True),
         *(Cell(format_time(time_s), time_s) for time_s in times),
     ]
+
+
+class PlanMark(NamedTuple):
+    """The mark of one plan."""
+
+    x: str
+    y: str
+    radius: int
+    colour: str
+    told: str
+
+
+def _scatter(planned: PlanTable) -> Svg:
+    """Return the chart of MFU against memory: all plans that were timed, and the line of those that no plan beats in both."""
+    sizes = [size for size, _ in planned.seen] + [row.peak_memory_bytes for row in planned.rows]
+    mfus = [mfu for _, mfu in planned.seen] + [row.mfu for row in planned.rows]
+    has = planned.memory_bytes if planned.memory_bytes < _FAR * max(sizes) else 0
+    memory, mfu = ChartAxis("memory of the rank that holds most", _ROOM * max(*sizes, has)), ChartAxis("MFU", _ROOM * max(mfus))
+    drawn = SimpleNamespace(
+        frame=frame_of(memory, mfu, [(memory.x(at), format_size(at) if at else "0") for at in memory.binary_ticks()]),
+        marks=_marks(planned, memory, mfu),
+        front=" ".join(f"{memory.x(row.peak_memory_bytes)},{mfu.y(row.mfu)}" for row in planned.front),
+        limit=(memory.x(has), f"{format_size(has)} of the {planned.device}") if has else None,
+    )
+    told = f"MFU against the memory of the rank that holds most, of {len(planned.seen)} plans"
+    named = {"plans that were timed": _PALE, "no plan beats these in both": _FRONT, "fastest": _BEST}
+    yours = {"yours": _YOURS} if any(row.beside for row in planned.rows) else {}
+    return Svg("scatter.html", told, drawn, tuple(LegendKey(name, colour) for name, colour in (named | yours).items()))
+
+
+def _marks(planned: PlanTable, memory: ChartAxis, mfu: ChartAxis) -> list[PlanMark]:
+    """Return the marks of all plans: first all that were timed, last the fastest and yours, which are drawn over the others."""
+
+    def mark(row: PlanRow, radius: int, colour: str) -> PlanMark:
+        told = f"{row.plan}: MFU {row.mfu:.3f}, {format_size(row.peak_memory_bytes)} a rank, {format_time(row.step_time_s)}"
+        return PlanMark(memory.x(row.peak_memory_bytes), mfu.y(row.mfu), radius, colour, told)
+
+    seen = [
+        PlanMark(memory.x(size), mfu.y(share), 3, _PALE, f"MFU {share:.3f}, {format_size(size)} a rank")
+        for size, share in planned.seen
+    ]
+    front = [mark(row, 5, _FRONT) for row in planned.front]
+    yours = [mark(row, 7, _YOURS) for row in planned.rows if row.beside]
+    return [*seen, *front, mark(planned.fastest, 8, _BEST), *yours]

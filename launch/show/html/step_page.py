@@ -9,22 +9,11 @@ from emu.study.training.step.step import Step, TimedTrace
 from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_size, format_time
 from launch.show.html.link_map import link_map
-from launch.show.html.page import (
-    BarSegment,
-    Cell,
-    LegendKey,
-    Page,
-    Section,
-    StackedBar,
-    StackedBars,
-    Table,
-    TextBlock,
-    table_of,
-)
+from launch.show.html.page import BarSegment, LegendKey, Page, Section, StackedBar, StackedBars, TextBlock, column_table_of
 from launch.show.html.pipeline import pipeline
 from launch.show.html.step_tables import comparison_table, figures_of, links_table, requests_table, settings_of, steps_table
 from launch.show.step_parts import COMPUTE, IDLE, StepTimes, colours_of, step_parts
-from launch.show.text.step_report import COSTLY, costly_row, path_part_text, path_text
+from launch.show.text.step_report import COSTLIEST, path_part_text, path_text
 
 _MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _NO_AXIS = "#7c8894"
@@ -55,6 +44,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
     """Return all sections of one step but its key figures and its breakdown."""
     step, timed = shown
     chart, times = pipeline(timed)
+    costliest = column_table_of(COSTLIEST, step.costliest or ())
     stage = "Each row is one rank, which stands for its stage of the pipeline or for all ranks of its role."
     busy = "The share of the step for which a link is busy at full rate. Point at a line to read its share."
     return [
@@ -67,7 +57,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
-        *([Section("Costliest requests", (_costliest(step),), _COSTLIEST_NOTE)] if step.costliest else []),
+        *([Section("Costliest requests", (costliest,), _COSTLIEST_NOTE)] if step.costliest else []),
         *([Section("Hints", (TextBlock(step.hints),))] if step.hints else []),
         Section("Algorithms that served the requests", (requests_table(timed),)),
         *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
@@ -137,9 +127,7 @@ def _path(step: Step) -> StackedBars:
         seen[colour] += 1
     rest = sum(part.time_s for part in step.critical_path[_LONGEST:])
     pieces += [BarSegment("other", IDLE, rest / whole, _part_text("other", rest, whole))] if rest else []
-    return StackedBars(
-        (StackedBar("", tuple(pieces)),), tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
-    )
+    return _one_bar(pieces)
 
 
 def _paler(colour: str, times: int) -> str:
@@ -147,17 +135,6 @@ def _paler(colour: str, times: int) -> str:
     white = 1 - 0.72**times
     red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
     return to_hex((red, green, blue))
-
-
-def _costliest(step: Step) -> Table:
-    """Return the table of the requests that take most of the step."""
-    rows = []
-    for each in step.costliest or ():
-        by = (each.ranks, each.times, each.size_bytes, each.time_s)
-        alone = (each.alone_s, each.busbw_Bps, each.of_bound)
-        keys = (None, None, None, *by, None, *alone, None, each.next_s)  # None: sorted by its words
-        rows.append([Cell(text, key) for text, key in zip(costly_row(each), keys, strict=True)])
-    return table_of(COSTLY, rows)
 
 
 def _memory(step: Step) -> StackedBars:
@@ -168,5 +145,15 @@ def _memory(step: Step) -> StackedBars:
         BarSegment(name, _MEMORY[i % len(_MEMORY)], size / total, f"{name} {format_size(size)}")
         for i, (name, size) in enumerate(parts.items())
     ]
+    return _one_bar(pieces, format_size(sum(parts.values())))
+
+
+def _one_bar(pieces: Sequence[BarSegment], told: str = "") -> StackedBars:
+    """Return one bar, with the text of each segment in its legend.
+
+    Args:
+        pieces: The segments.
+        told: The text after the bar.
+    """
     keys = tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
-    return StackedBars((StackedBar("", tuple(pieces), format_size(sum(parts.values()))),), keys)
+    return StackedBars((StackedBar("", tuple(pieces), told),), keys)

@@ -8,11 +8,10 @@ from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
 from emu.trace.report.link_use import busiest
 from emu.units import format_bandwidth, format_size, format_time
-from launch.show.html.page import Cell, KeyFigure, Table, table_of
-from launch.show.text.estimate_table import exposed_axes
-from launch.show.text.step_choice import step_choice_text
-from launch.show.text.step_report import straggling_text
-from launch.show.text.table import spread_lines
+from launch.show.html.page import Cell, KeyFigure, Table, column_table_of, table_of
+from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.text.step_report import step_choice_text, straggling_text
+from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
 
 _LINKS = 20  # links in the table of the busiest
@@ -77,25 +76,18 @@ def _losses(step: Step) -> list[KeyFigure]:
 
 def comparison_table(steps: Sequence[Step]) -> Table:
     """Return a table of several steps, with a row for each topology."""
-    axes = exposed_axes(steps)
-    rated = all(step.mfu is not None for step in steps)
-    head = ("topology", "NPUs", "step", "computation", *(f"{axis or 'other'} exposed" for axis in axes), "bubble", "idle")
-    return table_of((*head, *(("MFU",) if rated else ()), "memory"), [_row(step, axes, rated=rated) for step in steps])
-
-
-def _row(step: Step, axes: Sequence[str], *, rated: bool) -> list[Cell]:
-    """Return the row of one step.
-
-    Args:
-        step: The step.
-        axes: The axes of communication that have a column.
-        rated: Whether there is a column for MFU.
-    """
-    exposed = [step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes]
-    times = (step.step_time_s, step.compute_s, *exposed, step.bubble_s, step.idle_s)
-    mfu = [Cell(f"{step.mfu:.3f}", step.mfu)] if rated and step.mfu is not None else []
-    memory = Cell(format_size(step.peak_memory_bytes), step.peak_memory_bytes)
-    return [Cell(step.topology), Cell(str(step.ranks), step.ranks), *(Cell(format_time(t), t) for t in times), *mfu, memory]
+    columns: list[Column[Step]] = [
+        Column("topology", lambda step: step.topology),
+        figures("NPUs", lambda step: step.ranks),
+        figures("step", lambda step: step.step_time_s, format_time),
+        figures("computation", lambda step: step.compute_s, format_time),
+        *(exposed_column(axis, f"{axis or 'other'} exposed") for axis in exposed_axes(steps)),
+        figures("bubble", lambda step: step.bubble_s, format_time),
+        figures("idle", lambda step: step.idle_s, format_time),
+        *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
+        figures("memory", lambda step: step.peak_memory_bytes, format_size),
+    ]
+    return column_table_of(columns, steps)
 
 
 def steps_table(step: Step) -> Table:

@@ -4,13 +4,13 @@ Also here: a chart of stair lines on an HTML page: lines that keep each value un
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from launch.show.html.frame import ChartAxis, Frame, frame_of
+from launch.show.html.frame import ChartAxis, frame_of
 from launch.show.html.page import Cell, LegendKey, Page, Section, Svg, Table, TextBlock, table_of
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
@@ -36,14 +36,6 @@ class StairLine(NamedTuple):
     told: str
 
 
-@dataclass(frozen=True, slots=True)
-class StairChart:
-    """A chart of stair lines, as the template `lines.html` draws it."""
-
-    frame: Frame
-    lines: tuple[StairLine, ...]
-
-
 def stair_chart(told: str, rows: Sequence[Stairs], across: ChartAxis, up: ChartAxis) -> Svg:
     """Return a chart of stair lines with its legend; the number of a line gives its colour.
 
@@ -61,9 +53,8 @@ def stair_chart(told: str, rows: Sequence[Stairs], across: ChartAxis, up: ChartA
         )
 
     drawn = tuple(StairLine(path(row), _COLOURS[i % len(_COLOURS)], row.name) for i, row in enumerate(rows))
-    return Svg(
-        "lines.html", told, StairChart(frame_of(across, up), drawn), tuple(LegendKey(line.told, line.colour) for line in drawn)
-    )
+    keys = tuple(LegendKey(line.told, line.colour) for line in drawn)
+    return Svg("lines.html", told, SimpleNamespace(frame=frame_of(across, up), lines=drawn), keys)
 
 
 def _merge_equal(spans: "zip[Span]") -> list[Span]:
@@ -101,7 +92,7 @@ def _table(rows: Sequence[MachineWaste]) -> Table:
     """Return the table of machines; it can be sorted by numbers."""
     columns = columns_of(rows)
     head = tuple(f"{column.head} ({column.unit})" if column.unit else column.head for column in columns)
-    cells = [[_cell(column.cell(row)) for column in columns] for row in rows]
+    cells = [[_cell(column.text(row)) for column in columns] for row in rows]
     return table_of(head, cells)
 
 

@@ -1,11 +1,11 @@
 """The cost of networks, as a table and as JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emu.study.cost.cost import Cost, OwnershipCost
-from launch.show.text.table import table
+from launch.show.text.table import Column, column_table
 
 if TYPE_CHECKING:
     from emu.study.training.estimate import StepEstimate
@@ -69,9 +69,6 @@ def _performance(paid: NetworkCost) -> dict[str, object]:
     }
 
 
-Column = tuple[str, str, Callable[[NetworkCost], str]]  # head, unit, and the text of each row
-
-
 def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
     """Return a table with a line for each network, then the parts of each network and the notes."""
     columns = [*_ALWAYS]
@@ -83,10 +80,8 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
         columns += _ENERGY
     if rows[0].owned is not None:
         columns += _performance_columns(rows[0])
-    head, units, cells = zip(*columns, strict=True)
-    lines = [[cell(row) for cell in cells] for row in rows]
     parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
-    return "\n".join((table(head, lines, units=units), "", *parts, *(f"- {note}" for note in notes)))
+    return "\n".join((column_table(columns, rows), "", *parts, *(f"- {note}" for note in notes)))
 
 
 def _two_digits(value: float | None) -> str:
@@ -94,35 +89,35 @@ def _two_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-_ALWAYS: tuple[Column, ...] = (
-    ("topology", "", lambda row: row.cost.topology),
-    ("NPUs", "", lambda row: str(row.cost.npus)),
-    ("network", "M$", lambda row: _two_digits(row.cost.dollars / 1e6)),
-    ("a NPU", "$", lambda row: _two_digits(row.cost.dollars_per_npu)),
-    ("a NPU", "W", lambda row: _two_digits(row.cost.watts_per_npu)),
-    ("injection", "GB/s", lambda row: _two_digits(row.cost.injection_GBps)),
-    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_injection_GBps)),
-    ("a GB/s", "W", lambda row: _two_digits(row.cost.watts_per_injection_GBps)),
+_ALWAYS: Sequence[Column[NetworkCost]] = (
+    Column("topology", lambda row: row.cost.topology),
+    Column("NPUs", lambda row: str(row.cost.npus)),
+    Column("network", lambda row: _two_digits(row.cost.dollars / 1e6), "M$"),
+    Column("a NPU", lambda row: _two_digits(row.cost.dollars_per_npu), "$"),
+    Column("a NPU", lambda row: _two_digits(row.cost.watts_per_npu), "W"),
+    Column("injection", lambda row: _two_digits(row.cost.injection_GBps), "GB/s"),
+    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_injection_GBps), "$"),
+    Column("a GB/s", lambda row: _two_digits(row.cost.watts_per_injection_GBps), "W"),
 )
-_ACROSS: tuple[Column, ...] = (
-    ("global", "GB/s", lambda row: _two_digits(row.cost.global_GBps)),
-    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_global_GBps)),
+_ACROSS: Sequence[Column[NetworkCost]] = (
+    Column("global", lambda row: _two_digits(row.cost.global_GBps), "GB/s"),
+    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_global_GBps), "$"),
 )
-_EXCHANGE: tuple[Column, ...] = (
-    ("all-to-all", "GB/s", lambda row: _two_digits(row.cost.exchange_GBps)),
-    ("a GB/s", "$", lambda row: _two_digits(row.cost.dollars_per_exchange_GBps)),
+_EXCHANGE: Sequence[Column[NetworkCost]] = (
+    Column("all-to-all", lambda row: _two_digits(row.cost.exchange_GBps), "GB/s"),
+    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_exchange_GBps), "$"),
 )
-_ENERGY: tuple[Column, ...] = (("energy", "M$", lambda row: _two_digits((row.energy_dollars or 0) / 1e6)),)
+_ENERGY: Sequence[Column[NetworkCost]] = (Column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"),)
 
 
-def _performance_columns(first: NetworkCost) -> tuple[Column, ...]:
+def _performance_columns(first: NetworkCost) -> Sequence[Column[NetworkCost]]:
     """Return the columns of the job; the last one compares each network with the first."""
     return (
-        ("TCO", "M$", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None)),
-        ("step", "s", lambda row: f"{row.step.step_time_s:.3f}" if row.step else "-"),
-        ("tokens/s", "", lambda row: f"{row.step.tokens_per_s:.0f}" if row.step and row.step.tokens_per_s else "-"),
-        ("tokens/s", "a k$", lambda row: _two_digits(1000 * (row.tokens_per_s_dollar or 0))),
-        ("of first", "x", lambda row: _two_digits((row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1))),
+        Column("TCO", lambda row: _two_digits(row.owned.tco_dollars / 1e6 if row.owned else None), "M$"),
+        Column("step", lambda row: f"{row.step.step_time_s:.3f}" if row.step else "-", "s"),
+        Column("tokens/s", lambda row: f"{row.step.tokens_per_s:.0f}" if row.step and row.step.tokens_per_s else "-"),
+        Column("tokens/s", lambda row: _two_digits(1000 * (row.tokens_per_s_dollar or 0)), "a k$"),
+        Column("of first", lambda row: _two_digits((row.tokens_per_s_dollar or 0) / (first.tokens_per_s_dollar or 1)), "x"),
     )
 
 

@@ -3,41 +3,35 @@
 Also here: the report of a step that was estimated on one topology, as text.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from emu.model.stack.stack import find_software
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.text.step_choice import step_choice_text
-from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_lines
-from launch.show.text.table import merged_assumption_lines, table
-
-_PLAN = ("tp", "cp", "ep", "dp", "pp")
+from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
+from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
 def estimates_report(results: Sequence[StepEstimate]) -> str:
     """Return a table with a line for each topology and a column of exposed communication for each axis."""
-    first, axes = results[0], exposed_axes(results)
-    head = (
-        "topology",
-        "NPUs",
-        "dp",
-        "batch",
-        "step",
-        "compute",
-        *axes,
-        "idle",
-        "MFU",
-        "memory",
-        "engine",
-        "timed",
-        "tasks",
-        "wall",
-    )
-    by_axis = ("", *(" exposed" for _ in axes), "")
-    units = ("", "", "", "", "", *by_axis, "", "a rank", "", "ranks", "", "(s)")
-    rows = [_row(r, axes) for r in results]
+    first = results[0]
+    columns: list[Column[StepEstimate]] = [
+        Column("topology", lambda r: r.topology),
+        figures("NPUs", lambda r: r.ranks),
+        figures("dp", lambda r: r.dp),
+        figures("batch", lambda r: r.global_batch),
+        figures("step", lambda r: r.step_time_s, format_time),
+        figures("compute", lambda r: r.compute_s, format_time),
+        *(exposed_column(axis, axis, " exposed") for axis in exposed_axes(results)),
+        figures("idle", lambda r: r.idle_s, format_time),
+        figures("MFU", lambda r: r.mfu, "{:.3f}".format),
+        figures("memory", lambda r: r.peak_memory_bytes, format_size, "a rank"),
+        Column("engine", lambda r: r.how),
+        figures("timed", lambda r: r.domain, unit="ranks"),
+        figures("tasks", lambda r: r.tasks),
+        figures("wall", lambda r: r.wall_s, "{:.1f}".format, "(s)"),
+    ]
     of = dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results)
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
     algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if r.auto is not None]
@@ -45,38 +39,10 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         *of,
         f"{first.device}; placement {first.axes}: neighbouring NPUs are on the first axis",
         "",
-        table(head, rows, units=units),
+        column_table(columns, results),
     ]
     algorithms = [f"expected: {off_told(first.device, first.either_way, first.either_way_by)}", *algorithms]
     return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
-
-
-class ExposedTimes(Protocol):
-    """A step with exposed communication."""
-
-    @property
-    def exposed_comm_by_axis_s(self) -> Mapping[str, float]:
-        """The exposed communication of each axis in seconds."""
-
-
-def exposed_axes(results: Sequence[ExposedTimes]) -> list[str]:
-    """Return the axes that have exposed communication in any of the steps, in the order of a plan."""
-    return axes_in_order(axis for r in results for axis, s in r.exposed_comm_by_axis_s.items() if s)
-
-
-def axes_in_order(axes: Iterable[str]) -> list[str]:
-    """Return each axis once: those of a plan in the order of a plan, then the others by name."""
-    found = sorted(set(axes))
-    return [axis for axis in _PLAN if axis in found] + [axis for axis in found if axis not in _PLAN]
-
-
-def _row(r: StepEstimate, axes: Sequence[str]) -> tuple[str, ...]:
-    """Return the cells of one estimate."""
-    exposed = [format_time(r.exposed_comm_by_axis_s.get(axis, 0.0)) for axis in axes]
-    times = (format_time(r.step_time_s), format_time(r.compute_s), *exposed, format_time(r.idle_s))
-    size = (str(r.ranks), str(r.dp), str(r.global_batch))
-    timed = (r.how, str(r.domain), f"{r.tasks}", f"{r.wall_s:.1f}")
-    return (r.topology, *size, *times, f"{r.mfu:.3f}", format_size(r.peak_memory_bytes), *timed)
 
 
 def estimate_report(r: StepEstimate) -> str:

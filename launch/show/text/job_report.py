@@ -5,7 +5,7 @@ from itertools import groupby
 
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
-from launch.show.text.pacing_report import pacing_lines, pacing_warning
+from launch.show.text.step_report import pacing_lines, pacing_warning
 from launch.show.text.table import assumption_lines, table
 
 

@@ -1,9 +1,10 @@
-"""Published runs beside Emu's estimates, as text."""
+"""Published and measured times of runs, collectives and kernels beside Emu's, as text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
+from launch.papers.kernels.report import MOVE, KernelComparison, KernelSummary
 from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.torchtitan.report import COMMAND as FITTED_BY
@@ -11,6 +12,8 @@ from launch.papers.torchtitan.report import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
 _ROWS = ("id", "device", "kind", "software", "measured_s", "ours_s", "ratio", "in_sample_s", "ratio", "fitted_on")
+_KERNELS = ("kind", "device", "kernel", "what", "published", "ours", "ratio", "use")
+_KERNEL_SUMS = ("kind", "use", "rows", "mean", "worst", "of")
 _SUMS = ("device", "kind", "rows", "mean", "worst", "of", "in-sample mean", "worst", "of")
 
 
@@ -83,3 +86,21 @@ def nccl_report(found: NcclComparison) -> str:
         f"`{found.fitted_by}` fits the constants anew",
     ]
     return "\n".join([table(("size", "measured", "ours", "ratio", "algorithm"), cells), "", *lines])
+
+
+def kernels_report(rows: Sequence[KernelComparison], sums: Iterable[KernelSummary], notes: Sequence[str]) -> str:
+    """Return the table of figures, that of errors, and the notes."""
+    parts = [table(_KERNELS, [_kernel(row) for row in rows]), table(_KERNEL_SUMS, [_kernel_sum(each) for each in sums])]
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)])
+
+
+def _kernel(row: KernelComparison) -> tuple[str, ...]:
+    """Return the cells of one published figure of a kernel."""
+    unit, scale = ("GB/s", 1e9) if row.kind == MOVE else ("TFLOP/s", 1e12)
+    rates = (f"{rate / scale:.0f} {unit}" for rate in (row.published, row.ours))
+    return row.kind, row.device, row.kernel, row.what, *rates, f"{row.ratio:.3f}", row.use
+
+
+def _kernel_sum(each: KernelSummary) -> tuple[str, ...]:
+    """Return the cells of the errors of one kind of kernel."""
+    return each.kind, each.use, str(each.rows), f"{each.mean_error:.1%}", f"{each.worst_error:.1%}", each.worst

@@ -1,4 +1,4 @@
-"""The rows of all papers: how many are met, and the page of each paper in `docs/papers`."""
+"""The rows of papers beside Emu's values: as text, how many are met, and the page of each paper in `docs/papers`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ from launch.show.text.table import table
 
 VERDICTS = (MET, MISSED, OPEN, LISTED)
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*_|<"})
+_TABLE_HEAD = ("id", "value", "ours", "unit", "difference", "tolerance", "class", "verdict")
 _HEAD = "| id | where | what | printed | ours | | class | verdict |\n|---|---|---|---|---|---|---|---|"
 
 
@@ -87,3 +88,18 @@ def six_digits(ours: float | str | None) -> str:
 def _plain(text: str) -> str:
     """Return the text with Markdown's special characters escaped."""
     return text.translate(_ESCAPED)
+
+
+def paper_report(rows: Sequence[PaperRow], assumptions: Sequence[str]) -> str:
+    """Return the table of rows, the assumptions of single rows, and the assumptions of all rows."""
+    own = [f"- {row.target.id}: {'; '.join(row.assumptions)}" for row in rows if row.assumptions]
+    return "\n\n".join(
+        [table(_TABLE_HEAD, [_row(row) for row in rows]), "\n".join(own), "\n".join(f"- {a}" for a in assumptions)]
+    )
+
+
+def _row(row: PaperRow) -> tuple[str, ...]:
+    """Return the cells of one row."""
+    of, off = row.target, "" if row.difference is None else f"{row.difference:+.4f}"
+    ours = f"{row.ours:.{of.digits}f}" if isinstance(row.ours, float) else row.ours or ""
+    return of.id, of.value, ours, of.unit, off, of.tolerance.text, of.kind, row.verdict

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.study.planning.search.search import REQUESTS, STEPS
 from emu.units import format_size, format_time
-from launch.show.text.estimate_table import axes_in_order
+from launch.show.step_parts import exposed_axes
 from launch.show.text.step_report import off_told
 from launch.show.text.table import merged_assumption_lines, table
 
@@ -15,7 +15,7 @@ _HEAD = ("", "plan", "placement", "step", "MFU")
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
     rows = planned.rows
-    axes = axes_in_order(axis for row in rows for axis, time_s in row.exposed_comm_by_axis_s.items() if time_s)
+    axes = exposed_axes(rows)
     several = len({row.topology for row in rows}) > 1
     head = (*_HEAD, *axes, "bubble", "memory", *(["topology"] if several else []))
     units = ("", "", "", "", "", *("exposed" for _ in axes), "", "a rank", *([""] if several else []))

@@ -1,14 +1,19 @@
-"""The figures of a step as text; other reports take single groups of lines from here."""
+"""The figures of a step, of a script or of a training run as text; other reports take single groups of lines from here."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
+from emu.study.training.step.choices import StepChoice
 from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
-from launch.show.text.pacing_report import pacing_lines, pacing_warning
-from launch.show.text.step_choice import step_choice_text
-from launch.show.text.table import assumption_lines, spread_lines, table
+from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
+
+if TYPE_CHECKING:  # it loads torch
+    from emu.study.training.train import TrainingResult
 
 _SHOWN = 8  # step times that are listed
 _GROUPS = 4  # most lines of other steps
@@ -172,23 +177,26 @@ def step_report(step: Step) -> str:
     return "\n".join([*head, *told])
 
 
-_WHAT = ("line", "operation", "axis", "ranks", "times", "size", "in all")
-COSTLY = (*_WHAT, "algorithm", "alone", "busbw", "of_bound", "next best", "alone")
+def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Return the function that shows a figure, and "-" for one that is not known."""
+    return lambda value: "-" if value is None else show(value)
 
 
-def costly_row(each: CostlyRequest) -> list[str]:
-    """Return the cells of a request under the heads of `COSTLY`; busbw is in GB/s."""
-    whole = [each.line, each.operation, each.axis or "-", str(each.ranks), str(each.times), format_size(each.size_bytes)]
-    return [
-        *whole,
-        format_time(each.time_s),
-        each.algorithm or "-",
-        "-" if each.alone_s is None else format_time(each.alone_s),
-        "-" if each.busbw_Bps is None else f"{each.busbw_Bps / 1e9:.3f}",
-        "-" if each.of_bound is None else f"{each.of_bound:.3f}",
-        each.next_algorithm or "-",
-        "-" if each.next_s is None else format_time(each.next_s),
-    ]
+COSTLIEST: Sequence[Column[CostlyRequest]] = (
+    Column("line", lambda each: each.line),
+    Column("operation", lambda each: each.operation),
+    Column("axis", lambda each: each.axis or "-"),
+    figures("ranks", lambda each: each.ranks),
+    figures("times", lambda each: each.times),
+    figures("size", lambda each: each.size_bytes, format_size),
+    figures("in all", lambda each: each.time_s, format_time),
+    Column("algorithm", lambda each: each.algorithm or "-"),
+    figures("alone", lambda each: each.alone_s, _or_dash(format_time)),
+    figures("busbw", lambda each: each.busbw_Bps, _or_dash(lambda rate: f"{rate / 1e9:.3f}")),
+    figures("of_bound", lambda each: each.of_bound, _or_dash("{:.3f}".format)),
+    Column("next best", lambda each: each.next_algorithm or "-"),
+    figures("alone", lambda each: each.next_s, _or_dash(format_time)),
+)
 
 
 def _programs(step: Step) -> list[str]:
@@ -196,4 +204,72 @@ def _programs(step: Step) -> list[str]:
     if not step.costliest:
         return []
     hints = [f"hint            {hint}" for hint in step.hints or ()]
-    return ["", table(COSTLY, [*map(costly_row, step.costliest)]), *([""] if hints else []), *hints, ""]
+    return ["", column_table(COSTLIEST, step.costliest), *([""] if hints else []), *hints, ""]
+
+
+def pacing_warning(paced: PaceFigures | None) -> list[str]:
+    """Return the first lines of a report where too few messages were in time; none else."""
+    if paced is None or paced.wall_in_time_share >= SHARE_IN_TIME:
+        return []
+    share = f"{100 * paced.wall_in_time_share:.3g} % of {paced.wall_messages:,} messages in time"
+    worst = f"the worst {format_time(paced.wall_worst_late_s)} late"
+    return [f"This host has not kept up: {share}, {worst}; take a larger --pace, or a host that does nothing else", ""]
+
+
+def pacing_lines(paced: PaceFigures | None) -> list[str]:
+    """Return the lines of a report about pacing; none where the run was not paced."""
+    if paced is None:
+        return []
+    share = f"{100 * paced.wall_in_time_share:.4g} % of {paced.wall_messages:,} messages in time"
+    worst = f"the worst {format_time(max(0.0, paced.wall_worst_late_s))} late"
+    how = f", computation {format_time(paced.wall_compute_late_s)} late in all" if paced.computes else ", computation is not"
+    met = ", ".join(paced.wall_met) or "none was met, as the ranks had ended before"
+    return [f"paced           x {paced.pace:g}: {share}, {worst}{how}", *[f"faults          {met}"] * bool(paced.faults)]
+
+
+def step_choice_text(step: Step) -> str:
+    """Return the changes and both step times; "" where algorithms were not chosen for the step.
+
+    An example: `dp all_gather: ring instead of direct; 7.7 s instead of 11.9 s`.
+    """
+    if step.auto is None:
+        return ""
+    if not step.auto.changed:
+        return "for the whole step, no choice is better than the fastest algorithm of each request"
+    times = f"{format_time(step.step_time_s)} instead of {format_time(step.auto.alone_step_time_s)}"
+    return f"{changes_told(step.auto)}; {times} with the fastest algorithm of each request"
+
+
+def changes_told(auto: StepChoice) -> str:
+    """Return what was changed alone, such as `dp all_gather: ring instead of direct`.
+
+    Sizes are named where an operation of an axis changes more than once.
+    """
+    times = Counter((each.axis, each.operation) for each in auto.changed)
+    told = []
+    for each in auto.changed:
+        sizes = " to ".join(dict.fromkeys(map(format_size, (each.least_bytes, each.most_bytes))))
+        of = f" of {sizes}" if times[each.axis, each.operation] > 1 else ""
+        told.append(f"{each.axis} {each.operation}{of}: {each.algorithm} instead of {each.instead_of}")
+    return "; ".join(told)
+
+
+def train_report(r: "TrainingResult") -> str:
+    """Return the losses and times of a training run on one topology as text."""
+    rows = zip(r.loss, r.reference_loss, r.step_times_s, strict=True)
+    lines = [
+        *pacing_warning(r.paced),
+        f"{r.model} on {r.ranks} {r.device} of {r.topology}, {r.plan}",
+        "",
+        f"{'step':>6}  {'loss':>10}  {'one process':>11}  {'virtual time':>12}",
+        *(f"{i:>6}  {loss:>10.6f}  {one:>11.6f}  {format_time(t):>12}" for i, (loss, one, t) in enumerate(rows, 1)),
+        "",
+        f"gradients       within {r.gradient_error:.1e} of one process's, from the same weights",
+        *step_lines(r),
+        *expected_lines(r),
+        *rate_lines(r),
+        *pacing_lines(r.paced),
+        f"wall            {r.wall_run_s:.1f} s run, {r.wall_reference_s:.1f} s one process, {r.wall_fabric_s:.1f} s timing",
+        *foot_lines(r),
+    ]
+    return "\n".join(lines)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.estimate import StepEstimate
-from launch.show.text.estimate_table import exposed_axes
+from launch.show.step_parts import exposed_axes
 
 SweepStep = StepEstimate | PlanRow  # a step of the given plan, or of the best plan found
 _RATES = ("step_time_s", "tokens_per_s", "mfu", "hfu", "peak_memory_bytes")

@@ -5,10 +5,44 @@ Also here: the assumptions of a report as text.
 Also here: the spread of a chaotic time, in one line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from emu.fabric.run import Spread
 from emu.units import format_time
+
+R = TypeVar("R")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """A column of a table: its head, and the text of each row; with it the table is text, or part of an HTML page."""
+
+    head: str
+    text: Callable[[R], str]
+    unit: str = ""  # second line of the head
+    key: Callable[[R], Any] | None = None  # a page sorts the rows by this; None: by their texts
+
+
+def figures(head: str, value: Callable[[R], V], show: Callable[[V], str] = str, unit: str = "") -> Column[R]:
+    """Return a column of figures, which a page sorts by their values.
+
+    Args:
+        head: The head.
+        value: The value of a row.
+        show: The function that gives the text of a value.
+        unit: The second line of the head.
+    """
+    return Column(head, lambda row: show(value(row)), unit, value)
+
+
+def column_table(columns: Sequence[Column[R]], rows: Sequence[R]) -> str:
+    """Return a table of these columns as text, with a line for each row."""
+    units = [column.unit for column in columns]
+    cells = [[column.text(row) for column in columns] for row in rows]
+    return table([column.head for column in columns], cells, units=units if any(units) else ())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, units: Sequence[str] = ()) -> str:

@@ -1,11 +1,10 @@
 """The waste that faults cause on machines, as a table and as JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from emu.study.faults.waste import Restarts, Waste
-from launch.show.text.table import table
+from launch.show.text.table import Column, column_table
 
 _ALWAYS = 0.99  # share of the time for a column "p99"
 MEANING = (
@@ -56,15 +55,7 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
     }
 
 
-class WasteColumn(NamedTuple):
-    """A column of the table: its head, its unit, and the text of each row."""
-
-    head: str
-    unit: str
-    cell: Callable[[MachineWaste], str]
-
-
-def columns_of(rows: Sequence[MachineWaste]) -> list[WasteColumn]:
+def columns_of(rows: Sequence[MachineWaste]) -> list[Column[MachineWaste]]:
     """Return the columns that the rows have values for."""
     first = rows[0]
     asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST))
@@ -73,10 +64,7 @@ def columns_of(rows: Sequence[MachineWaste]) -> list[WasteColumn]:
 
 def faults_report(rows: Sequence[MachineWaste], notes: Sequence[str]) -> str:
     """Return a table with a line for each machine and size of groups, then the notes."""
-    columns = columns_of(rows)
-    lines = [[column.cell(row) for column in columns] for row in rows]
-    shown = table([column.head for column in columns], lines, units=[column.unit for column in columns])
-    return "\n".join((shown, "", MEANING, *(f"- {note}" for note in notes)))
+    return "\n".join((column_table(columns_of(rows), rows), "", MEANING, *(f"- {note}" for note in notes)))
 
 
 def machine_name(row: Waste, *, several: bool) -> str:
@@ -90,22 +78,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f}"
 
 
-_COLUMNS = (
-    WasteColumn("topology", "", lambda kept: kept.waste.topology),
-    WasteColumn("copies", "", lambda kept: str(kept.waste.copies)),
-    WasteColumn("NPUs", "", lambda kept: str(kept.waste.npus)),
-    WasteColumn("TP", "", lambda kept: str(kept.waste.group)),
-    WasteColumn("faulty", "%", lambda kept: _percent(float(kept.waste.share @ kept.waste.faulty))),
-    WasteColumn("waste", "%", lambda kept: _percent(kept.waste.mean)),
-    WasteColumn("p99", "%", lambda kept: _percent(kept.waste.quantile(_ALWAYS))),
-    WasteColumn("worst", "%", lambda kept: _percent(kept.waste.quantile(1.0))),
-    WasteColumn("in groups", "%", lambda kept: _percent(kept.waste.availability)),
-    WasteColumn("largest job", "99 % of time", lambda kept: str(kept.waste.largest_job(_ALWAYS))),
-    WasteColumn("one fault", "NPUs lost", lambda kept: str(kept.waste.radius)),
+_COLUMNS: Sequence[Column[MachineWaste]] = (
+    Column("topology", lambda kept: kept.waste.topology),
+    Column("copies", lambda kept: str(kept.waste.copies)),
+    Column("NPUs", lambda kept: str(kept.waste.npus)),
+    Column("TP", lambda kept: str(kept.waste.group)),
+    Column("faulty", lambda kept: _percent(float(kept.waste.share @ kept.waste.faulty)), "%"),
+    Column("waste", lambda kept: _percent(kept.waste.mean), "%"),
+    Column("p99", lambda kept: _percent(kept.waste.quantile(_ALWAYS)), "%"),
+    Column("worst", lambda kept: _percent(kept.waste.quantile(1.0)), "%"),
+    Column("in groups", lambda kept: _percent(kept.waste.availability), "%"),
+    Column("largest job", lambda kept: str(kept.waste.largest_job(_ALWAYS)), "99 % of time"),
+    Column("one fault", lambda kept: str(kept.waste.radius), "NPUs lost"),
 )
-_GOODPUT = (
-    WasteColumn("save every", "min", lambda kept: f"{kept.restarts.interval_s / 60:.1f}" if kept.restarts else "-"),
-    WasteColumn("goodput", "%", lambda kept: _percent(kept.goodput or 0.0)),
+_GOODPUT: Sequence[Column[MachineWaste]] = (
+    Column("save every", lambda kept: f"{kept.restarts.interval_s / 60:.1f}" if kept.restarts else "-", "min"),
+    Column("goodput", lambda kept: _percent(kept.goodput or 0.0), "%"),
 )
-_WAITING = (WasteColumn("job waits", "% of time", lambda kept: _percent(kept.waiting or 0.0)),)
-_COST = (WasteColumn("aggregate", "$ a NPU", lambda kept: f"{kept.dollars_per_npu or 0:.2f}"),)
+_WAITING: Sequence[Column[MachineWaste]] = (Column("job waits", lambda kept: _percent(kept.waiting or 0.0), "% of time"),)
+_COST: Sequence[Column[MachineWaste]] = (Column("aggregate", lambda kept: f"{kept.dollars_per_npu or 0:.2f}", "$ a NPU"),)

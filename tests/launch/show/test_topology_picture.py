@@ -11,7 +11,8 @@ from emu.errors import WriteError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.description.networkx_graph import topology_of
 from emu.topology.facts.facts import summary
-from launch.show.topology_picture import draw_topology, picture
+from launch.show.canvas import save
+from launch.show.topology_picture import picture
 from tests.launch.show.drawn import on_one_another, outside
 
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -107,7 +108,7 @@ def test_few_nodes_in_so_long_a_row_that_none_would_be_seen_are_drawn_as_structu
 def test_the_picture_is_the_same_png_each_time(line, tmp_path):
     topology = build_topology(line)
     for file in ("a.png", "b.png"):
-        draw_topology(topology, summary(topology), tmp_path / file)
+        save(picture(topology, summary(topology)), tmp_path / file)
     first, second = ((tmp_path / file).read_bytes() for file in ("a.png", "b.png"))
     assert first.startswith(b"\x89PNG")
     assert len(first) > 10_000
@@ -117,12 +118,12 @@ def test_the_picture_is_the_same_png_each_time(line, tmp_path):
 @pytest.mark.parametrize("line", [f"switch:n=1,{LINK}", f"ring:n=1,{LINK}", f"torus:dims=2x3,{LINK}"])
 def test_the_smallest_are_drawn_too(line, tmp_path):
     topology = build_topology(line)
-    draw_topology(topology, summary(topology), tmp_path / "a.png")
+    save(picture(topology, summary(topology)), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     path, topology = tmp_path / "nowhere" / "a.png", build_topology("ub-mesh:board")
     with pytest.raises(WriteError) as refused:
-        draw_topology(topology, summary(topology), path)
+        save(picture(topology, summary(topology)), path)
     assert str(refused.value) == f"--png: cannot write {str(path)!r}: No such file or directory"

@@ -6,7 +6,7 @@ from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
 from launch.show.chart.algorithm_chart import algorithm_figure
-from launch.show.chart.line_chart import PALE
+from launch.show.chart.time_chart import PALE
 from tests.launch.show.drawn import on_one_another, outside
 
 BOARD = build_topology("ub-mesh:board")
@@ -72,7 +72,7 @@ def test_each_that_is_the_fastest_at_some_size_has_a_colour_of_its_own():
 @pytest.mark.parametrize("sizes", [(2**20,), (2**10, 2**20)])
 def test_all_algorithms_of_one_operation_are_drawn_each_named_once(emu, tmp_path, monkeypatch, sizes):
     figures = []
-    monkeypatch.setattr("launch.show.chart.algorithm_chart.save", lambda *args: figures.append(args[0]))
+    monkeypatch.setattr("launch.show.canvas.save", lambda *args: figures.append(args[0]))
     args = ["--topology", "switch:n=6,bandwidth=50GB/s,latency=500ns", "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", "1024"]
     done = emu("bench", "all_reduce", "--algorithm", "all", *args, "--json", "--png", str(tmp_path / "a.png"))
     assert done.code == 0, done.err

@@ -7,7 +7,8 @@ import pytest
 
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
-from launch.show.chart.round_chart import draw_rounds, picture
+from launch.show.canvas import save
+from launch.show.chart.round_chart import picture
 from launch.show.text.round_lines import round_lines
 from tests.launch.show.drawn import outside
 
@@ -33,7 +34,7 @@ def test_channels_are_told_apart() -> None:
 
 @pytest.mark.parametrize("n", [1, 6, 40])
 def test_few_ranks_and_many_are_drawn(n: int, tmp_path: Path) -> None:
-    draw_rounds(schedule("all_reduce", "ring", n), tmp_path / "a.png", "ring")
+    save(picture(schedule("all_reduce", "ring", n), "ring"), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

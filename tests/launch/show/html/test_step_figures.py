@@ -10,8 +10,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
-from launch.show.html.link_map import link_map
-from launch.show.html.link_marks import NOTHING, heat, ink_on
+from launch.show.html.link_map import NOTHING, heat, ink_on, link_map
 from launch.show.html.step_page import step_sections
 from launch.show.html.step_tables import figures_of, settings_of
 

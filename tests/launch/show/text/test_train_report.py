@@ -3,8 +3,7 @@
 from dataclasses import fields, replace
 
 from emu.study.training.train import TrainingResult
-from launch.show.text.step_report import foot_lines, step_lines
-from launch.show.text.train_report import train_report
+from launch.show.text.step_report import foot_lines, step_lines, train_report
 from tests.launch.show.text.test_step_report import STEP
 
 RATED = replace(STEP, tokens_per_s=1234567.8, mfu=0.0123456, hfu=0.0151515)

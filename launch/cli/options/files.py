@@ -1,11 +1,13 @@
-"""Options that name the files that a command writes.
+"""The files that a command reads and writes.
 
-All are checked before anything is computed. A file that cannot be written in the end is reported after all other output.
+Every command has `--config FILE.toml`, a file with any of its options, so that a scenario can be kept and sent. All outputs are
+checked before anything is computed. A file that cannot be written in the end is reported after all other output.
 """
 
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -15,8 +17,12 @@ import click
 
 from emu.errors import EmuError, InputError, WriteError, must_be
 from emu.files import check_file, check_folder, is_stream
+from emu.registry import unknown
+from emu.topology.description.values import load_toml
 
 _FAILURES, _READ = "emu.failures", "emu.read"
+_CONFIG = "config"
+_CONFIG_HELP = "Take options that are not on the command line from this file, such as `global-batch = 64`."
 
 
 class OutputFile(click.ParamType[Path]):
@@ -65,12 +71,18 @@ class OutputFolder(click.ParamType[Path]):
 
 
 @cache
-def with_outputs(command: click.Command) -> click.Command:
-    """Return the command, or the group with all its commands, that checks its outputs first and reports write errors last."""
+def with_files(command: click.Command) -> click.Command:
+    """Return the command, or the group with all its commands, that takes `--config`, and checks and reports its outputs.
+
+    Outputs are checked before the command begins. Write errors are reported at its end.
+    """
     if isinstance(command, click.Group):
         for each in command.commands.values():
-            with_outputs(each)
+            with_files(each)
     elif command.callback is not None:
+        path = click.Path(path_type=Path)
+        kind: dict[str, Any] = {"type": path, "is_eager": True, "expose_value": False, "callback": _set_defaults}
+        command.params.append(click.Option([f"--{_CONFIG}"], metavar="FILE.toml", help=_CONFIG_HELP, **kind))
         command.callback = _with_checks(command.callback)
     return command
 
@@ -87,6 +99,41 @@ def may_fail() -> Iterator[None]:
         yield
     except WriteError as error:
         _failures().append(str(error))
+
+
+def write_png(png: Path | None, chart: str, *drawn: object) -> None:
+    """Draw a picture to the file of `--png`, if one was given.
+
+    Args:
+        png: The file; None: no picture.
+        chart: The function of `launch.show` that returns the figure, such as `chart.step_chart:parts_figure`.
+        drawn: The arguments of that function.
+    """
+    if png is not None:
+        figure = _late(chart)(*drawn)
+        with may_fail():
+            _late("canvas:save")(figure, png)
+
+
+def write_html(html: Path | None, page: str, *shown: object) -> None:
+    """Write a page to the file of `--html`, if one was given.
+
+    Args:
+        html: The file; None: no page.
+        page: The function of `launch.show` that returns the page, such as `html.step_page:step_page`.
+        shown: The arguments of that function.
+    """
+    if html is not None:
+        report = _late(page)(*shown)
+        with may_fail():
+            _late("html.page:write_page")(report, html)
+
+
+def _late(name: str) -> Callable[..., Any]:
+    """Return a function of `launch.show`, given as `module:function`; the import is late because it loads matplotlib."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
+    return found
 
 
 def print_text(text: str, *, nl: bool = True) -> None:
@@ -175,3 +222,57 @@ def _real_path(path: Path) -> str:
 def _flag(param: click.Parameter) -> str:
     """Return the name of an option or argument as the user writes it."""
     return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+
+
+def _set_defaults(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    """Make the options of the file the defaults of the command.
+
+    Raises:
+        InputError: the file has a key that is no option, or a value of another type.
+    """
+    if path is not None:
+        remember_input(f"--{_CONFIG}", path)
+        options = {name: each for each in ctx.command.params for name in _names_of(each)}
+        found = _read(path)
+        for name in found:
+            if name not in options:
+                raise _with_path(path, unknown(f"option of `{ctx.command_path}`", name, options))
+        ctx.default_map = {str(options[name].name): _value(path, name, options[name], found[name]) for name in found}
+
+
+def _names_of(param: click.Parameter) -> list[str]:
+    """Return the names of an option in a file: its long flags without `--`."""
+    own = isinstance(param, click.Option) and param.name != _CONFIG
+    return [word.removeprefix("--") for word in param.opts if word.startswith("--")] if own else []
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Return the keys and values of a file, with `-` for `_` in keys."""
+    found = load_toml(path, "--config", str(path))
+    return {name.replace("_", "-"): value for name, value in found.items()}
+
+
+def _value(path: Path, name: str, param: click.Parameter, value: Any) -> Any:
+    """Return the value of an option as click takes it from the command line.
+
+    Raises:
+        InputError: the value has another type than the option.
+    """
+    several = param.multiple or param.nargs != 1
+    words = value if several and isinstance(value, list) else [value]
+    flag = isinstance(param, click.Option) and param.is_flag
+    if not all(isinstance(word, bool) if flag else _is_word(word) for word in words):
+        what = "true or false" if flag else "words or numbers" if several else "a word or a number"
+        raise _with_path(path, must_be("--config", name, what, value))
+    told = [word if isinstance(word, bool) else str(word) for word in words]  # as text, so that click does not round a number
+    return told if several else told[0]
+
+
+def _is_word(value: Any) -> bool:
+    """Return whether a value is a string or a number."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _with_path(path: Path, error: InputError) -> InputError:
+    """Return the error with the path of the file before it."""
+    return InputError(f"{path}: {error}")

@@ -1,4 +1,7 @@
-"""A chart of lines of virtual time against size or another quantity, with each line named at its right end."""
+"""Charts of virtual time: horizontal bars with the shortest on top, and lines against size or another quantity.
+
+Each line is named at its right end.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,14 +14,59 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
 from emu.units import format_size, format_time
-from launch.show.canvas import INK, new_page, spread_apart
+from launch.show.canvas import INK, dress, new_page, spread_apart
 
 PALE = "#c5ccd3"
 _GREY = "#66727e"  # colour of the name of a pale line
 _LABEL_PT, _APART_PT = 8.0, 11.0
+_FASTEST, _OTHERS = "#0072B2", "#9dc3dc"
 _WIDE_IN, _HIGH_IN, _REST_IN = 10.0, 6.0, 1.4
+_BAR_IN, _BARS_REST_IN = 0.3, 1.3
 _MOST_TICKS = 12
 _NARROW = 0.6  # decades of times below which ticks need a locator of their own
+
+
+class Bar(NamedTuple):
+    """A horizontal bar of a chart: a name, a time and a note."""
+
+    name: str  # text at the left of the bar
+    time_s: float
+    note: str = ""  # text after the time
+
+
+def bars(chosen: Sequence[Bar], title: str) -> Figure:
+    """Return a chart with a bar for each item, its time and note at its end.
+
+    The bars of the shortest time are darker than the others.
+    """
+    figure, axes = new_page(_WIDE_IN, _BARS_REST_IN + _BAR_IN * len(chosen), title)
+    slowest_first = sorted(chosen, key=lambda bar: (bar.time_s, bar.name), reverse=True)
+    places, least_s = range(len(slowest_first)), min(bar.time_s for bar in chosen)
+    colours = [_FASTEST if bar.time_s == least_s else _OTHERS for bar in slowest_first]
+    axes.barh(places, [bar.time_s for bar in slowest_first], color=colours, height=0.7)
+    dress_bars(axes, slowest_first, slowest_first[0].time_s)
+    return figure
+
+
+def dress_bars(axes: Axes, upwards: Sequence[Bar], most_s: float) -> None:
+    """Write names and times beside bars that are drawn already, and draw the axis of time.
+
+    Args:
+        axes: The bars are at heights 0, 1, 2, ... of these axes.
+        upwards: The bars, the lowest first.
+        most_s: The right end of the axis in seconds.
+    """
+    axes.set_yticks(range(len(upwards)), [bar.name for bar in upwards], fontsize=8)
+    for place, bar in enumerate(upwards):
+        words = " · ".join(filter(None, (format_time(bar.time_s), bar.note)))
+        at: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8, "color": INK}
+        axes.annotate(words, (bar.time_s, place), annotation_clip=False, **at)
+    axes.set_xlim(0, most_s or 1.0)
+    axes.set_ylim(-0.6, len(upwards) - 0.4)
+    axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
+    axes.set_xlabel("virtual time", color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 class Line(NamedTuple):
@@ -31,18 +79,13 @@ class Line(NamedTuple):
     marks: tuple[str, ...] = ()  # matplotlib mark of each size; dots unless given
 
 
-class HorizontalAxis(NamedTuple):
-    """The quantity along the lower axis of a chart."""
-
-    label: str
-    words: Mapping[float, str] = MappingProxyType({})  # text of each place; empty: places are sizes
-
-
-SIZE = HorizontalAxis("size")
-
-
 def lines(
-    drawn: Sequence[Line], title: str, marks: Mapping[str, str] = MappingProxyType({}), below: HorizontalAxis = SIZE
+    drawn: Sequence[Line],
+    title: str,
+    *,
+    marks: Mapping[str, str] = MappingProxyType({}),
+    below: str = "size",
+    places: Mapping[float, str] = MappingProxyType({}),
 ) -> Figure:
     """Return a chart of lines, the pale ones behind the others.
 
@@ -50,7 +93,8 @@ def lines(
         drawn: The lines.
         title: The text above the chart.
         marks: The matplotlib mark of each name of the legend; empty: there is no legend.
-        below: The quantity along the lower axis.
+        below: The name of the quantity along the lower axis.
+        places: The text of each place on the lower axis; empty: places are sizes.
     """
     figure, axes = new_page(_WIDE_IN, max(_HIGH_IN, _REST_IN + len(drawn) * _APART_PT / 72), title)
     for line in drawn:
@@ -59,7 +103,10 @@ def lines(
         axes.plot(line.sizes, line.times_s, **style)
         for size, time_s, mark in zip(line.sizes, line.times_s, line.marks or "o" * len(line.sizes), strict=True):
             axes.plot(size, time_s, mark, markersize=3 if pale else 5, **style)
-    _dress(axes, sorted({size for line in drawn for size in line.sizes}), below)
+    _scale(axes, sorted({size for line in drawn for size in line.sizes}))
+    axes.xaxis.set_major_formatter(lambda place, _: places[place] if places else format_size(place))
+    axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
+    dress(axes, below, "virtual time")
     handles = [Line2D([], [], color=INK, marker=mark, linestyle="", label=name) for name, mark in marks.items()]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", fontsize=8, frameon=False, ncols=4)
@@ -67,20 +114,14 @@ def lines(
     return figure
 
 
-def _dress(axes: Axes, sizes: Sequence[float], below: HorizontalAxis) -> None:
-    """Set both axes to logarithmic scales with labels, ticks and a grid."""
+def _scale(axes: Axes, sizes: Sequence[float]) -> None:
+    """Set both axes to logarithmic scales, with ticks at sizes and at round times."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes[:: -(-len(sizes) // _MOST_TICKS)]))
     axes.yaxis.set_major_locator(_times(*axes.get_ylim()))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda place, _: below.words[place] if below.words else format_size(place))
-    axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    axes.set_xlabel(below.label, color=INK)
-    axes.set_ylabel("virtual time", color=INK)
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _times(low: float, high: float) -> Locator:

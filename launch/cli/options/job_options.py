@@ -1,0 +1,168 @@
+"""Options of a job: `--fault`, the parts that fail while it runs, and `--pace`, virtual time by the clock of this host."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
+from emu.errors import InputError, RunError, must_be
+from emu.model.stack.stack import Stack
+from emu.study.live.faulty_job import FaultyJob, losses
+from emu.study.training.composed.software_costs import topology_under
+from emu.topology.catalogue import build_topology
+from emu.topology.fault_injection.fault import Fault
+from emu.topology.fault_injection.fault_script import faults_of, read_faults
+from emu.topology.fault_injection.repair_action import RankLoss
+from emu.topology.topology import Topology
+from emu.trace.device.device import Device
+from launch.cli.options.common import options_as_one, print_result
+from launch.cli.options.files import OutputFile, write_png
+from launch.show.text.job_report import job_report
+
+_COMPUTES = {"on": True, "off": False}
+_HELP = (
+    "Let a part fail or slow down while the job runs, such as `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from "
+    "step 3 to 5` or `rank 2 kill at step 3`. A .toml file lists several faults; `random link=0.01 npu=0.001 seed=3` draws "
+    "them. Repeat it for more."
+)
+
+
+fault_option = click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar='"PART at step S"|FILE|"random link=RATE ..."',
+    callback=lambda _, __, words: read_faults(words),
+    help=_HELP,
+)
+png_option = click.option(  # of a command that draws nothing but steps with faults
+    "--png", type=OutputFile(".png"), help="Draw the time of each step to this file, with a mark at each --fault."
+)
+
+
+def faults_of_job(
+    texts: Sequence[str], topologies: Sequence[str], ranks: int, steps: int, *, clock: bool = False
+) -> tuple[tuple[Fault, ...], tuple[RankLoss, ...]]:
+    """Return the faults that `--fault` gives, and the ranks that they end, on the first topology.
+
+    They are checked against the job and every topology.
+
+    Args:
+        texts: The faults as they were written.
+        topologies: The topologies as they were written.
+        ranks: The number of ranks.
+        steps: The number of steps.
+        clock: Whether a fault may be at a time instead of a step.
+
+    Raises:
+        InputError: a topology is unknown; or as `faults_of`.
+    """
+    if not texts:
+        return (), ()
+    built = [build_topology(word) for word in topologies]
+    found = [faults_of(texts, each, ranks, steps, clock=clock) for each in built]
+    return found[0], losses(built[0], found[0], ranks, steps)
+
+
+def check_fault_options(faults: Sequence[str], beside: Mapping[str, object], png: Path | None = None) -> None:
+    """Refuse outputs that a job with faults does not have, and a picture of faults without a fault.
+
+    Args:
+        faults: The faults; empty: none.
+        beside: The values of other options, by flag.
+        png: The file of the picture.
+
+    Raises:
+        InputError: naming the option.
+    """
+    for flag, value in beside.items():
+        if faults and value:
+            raise InputError(
+                f"{flag}: shows a single step, and --fault and --checkpoint report every step of a job; leave {flag} out"
+            )
+    if png is not None and not faults:
+        raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")
+
+
+def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) -> None:
+    """Print each job, and draw them.
+
+    Raises:
+        RunError: a job stopped; it is raised after everything is printed.
+    """
+    print_result(results, lambda: "\n\n".join(map(job_report, results)), as_json=as_json)
+    write_png(png, "chart.job_chart:picture", results)
+    stopped = [result for result in results if result.stopped is not None]
+    if stopped:
+        raise RunError(f"{stopped[0].topology}: the job stopped in {stopped[0].stopped}")
+
+
+@dataclass(frozen=True, slots=True)
+class PaceOptions:
+    """The values of `--pace` and `--pace-compute`.
+
+    Raises:
+        InputError: `--pace-compute` has an unknown value, or is given without `--pace`.
+    """
+
+    factor: float | None
+    compute: str | None
+
+    def __post_init__(self) -> None:
+        if self.compute is None:
+            return
+        if self.compute not in _COMPUTES:
+            raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
+        if self.factor is None:
+            raise InputError("run: --pace-compute needs --pace; add --pace 1000")
+
+    def on(self, topology: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
+        """Return the fabric and its clock; None where no pace was given.
+
+        Args:
+            topology: The whole machine.
+            device: The device that gives the times of computations.
+            dtype: The dtype as which float32 is timed.
+            stack: The times that the software adds to messages.
+            faults: The faults that ranks meet.
+
+        Raises:
+            InputError: the pace is not above 0.
+        """
+        if self.factor is None:
+            return None
+        tempo = Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"])
+        return Pace(tempo, topology, tuple(faults), partial(topology_under, stack))
+
+
+def pacing_of(pace: Pace | None) -> PaceFigures | None:
+    """Return how well this host kept up with a paced run; None where the run was not paced."""
+    return None if pace is None else pace.figures()
+
+
+def with_pace(results: Sequence[FaultyJob], pace: Pace | None) -> list[FaultyJob]:
+    """Return the results, the first one with how well this host kept up: the run was paced by the first topology."""
+    return [replace(results[0], paced=pacing_of(pace)), *results[1:]]
+
+
+pace_options = options_as_one(
+    "pacing",
+    PaceOptions,
+    click.option(
+        "--pace",
+        "factor",
+        type=float,
+        metavar="FACTOR",
+        help="Run virtual time by the clock of this host: a second of virtual time takes FACTOR seconds, such as 1000. "
+        "Each message is held until it arrives on the first --topology. [default: messages are not held]",
+    ),
+    click.option(
+        "--pace-compute",
+        "compute",
+        metavar="on|off",
+        help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
+    ),
+)
