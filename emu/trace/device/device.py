@@ -35,8 +35,8 @@ BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an N
 SCALES = ("tensor", "row", "block")  # that have one scale, of elements of FP8
 NODE = 8  # NPUs: the clock of a device is that of the slowest of so many
 # Sinha et al., Not All GPUs Are Created Equal (SC22): GPUs of one kind vary by 8 % in the mean of five clusters. This is taken
-# for the width of a box plot's whiskers, from 1.5 quartile distances below the lower quartile to as much above the upper, which is
-# 5.4 standard deviations of a normal distribution.
+# for the width of a box plot's whiskers, from 1.5 quartile distances below the lower quartile to as much above the upper. These
+# are 5.4 standard deviations of a normal distribution.
 SPREAD = 0.015
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (

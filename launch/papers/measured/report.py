@@ -24,9 +24,9 @@ from launch.papers.measured.settings import request_of, setting_of, topology_of
 TRAINING = DATA / "training.csv"
 PREDICTED = DATA / "predicted.csv"  # runs that are in no fit
 COMMAND = "emu repro measured --fit FILE.json"
-# The two constants of a device that are fitted on runs; none is of a model or a row, and all others are of measured kernels. One
-# is the clock, which is expected below that at which a kernel is measured by itself, as a step loads the whole server. The other
-# is the spread of speeds where the runs have ladders, or else the share of the memory's bandwidth that kernels reach.
+# Two constants of a device are fitted on runs. None is of a model or a row, and all others are of measured kernels. One is the
+# clock. It is expected below that at which a kernel is measured by itself, as a step loads the whole server. The other is the
+# spread of speeds where the runs have ladders, or else the share of the memory's bandwidth that kernels reach.
 CLOCK = Constant("clock", 0.85, 0.1, 0.3, 1.3)
 BANDWIDTH = Constant("hbm_efficiency", 0.8, 0.1, 0.3, 1.0)
 _RUNGS = 3  # of a ladder, at least

@@ -13,7 +13,7 @@ from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
-SHARES = {"gemm_share": 0.7, "unhidden_share": 0.1, "hbm_efficiency": 0.8, "clock": 1.0, "jitter": 0.0, "contention": 0.0}
+SHARES = {"gemm_share": 0.7, "unhidden_share": 0.1, "hbm_efficiency": 0.8, "clock": 1.0, "spread": 0.0, "contention": 0.0}
 DEVICE = replace(DEVICES["h100"], last_wave=1.0, narrow=0.0, prologue_s=0.0, **SHARES)
 CONSTANTS = (Constant("gemm_share", 0.7, 9.0, 0.2, 1.0), Constant("hbm_efficiency", 0.8, 9.0, 0.2, 1.0))
 TRUE = {"gemm_share": 0.5, "hbm_efficiency": 0.6}
