@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from emu.arrays import F64, I64, Bool, equal_rows
 from emu.study.training.step.step import TimedTrace
-from emu.trace.device.device import Device
+from emu.trace.device.device import SPREAD, Device
 from emu.trace.device.kernels import beside
 from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
@@ -167,7 +167,7 @@ class DeviceFit:
             device = with_constants(self.device, {"spread": float(values[0])})
             return np.concatenate([ladder.errors(device) for ladder in ladders])
 
-        found = least_squares(errors, [self.device.spread], bounds=(0, 1), diff_step=1e-3).x
+        found = least_squares(errors, [SPREAD], bounds=(0, 1), x_scale=SPREAD, diff_step=1e-3).x
         return {"spread": round(float(found[0]), 4)}
 
     def _level(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
