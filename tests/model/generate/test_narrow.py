@@ -94,7 +94,7 @@ def test_casts_move_what_transformer_engine_does():
 
 
 def test_a_kernel_that_scales_blocks_writes_both_copies_and_their_scales():
-    """It reads 2 B an element and writes 1 B twice, with 4 B a scale of 128 elements; the norm before it writes no FP8."""
+    """A cast reads 2 B an element and writes 1 B twice, with 4 B a scale of 128 elements; a norm writes no FP8."""
     found = cast_bytes(traced("dp=1,microbatch=2", f"{MEGATRON},fp8=block"))
     assert found == pytest.approx(sum((2 + 2 * (1 + 4 / 128)) * (read + given) for read, given, _ in groups()), rel=1e-12)
 
