@@ -1,6 +1,6 @@
 """The command `emu repro`: published figures computed again, with a sub-command for each source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -8,13 +8,13 @@ import click
 from launch.cli.options.common import import_option, json_option, print_result
 from launch.cli.options.files import OutputFile, may_fail
 from launch.cli.papers import add_papers
-from launch.data.fitted import Fitted, read_fitted, write_fitted
+from launch.data.fitted import read_fitted, write_fitted
 from launch.papers.kernels import report as kernels
 from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
 from launch.papers.kernels.fit import HBM
 from launch.papers.kernels.fit import fit as fit_products
 from launch.papers.kernels.fit import write as write_products
-from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, RunComparison, ask, fit, row_of, summaries, with_unseen
+from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, PreparedRun, ask, fit, row_of, summaries, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
 from launch.papers.torchtitan import report as torchtitan
@@ -76,11 +76,11 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
         fitted = read_fitted()
         rows = [row_of(of, fitted) for of in all_ready]
     else:
-        kept = [*all_ready]
+        kept, others = [*all_ready], [*(_predicted() if data is None else ())]
         with late_notice("fitting the constants"):
-            fitted = fit(kept)
+            fitted = fit(kept, others)
         rows = [row_of(of, fitted) for of in kept]
-        fitted = with_unseen(fitted, [*rows, *(_predicted(fitted) if data is None else ())])
+        fitted = with_unseen(fitted, [*rows, *(row_of(of, fitted) for of in others)])
     sums = [*summaries(rows)]
     constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
     told = {"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES}
@@ -90,11 +90,11 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
             write_fitted(fitted, fit_to)
 
 
-def _predicted(fitted: Mapping[str, Fitted]) -> list[RunComparison]:
-    """Return the published runs that are in no fit, estimated below a progress bar."""
+def _predicted() -> Iterator[PreparedRun]:
+    """Yield the published runs whose times no constant but the spread of speeds is fitted on, prepared below a progress bar."""
     runs = read_runs(PREDICTED, PREDICTED.name)
     all_ready = (ask(run, f"{PREDICTED.name}, line {run.line}").ready() for run in runs)
-    return [row_of(of, fitted) for of in with_progress(all_ready, "estimating runs that are in no fit", len(runs))]
+    return with_progress(all_ready, "estimating runs that are in no fit", len(runs))
 
 
 @repro_command.command("nccl")

@@ -26,7 +26,7 @@ a = torch.ones({SIDE}, {SIDE}, device="cuda")
 exec(sys.argv[1])
 a @ a
 """
-BARE = "h100:unhidden_share=0,jitter=0,clock=1,narrow=0,last_wave=1"  # a product takes its FLOPs in whole waves
+BARE = "h100:unhidden_share=0,spread=0,clock=1,narrow=0,last_wave=1"  # a product takes its FLOPs in whole waves
 TRAIN = ("train", "--model", "llama-tiny", "--plan", "dp=2", "--topology", "ub-mesh:board", "--steps", "1", "--json")
 
 

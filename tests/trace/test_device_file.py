@@ -51,9 +51,9 @@ def test_a_gpu_has_a_capability_and_every_other_device_the_first_with_bfloat16(m
 
 
 def test_every_device_word_may_be_a_file_with_settings(mine):
-    path = mine(NEEDED + 'memory = "80GB"\ncores = 7\ntile = [64, 64]\njitter = 0\n')
+    path = mine(NEEDED + 'memory = "80GB"\ncores = 7\ntile = [64, 64]\nspread = 0\n')
     found = find_device(f"{path}:gemm_share=0.5,launch_overhead=3us", "bfloat16")
-    assert found == Device("mine", {"bfloat16": 1e12}, 1e12, 80 * 10**9, 7, (64, 64), 0.5, jitter=0, launch_overhead_s=3e-6)
+    assert found == Device("mine", {"bfloat16": 1e12}, 1e12, 80 * 10**9, 7, (64, 64), 0.5, spread=0, launch_overhead_s=3e-6)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Around(NamedTuple):
     """The surroundings of a product, which decide what its casts to FP8 have to move."""
 
     normed: bool = False  # a norm comes before
-    apart: bool = False  # the kernel that casts what it reads does not write it turned as well
+    apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast cannot write it turned as well
     known: bool = False  # another product has cast what it reads
     read_over: int = 0  # ranks over which what it reads is gathered in FP8; 0: it is not
     given_over: int = 0  # the same of the gradient of what it gives
@@ -62,7 +62,8 @@ def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Around
     if what == INPUT:
         turned = casts.gradient_turned - casts.together * (not around.given_over)
         return (casts.gradient / max(1, around.given_over) + turned) * given + casts.weight_turned * weight
-    return (casts.turned - casts.together * (not around.apart)) * read
+    by_norm = around.normed and not casts.normed  # which writes FP8 itself, but not turned
+    return (casts.turned - casts.together * (not around.apart and not by_norm)) * read
 
 
 def _narrowed(share: Share, operator: ModelOperator, what: str, product: Computation) -> Computation:

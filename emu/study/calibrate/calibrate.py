@@ -54,7 +54,7 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
         ran: All results of `layers`; none: the device has no table of measured kernels.
     """
     name, cores = _name(device)
-    known = Device(name, {"float32": 1.0}, 1.0, jitter=0, source="measured by emu calibrate")
+    known = Device(name, {"float32": 1.0}, 1.0, spread=0, source="measured by emu calibrate")
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [KernelCheck(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
     fitted = replace(fitted, memory_bytes=_memory(device), capability=_capability(device))

@@ -4,11 +4,14 @@ The squares of log(estimated / measured) are least. Every model counts as one, h
 models leave some constants open. So each constant is drawn to its expected value, as far as the runs do not say otherwise. An
 estimate is costly, so it is made for few sets of constants only. Near these sets the critical path is assumed to stay the same,
 and the computations on it to take their time by the device's own rule. The found constants are then estimated anew.
+
+How unlike the speeds of NPUs are (`Device.spread`) is fitted on ladders alone. A ladder is one model with one plan on more and
+more NPUs. Only the growth of its steps counts, not how long they take.
 R rows, C constants, E events of a role.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +20,7 @@ from scipy.optimize import least_squares
 
 from emu.arrays import F64, I64, Bool, equal_rows
 from emu.study.training.step.step import TimedTrace
-from emu.trace.device.device import Device
+from emu.trace.device.device import SPREAD, Device
 from emu.trace.device.kernels import beside
 from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
@@ -74,7 +77,7 @@ class StepNearDevice:
     on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
     alone: tuple[DistinctComputations, ...]
     beside: tuple[DistinctComputations, ...]  # computations beside which a collective is under way
-    nodes: int
+    npus: int
     under: Callable[[Device], Device]  # what the software of the step makes of a device
     with_s: float = 0.0  # computation on the path, with that device
 
@@ -91,7 +94,7 @@ class StepNearDevice:
         under_way = [beside(events) for events in trace.events]
         alone = tuple(DistinctComputations.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
         beside_ = tuple(DistinctComputations.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
-        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.nodes, under)
+        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.npus, under)
         path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
         spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
         each = [found.computed_s(device, role) for role in range(len(alone))]
@@ -109,8 +112,22 @@ class StepNearDevice:
 
     def computed_s(self, device: Device, role: int) -> float:
         """Return the seconds that a role computes."""
-        over = replace(self.under(device), nodes=self.nodes)
+        over = replace(self.under(device), npus=self.npus)
         return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ladder:
+    """Measured steps of one model with one plan on several numbers of NPUs."""
+
+    model: Hashable
+    near: Sequence[StepNearDevice]
+    measured_s: F64
+
+    def errors(self, device: Device) -> F64:
+        """Return log(estimated / measured) of each step less the mean over all, which is no growth."""
+        logs = np.log(np.array([each.estimated_s(device) for each in self.near]) / self.measured_s)
+        return np.asarray(logs - logs.mean())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,6 +139,7 @@ class DeviceFit:
     near: Sequence[Callable[[Device], StepNearDevice]]  # [R] what each row's step takes near a device
     measured_s: F64  # [R]
     models: Sequence[Hashable]  # [R] rows of one model count as one
+    ladders: Sequence[Ladder] = ()  # none: the spread of the device's speeds is not fitted
 
     def found(self) -> "FittedConstants":
         """Return the constants that fit all rows best, and the steps near the device with these constants."""
@@ -134,7 +152,26 @@ class DeviceFit:
         return FittedConstants(self, best, near)
 
     def best(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
-        """Return the constants that fit some rows best."""
+        """Return the constants that fit some rows best, with the spread that fits the ladders of their models best."""
+        spread = self._spread({self.models[row] for row in rows})
+        own = replace(self, device=with_constants(self.device, spread))
+        return own._level(near, rows) | spread
+
+    def _spread(self, models: Collection[Hashable]) -> dict[str, float]:
+        """Return the spread by which steps grow as the ladders of some models say; nothing if they have no ladder."""
+        ladders = [ladder for ladder in self.ladders if ladder.model in models]
+        if not ladders:
+            return {}
+
+        def errors(values: F64) -> F64:
+            device = with_constants(self.device, {"spread": float(values[0])})
+            return np.concatenate([ladder.errors(device) for ladder in ladders])
+
+        found = least_squares(errors, [SPREAD], bounds=(0, 1), x_scale=SPREAD, diff_step=1e-3).x
+        return {"spread": round(float(found[0]), 4)}
+
+    def _level(self, near: Sequence[StepNearDevice], rows: Sequence[int]) -> dict[str, float]:
+        """Return the constants that fit some rows best, with the device's own spread."""
         weight = Counter(self.models[row] for row in rows)
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 

@@ -12,8 +12,9 @@ E events of a role.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from math import inf, log2
+from functools import cache, partial
+from math import inf
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,15 @@ from emu.units import MAX_TICKS, TICKS_PER_S, format_time, ticks
 
 BARE = (8, 0)  # of GPUs that have bfloat16 the first; so little is told of an NPU that has no such number
 SCALES = ("tensor", "row", "block")  # that have one scale, of elements of FP8
-NODE = 8  # NPUs of one, where jitter counts nodes
+NODE = 8  # NPUs: the clock of a device is that of the slowest of so many
+# Sinha et al., Not All GPUs Are Created Equal (SC22): GPUs of one kind vary by 8 % in the mean of five clusters. This is taken
+# for the width of a box plot's whiskers, from 1.5 quartile distances below the lower quartile to as much above the upper. These
+# are 5.4 standard deviations of a normal distribution.
+SPREAD = 0.015
 # What each number of a device must be.
 _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("gemm_share", "attention_efficiency", "hbm_efficiency"), lambda share: 0 < share <= 1, "above 0 and at most 1"),
-    (("unhidden_share", "jitter", "last_wave"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
+    (("unhidden_share", "spread", "last_wave"), lambda share: 0 <= share <= 1, "0 or more and at most 1"),
     (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
@@ -44,6 +49,14 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("cores", "memory_bytes", "narrow"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
+
+
+@cache
+def expected_largest(n: int) -> float:
+    """Return the expected value of the largest of n draws from the standard normal distribution."""
+    points = np.linspace(-10, 10, 4001)  # a hundredth of a thousandth below the integral to infinity, for n up to a billion
+    below = np.array([NormalDist().cdf(float(x)) for x in points]) ** n
+    return float(np.trapezoid(np.where(points > 0, 1 - below, -below), points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Device:
     gemm_share: float = 0.7  # of peak, that the main loop of a product reaches by itself
     attention_efficiency: float = 0.5  # the same of one kernel of attention that the table does not know
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
-    jitter: float = 0.004  # by which share computation grows for each doubling of nodes
+    spread: float = SPREAD  # standard deviation of the time that NPUs of the same kind take, as a share of it
     hbm_efficiency: float = 0.8
     fp8_share: Mapping[str, float] = field(default_factory=dict)  # as gemm_share, of FP8, by what one scale is for
     fp8_scale: str = ""  # ... for which the software has one; "": it does not say, and then it is a tensor
@@ -73,7 +86,7 @@ class Device:
     contention: float = 0.0  # share of the cores that a collective which adds takes from products beside it
     launch_overhead_s: float = 0.0  # of each operator
     request_overhead_s: float = 0.0  # of each collective and message, before a rank enters it
-    nodes: int = 1  # over which a step runs
+    npus: int = NODE  # on which a step runs
     fitted_on: str = ""  # what gave the shares; "": nothing did
     step_errors: tuple[StepError, ...] = ()  # by kind of runs; (): no run of the device is known
     source: str = ""
@@ -129,15 +142,15 @@ class Device:
 
     @property
     def _told_if_any(self) -> list[str]:
-        request, contention, slower = self.request_overhead_s, self.contention, self.jitter * log2(self.nodes)
+        request, contention, slower = self.request_overhead_s, self.contention, self._slowest - 1
         narrow = self.fp8_share.get(self.fp8_scale, 0.0)
-        doubling = f"{self.jitter:.2%} for each doubling"
         told = {
             f"products in FP8 reach {narrow:g} of its peak, with one scale for a {self.fp8_scale}": narrow,
             f"launching a collective or a message takes {format_time(request)} on each of its ranks": request,
             f"in a step the {self.name} runs at {self.clock:g} of the clock that its kernels were measured at": self.clock != 1,
             f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
-            f"computation is {slower:.2%} slower on {self.nodes} nodes of {NODE} than on one ({doubling})": slower,
+            f"computation is {slower:.2%} slower on the slowest of {self.npus} NPUs than on the slowest of {NODE} (their times "
+            f"have a standard deviation of {self.spread:.2%})": slower,
             f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
@@ -148,8 +161,13 @@ class Device:
         return ticks(self.request_overhead_s, "request_overhead_s")
 
     def over(self, ranks: int) -> "Device":
-        """Return the device for a step that runs on a number of ranks."""
-        return replace(self, nodes=max(1, -(-ranks // NODE)))
+        """Return the device for a step that runs on a number of ranks; each waits for the slowest of them."""
+        return replace(self, npus=max(NODE, ranks))
+
+    @property
+    def _slowest(self) -> float:
+        """How much longer the slowest of its NPUs computes than the slowest of one node."""
+        return 1 + self.spread * (expected_largest(self.npus) - expected_largest(NODE))
 
     def peak(self, dtype: str) -> float:
         """FLOP/s in that dtype; in TF32 that of float32, where the device has no TF32.
@@ -181,7 +199,7 @@ class Device:
         if self.contention:
             held = (events.kernel == Kernel.PRODUCT) & (beside(events) if contended is None else contended)
             by_model = by_model / (1 - self.contention * held)
-        return np.where(events.kind == Kind.COMPUTE, by_model * (1 + self.jitter * log2(self.nodes)), 0.0)
+        return np.where(events.kind == Kind.COMPUTE, by_model * self._slowest, 0.0)
 
     def _kernels_s(self, events: Events, dtype: str) -> F64:
         """[E] seconds of each kernel by itself."""

@@ -32,7 +32,7 @@ from emu.trace.device.table import kernels_written, rates_written, read_kernels,
 from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
-_SHARES = "gemm_share", "attention_efficiency", "unhidden_share", "jitter", "hbm_efficiency", "contention"
+_SHARES = "gemm_share", "attention_efficiency", "unhidden_share", "spread", "hbm_efficiency", "contention"
 SHARES = ("clock", *_SHARES, "last_wave", "narrow")
 _KERNELS, _ATTENTION, _NARROW = "kernels", "attention", "fp8_share"
 _FLOATS = (*FLOAT_BYTES, TF32)

@@ -137,7 +137,7 @@ def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -
 
 def bare(device: str) -> Device:
     """Return a device whose share of peak is 1, so that its clock is the machine's own effect."""
-    return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, jitter=0.0, contention=0.0, hbm_efficiency=HBM)
+    return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, spread=0.0, contention=0.0, hbm_efficiency=HBM)
 
 
 HBM = 0.8  # of the memory's bandwidth, that kernels reach where it is not fitted on runs

@@ -1,6 +1,6 @@
 """Published runs beside what `emu estimate` says of them: leaving the run's model out of the fit, and with it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -10,7 +10,7 @@ import numpy as np
 from emu.errors import InputError
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.study.training.composed.software_costs import device_under
-from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
+from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
@@ -24,13 +24,12 @@ from launch.papers.measured.settings import request_of, setting_of, topology_of
 TRAINING = DATA / "training.csv"
 PREDICTED = DATA / "predicted.csv"  # runs that are in no fit
 COMMAND = "emu repro measured --fit FILE.json"
-# The constants of a device that are fitted on runs; none is of a model or a row, and all others are of measured kernels. What
-# is expected: a clock below that at which a kernel is measured by itself, as a step loads the whole server; and the share of
-# the memory's bandwidth that kernels reach which were measured by themselves.
-CONSTANTS = (
-    Constant("clock", 0.85, 0.1, 0.3, 1.3),
-    Constant("hbm_efficiency", 0.8, 0.1, 0.3, 1.0),
-)
+# Two constants of a device are fitted on runs. None is of a model or a row, and all others are of measured kernels. One is the
+# clock. It is expected below that at which a kernel is measured by itself, as a step loads the whole server. The other is the
+# spread of speeds where the runs have ladders, or else the share of the memory's bandwidth that kernels reach.
+CLOCK = Constant("clock", 0.85, 0.1, 0.3, 1.3)
+BANDWIDTH = Constant("hbm_efficiency", 0.8, 0.1, 0.3, 1.0)
+_RUNGS = 3  # of a ladder, at least
 _DRAWS, _SEED = 10, 29  # halves of the models that the constants are fitted on, for the other halves
 
 
@@ -48,6 +47,13 @@ class Asked:
     def model(self) -> str:
         """By which rows are left out."""
         return self.run.model or self.run.id
+
+    @property
+    def on_one_copy(self) -> Hashable:
+        """All that rows of one ladder have in common: the model, the software, and the plan of one data-parallel copy."""
+        run, plan, stack = self.run, self.request.plan, self.request.stack
+        sizes = plan.tp, plan.cp, plan.pp, plan.vp, plan.ep, plan.microbatch, plan.seq, plan.global_batch // plan.dp
+        return self.model, run.layers, run.precision, repr(stack), sizes
 
     def ready(self) -> "PreparedRun":
         """All of its step but what computations take; memory is not asked for, as the run was.
@@ -174,18 +180,35 @@ def summaries(rows: Sequence[RunComparison]) -> Iterator[RunSummary]:
         )
 
 
-def fit(rows: Sequence[PreparedRun]) -> dict[str, Fitted]:
-    """Return the constants of each device of some rows."""
+def fit(rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> dict[str, Fitted]:
+    """Return the constants of each device of some rows; of the other rows only ladders count, by how their steps grow."""
     found = {}
     for device in dict.fromkeys(of.asked.run.device for of in rows):
         own = [of for of in rows if of.asked.run.device == device]
         models = [of.asked.model for of in own]
-        measured = np.array([of.asked.run.step_s for of in own])
-        of = DeviceFit(_unlimited(device), CONSTANTS, [of.near for of in own], measured, models).found()
+        of = fit_of(device, own, others).found()
         without = {str(model): constants for model, constants in of.without().items()}
         blind = dict(_blind(of.blind(_DRAWS, _SEED), [each.asked.run.kind for each in own])) if len(set(models)) > 1 else {}
         found[device] = Fitted(tuple(dict.fromkeys(models)), of.best, without, blind)
     return found
+
+
+def fit_of(device: str, rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> DeviceFit:
+    """Return the fit of one device on its rows, and on the ladders among its rows and the others."""
+    own, measured = _unlimited(device), np.array([of.asked.run.step_s for of in rows])
+    ladders = [*_ladders([of for of in (*rows, *others) if of.asked.run.device == device], own)]
+    constants = (CLOCK,) if ladders else (CLOCK, BANDWIDTH)
+    return DeviceFit(own, constants, [of.near for of in rows], measured, [of.asked.model for of in rows], ladders)
+
+
+def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
+    """Yield the rows of each model, plan and software that were run on several numbers of NPUs."""
+    by_plan: dict[Hashable, list[PreparedRun]] = {}
+    for of in rows:
+        by_plan.setdefault(of.asked.on_one_copy, []).append(of)
+    for own in by_plan.values():
+        if len({of.asked.run.gpus for of in own}) >= _RUNGS:
+            yield Ladder(own[0].asked.model, [of.near(device) for of in own], np.array([of.asked.run.step_s for of in own]))
 
 
 def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:

@@ -26,7 +26,7 @@ NOTES = (
     "measured memory is the most that PyTorch's allocator reserved, which is what torchtitan prints",
     "ours is what the allocator asks for: on each stream (computation, gathered weights, reduced gradients) the most that "
     "lived there, as memory of one stream serves no other; rounding to pages and what lies unused between blocks are left out",
-    "the jitter of 16 servers is that of the device h100",
+    "the spread of the speeds of GPUs is that of the device h100",
 )
 _LOW, _HIGH = 0.2, 2.0  # of the clock
 

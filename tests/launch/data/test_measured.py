@@ -10,10 +10,10 @@ import pytest
 
 from emu.model.model import ARCHITECTURES
 from emu.model.stack.stack_text import parse_stack
-from emu.study.training.device_fit import DeviceFit, with_constants
+from emu.study.training.device_fit import with_constants
 from launch.data.devices import DEVICES
 from launch.data.fitted import DATA, read_fitted
-from launch.papers.measured.report import CONSTANTS, PREDICTED, TRAINING, ask, fit, row_of, with_unseen
+from launch.papers.measured.report import PREDICTED, TRAINING, ask, fit, fit_of, row_of, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl.report import fit as fit_of_node
 from launch.papers.nccl.report import measured_times, nccl_stack
@@ -166,17 +166,16 @@ def test_a_fit_of_the_runs_on_a100_without_the_largest_model_finds_what_is_kept(
     largest, kept = "megatron-gpt-530b", read_fitted()["a100-80g"]
     own = [ask(run, "x").ready() for run in read_runs(TRAINING, "x") if run.device == "a100-80g" and run.model != largest]
     device = with_constants(replace(DEVICES["a100-80g"], memory_bytes=0), kept.constants)
-    took_s, models = np.array([of.asked.run.step_s for of in own]), [of.asked.model for of in own]
     near = [of.near(device) for of in own]
-    best = DeviceFit(device, CONSTANTS, [of.near for of in own], took_s, models).best(near, range(len(near)))
-    assert best == kept.without[largest]
-    assert set(models) | {largest} == set(kept.models)
+    found = fit_of("a100-80g", own)
+    assert found.best(near, range(len(near))) == kept.without[largest]
+    assert {*found.models, largest} == set(kept.models)
 
 
 @pytest.mark.slow
 def test_a_fit_of_all_published_runs_finds_what_is_kept():
     """Minutes: `emu repro measured --fit` writes what is kept, and it is to be written anew whenever estimates change."""
     known, others = ([ask(run, path.name).ready() for run in read_runs(path, path.name)] for path in (TRAINING, PREDICTED))
-    found = fit(known)
+    found = fit(known, others)
     assert with_unseen(found, [row_of(of, found) for of in (*known, *others)]) == read_fitted()
-    assert {c.name for c in CONSTANTS} == set(found["h100"].constants)
+    assert all(len(each.constants) == 2 for each in found.values())

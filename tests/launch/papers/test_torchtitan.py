@@ -27,12 +27,12 @@ def test_memory_that_the_allocator_reserves_is_within_five_percent_with_nothing_
 
 
 def test_compiled_layers_gain_what_they_gain_within_five_percent_and_more_ranks_cost_less_than_they_do(found):
-    """The second is off by more than the goal of 1 %: the jitter of an H100's servers explains half of what is lost."""
+    """The second is off by 1.1 % at most: by the spread of speeds of an H100, which these runs are no part of."""
     off = {pair["what"]: abs(pair["ratio"] - 1) for pair in found["pairs"]}
     assert len(off) == 7
     assert max(value for what, value in off.items() if what.startswith("compiled")) < 0.05
     assert max(value for what, value in off.items() if what.startswith("FP8 to bfloat16")) < 0.02  # nothing is fitted on it
-    assert max(value for what, value in off.items() if what.startswith("128")) < 0.035
+    assert max(value for what, value in off.items() if what.startswith("128")) < 0.012
 
 
 def test_the_clock_of_the_device_is_what_the_run_sets(found, tmp_path):

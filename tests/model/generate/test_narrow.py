@@ -81,13 +81,22 @@ def groups(model=LLAMA):
 
 
 def test_casts_move_what_transformer_engine_does():
-    """A norm writes FP8 itself, which is turned later (2 B); else a kernel casts and turns (4 B), as it does gradients."""
+    """A norm writes FP8 itself, which is turned later (2 B); else a kernel casts and turns (4 B), as it does gradients.
+
+    With a scale of its own for each tensor a norm does not write FP8, and a cast reads what it casts once before (6 B).
+    """
     found = cast_bytes(traced("dp=1,microbatch=2", f"{MEGATRON},fp8=delayed"))
     expected = sum((2 if normed else 4) * read + 4 * given for read, given, normed in groups())
     assert found == expected
     now = cast_bytes(traced("dp=1,microbatch=2", f"{MEGATRON},fp8=tensor"))
-    norms = sum(3 * read for read, _, normed in groups() if normed)
+    norms = sum(2 * read for read, _, normed in groups() if normed)
     assert now - found == sum(2 * read + 2 * given for read, given, _ in groups()) + norms
+
+
+def test_a_kernel_that_scales_blocks_writes_both_copies_and_their_scales():
+    """A cast reads 2 B an element and writes 1 B twice, with 4 B a scale of 128 elements; a norm writes no FP8."""
+    found = cast_bytes(traced("dp=1,microbatch=2", f"{MEGATRON},fp8=block"))
+    assert found == pytest.approx(sum((2 + 2 * (1 + 4 / 128)) * (read + given) for read, given, _ in groups()), rel=1e-12)
 
 
 def test_compiled_layers_cast_once_what_several_products_read():

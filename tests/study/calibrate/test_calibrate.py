@@ -22,7 +22,7 @@ from emu.trace.kernel import Kernel, Shape
 from tests.trace.laid import Words
 
 WORDS = Words()
-KNOWN = Device("mine", {"float32": 1.0}, 1.0, jitter=0)
+KNOWN = Device("mine", {"float32": 1.0}, 1.0, spread=0)
 TINY = LayerSizes(1, 8, 16, 2, 1, 24, 12)
 # Of sizes that no machine is too slow for.
 SMALL = replace(

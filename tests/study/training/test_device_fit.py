@@ -7,13 +7,13 @@ import pytest
 
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_text import parse_stack
-from emu.study.training.device_fit import Constant, DeviceFit, StepNearDevice, with_constants
+from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from launch.data.devices import DEVICES
 
-SHARES = {"gemm_share": 0.7, "unhidden_share": 0.1, "hbm_efficiency": 0.8, "clock": 1.0, "jitter": 0.0, "contention": 0.0}
+SHARES = {"gemm_share": 0.7, "unhidden_share": 0.1, "hbm_efficiency": 0.8, "clock": 1.0, "spread": 0.0, "contention": 0.0}
 DEVICE = replace(DEVICES["h100"], last_wave=1.0, narrow=0.0, prologue_s=0.0, **SHARES)
 CONSTANTS = (Constant("gemm_share", 0.7, 9.0, 0.2, 1.0), Constant("hbm_efficiency", 0.8, 9.0, 0.2, 1.0))
 TRUE = {"gemm_share": 0.5, "hbm_efficiency": 0.6}
@@ -131,3 +131,36 @@ def test_what_runs_leave_open_stays_as_it_is_expected(ready):
     best = DeviceFit(DEVICE, open_, [], np.array([near[0].step_s]), ("narrow",)).best(near, [0])
     assert best["attention_efficiency"] == 0.4
     assert best["gemm_share"] == pytest.approx(0.7, abs=1e-3)
+
+
+class OnNpus:
+    """A step that is one computation on each of some NPUs, and takes as long as by the share of products on the slowest."""
+
+    def __init__(self, npus):
+        self.npus = npus
+
+    def estimated_s(self, device):
+        return (1 + device.spread * SLOWEST[self.npus]) / device.gemm_share
+
+
+SLOWEST = {8: 0.0, 64: 0.92, 512: 1.62}
+
+
+def ladder(model, spread, factor=1.0):
+    steps = [OnNpus(npus) for npus in SLOWEST]
+    return Ladder(model, steps, factor * np.array([step.estimated_s(replace(DEVICE, spread=spread)) for step in steps]))
+
+
+def test_the_spread_of_speeds_is_that_by_which_the_steps_of_ladders_grow_however_long_they_take():
+    ladders = [ladder("a", 0.03), ladder("b", 0.03, factor=1.7)]
+    of = DeviceFit(DEVICE, CONSTANTS[:1], [], np.array([2.0, 2.0]), ("a", "b"), ladders)
+    best = of.best([Inverse(), Inverse()], range(2))
+    assert best == {"gemm_share": pytest.approx(0.5, abs=2e-4), "spread": pytest.approx(0.03, abs=1e-4)}
+    assert "spread" not in DeviceFit(DEVICE, CONSTANTS[:1], [], np.array([2.0]), ("c",), ladders).best([Inverse()], [0])
+
+
+def test_a_spread_that_has_not_seen_a_model_is_not_moved_by_its_ladder():
+    of = DeviceFit(DEVICE, CONSTANTS[:1], [], np.array([2.0, 2.0]), ("a", "b"), [ladder("a", 0.03), ladder("b", 0.01)])
+    assert of.best([Inverse()] * 2, [0])["spread"] == pytest.approx(0.03, abs=1e-4)
+    assert of.best([Inverse()] * 2, [1])["spread"] == pytest.approx(0.01, abs=1e-4)
+    assert of.best([Inverse()] * 2, [0, 1])["spread"] == pytest.approx(0.02, abs=2e-3)

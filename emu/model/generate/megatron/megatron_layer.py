@@ -203,7 +203,7 @@ class MegatronLayer:
         """Return where a product stands: rows that are gathered are cast before; experts' come as they are."""
         over = self.part.plan.tp if self.part.plan.sp else 0
         normed = kernel.enters and not kernel.operator.experts
-        apart = normed or bool(over and not kernel.operator.experts)
+        apart = bool(over and not kernel.operator.experts)
         return Around(normed, apart, False, over * kernel.enters, over * kernel.leaves)
 
     def _read(self, kernel: RankKernel) -> Ask:
