@@ -19,9 +19,7 @@ class Around(NamedTuple):
     """The surroundings of a product, which decide what its casts to FP8 have to move."""
 
     normed: bool = False  # a norm comes before
-    apart: bool = (
-        False  # what it reads is gathered once it is cast, so that the kernel of the cast cannot write it turned as well
-    )
+    apart: bool = False  # what it reads is gathered once it is cast, so that the kernel of the cast writes no turned copy
     known: bool = False  # another product has cast what it reads
     read_over: int = 0  # ranks over which what it reads is gathered in FP8; 0: it is not
     given_over: int = 0  # the same of the gradient of what it gives
