@@ -80,12 +80,12 @@ class LayerOnRank:
     @property
     def weight(self) -> str:
         """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
-        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.weight
+        return self.stack.gathered if self.plan.shards_weights else self.stack.precision.weight
 
     @property
     def made(self) -> str:
         """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
-        return self.stack.gathered if self.plan.sharding == "fsdp" else self.stack.precision.gradient
+        return self.stack.gathered if self.plan.shards_weights else self.stack.precision.gradient
 
     def passes(self, operator: ModelOperator) -> Passes:
         """Return what the software moves in each pass of an operator of the layer."""

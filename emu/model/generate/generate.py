@@ -19,7 +19,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import spell
-from emu.model.plan.rank_axes import DATA, ENDS, REPLICATE, SHARD, group_rows
+from emu.model.plan.rank_axes import COPIES, DATA, ENDS, REPLICATE, SHARD, group_rows
 from emu.model.routed_rows import Splits
 from emu.model.stack.megatron import MEGATRON
 from emu.model.stack.pytorch import PYTORCH
@@ -98,14 +98,14 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
     """Return [R, P] the bytes of each role at its peak, by part; 0 where real ranks may hold others."""
-    if not certain(plan, stack) or not all(role.even or plan.sharding != "fsdp" for role in chain(*of_places)):
+    if not certain(plan, stack) or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])
 
 
 def certain(plan: Plan, stack: Stack) -> bool:
     """Return whether a test holds the peak memory of such plans equal to what real ranks hold; else it is an estimate."""
-    alone = plan.sharding == "fsdp" and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
+    alone = plan.shards_weights and plan.holders == 1 and plan.dp > 1  # each has a copy of all that is sharded
     return stack.software.is_executed and not alone
 
 
@@ -121,14 +121,14 @@ def members(plan: Plan, axis: str) -> I64:
     the faster half and cp are one axis.
     """
     if axis == DATA:
-        return group_rows("cp+dp", plan.sizes)
+        return group_rows(COPIES, plan.sizes)
     if axis == ENDS:
         return group_rows("pp", plan.sizes)[:, [0, -1]]
     if axis == REPLICATE:
         halves = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded).swapaxes(1, 2)
         return np.ascontiguousarray(halves).reshape(-1, halves.shape[-1])
     if axis.startswith(SHARD):
-        return group_rows("cp+dp", plan.sizes).reshape(-1, plan.holders)
+        return group_rows(COPIES, plan.sizes).reshape(-1, plan.holders)
     return group_rows(axis, plan.sizes)
 
 

@@ -61,7 +61,7 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> N
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
     """Return the axes along which a rank's gradients of an operator are parts of a whole."""
     over = sharing_group(part.plan, travels=part.travels(operator))
-    shared = (over.axis,) if part.plan.sharding == "fsdp" and over.ranks > 1 else ()
+    shared = (over.axis,) if part.plan.shards_weights and over.ranks > 1 else ()
     return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 

@@ -89,7 +89,7 @@ class Part(Share):
     @cached_property
     def _inner(self) -> tuple[int, int]:
         """The first and the last operator of experts whose weights are sharded separately; (-1, -1): there are none."""
-        apart = [i for i, o in enumerate(self.operators) if self.plan.sharding == "fsdp" and self.travels(o)]
+        apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
     def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
@@ -198,14 +198,14 @@ class Part(Share):
         Under tensor parallelism each forward makes DTensors of local weights, and autograd comes back to them at its end.
         """
         style, gradient = self.style_of(operator.name), self.made
-        late = style.holds and self.plan.sharding != "fsdp" and not self.plan.splits
+        late = style.holds and not self.plan.shards_weights and not self.plan.splits
         before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
         if operator.kind == LOOKUP and operator.cut and self.tied:
             yield from before
             yield self.work("tied", Amount(parameters=3 * operator.parameters), gradient)
             before, times = (), 0 if apart else 1  # in a pipeline the head's has been added up by itself
         size = (operator.untied() if apart else operator).parameters // operator.tensors
-        by_itself = self.travels(operator) and self.plan.sharding != "fsdp"
+        by_itself = self.travels(operator) and not self.plan.shards_weights
         for _ in range(operator.tensors if size else 0):
             yield Gradient(operator.name, size, late, before, times, by_itself, shared=not operator.parameters)
 

@@ -148,7 +148,7 @@ def _finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]
     tape.mark(UPDATE)
     role = partial(Role, routed=rank.parts.routed, at=rank.parts.at)
     first = rank.place * plan.stage_ranks
-    if plan.sharding == "zero1":
+    if plan.shards_only_optimizer:
         for each, own in together:
             share = optimize_share(tape.copy(), parts, plan, each)
             yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
@@ -166,10 +166,10 @@ def _passes(tape: Tape, rank: RankParts, stage: int) -> StagePasses:
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
     """Return the handling of a stage's gradients that the plan asks for."""
-    axis = "dp" if plan.cp == 1 else DATA
+    axis = "dp" if plan.copies == plan.dp else DATA
     if plan.splits:
         return AveragedGradients(tape, axis, plan.copies, parts)
-    if plan.sharding == "fsdp":
+    if plan.shards_weights:
         return ShardedStates(tape, plan, parts, stage)
     if plan.copies == 1:
         return WholeGradients()

@@ -55,15 +55,15 @@ class StateShare(NamedTuple):
 def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
     """Return the group that divides the states of experts that tokens travel to (`travels`), or all other states."""
     if travels:
-        return SharingGroup("edp", 1 if plan.sharding == "ddp" else plan.sizes["edp"])
-    return SharingGroup(("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.cp > 1 else ""), plan.holders)
+        return SharingGroup("edp", 1 if not plan.shards_states else plan.sizes["edp"])
+    return SharingGroup(("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else ""), plan.holders)
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     """Return ranks, as numbers in their stage, by their share."""
     at = plan.places(ranks)
-    dense = (at["cp"] + plan.cp * at["dp"]) % plan.holders
-    experts = at["edp"] if plan.exchanges and plan.sharding != "ddp" else 0 * ranks
+    dense = plan.copy_numbers(ranks) % plan.holders
+    experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
     parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
     return [(StateShare(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
@@ -72,7 +72,7 @@ def group_equal_sizes(
     parts: Sequence[Part], plan: Plan, of: list[tuple[StateShare, I64]]
 ) -> list[list[tuple[StateShare, I64]]]:
     """Return the shares in groups, in each of which the shares of the gradients have equal sizes."""
-    if plan.sharding != "fsdp":
+    if not plan.shards_weights:
         return [of]
     unlike = {part.name: part for part in parts}.values()
     met: dict[tuple[int, ...], list[tuple[StateShare, I64]]] = {}
@@ -100,7 +100,7 @@ def padded_elements(part: Part, operator: ModelOperator, ranks: int) -> int:
 def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
     """Return the elements of each of an operator's tensors that a rank has as weights and gradients."""
     size = operator.parameters // operator.tensors
-    if not size or part.plan.sharding != "fsdp":
+    if not size or not part.plan.shards_weights:
         return size
     travels, rows = part.travels(operator), rows_of(part, operator)
     most = -(-rows // sharing_group(part.plan, travels=travels).ranks)

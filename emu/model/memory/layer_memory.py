@@ -177,7 +177,7 @@ class LayerMemory(LayerOnRank):
 
     def waits(self, operator: ModelOperator) -> int:
         """Return the bytes of a gradient until it is reduced; DTensor keeps a whole table's till then, but not with DDP."""
-        late = self.plan.sharding == "fsdp" or self.plan.splits
+        late = self.plan.shards_weights or self.plan.splits
         return (self.whole(operator) if late else 0) or self.made_bytes(operator)
 
     def whole(self, operator: ModelOperator) -> int:

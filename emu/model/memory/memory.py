@@ -16,7 +16,7 @@ RANK_BYTES = 4_000_000
 
 def rank_bytes(model: Model, plan: Plan) -> int:
     """Return the peak bytes of one rank in float32 with AdamW: at the first gradient of a pass, or as the optimizer steps."""
-    states = _STATES + (1 if plan.copies > 1 and plan.sharding != "fsdp" else 0)
+    states = _STATES + (1 if plan.copies > 1 and not plan.shards_weights else 0)
     # What is sharded is so over all ranks that hold it, of experts too. An end of a pipeline holds somewhat more.
     held = model.parameters(plan.tp) // plan.holders if plan.holders > 1 else model.parameters(plan.tp, plan.ep, plan.etp)
     weights = FLOAT32 * held // plan.pp

@@ -72,7 +72,7 @@ class RankMemory:
     @property
     def scatters(self) -> bool:
         """True if FSDP2 shards weights and gradients."""
-        return self.plan.sharding == "fsdp"
+        return self.plan.shards_weights
 
     @cached_property
     def _sizes(self) -> tuple[list[int], list[int]]:
@@ -85,7 +85,7 @@ class RankMemory:
     @property
     def _sharers(self) -> tuple[int, int]:
         """Ranks over which states are sharded: of what all tokens see, and of experts that tokens travel to."""
-        return self.plan.holders, self.plan.sizes["edp"] if self.plan.sharding != "ddp" else 1
+        return self.plan.holders, self.plan.sizes["edp"] if self.plan.shards_states else 1
 
     @property
     def _weights(self) -> int:
@@ -115,7 +115,7 @@ class RankMemory:
         if self.software.keeps_messages:
             sides = sum((n > 0) + (n < plan.stages - 1) for n in self.stages)
             found += sides * plan.passes * layer.between
-        if not self.software.adds_gradients and plan.copies > 1 and plan.sharding != "fsdp" and not plan.splits:
+        if not self.software.adds_gradients and plan.copies > 1 and not plan.shards_weights and not plan.splits:
             found += sum(each.averaged for each in self._layers())
         return found
 
@@ -123,7 +123,7 @@ class RankMemory:
         """Return the bytes of the optimizer's state."""
         found, by_tensor = 0, self.software.updates_tensors
         for sizes, sharers, place in zip(self._sizes, self._sharers, places, strict=True):
-            whole = self.plan.sharding == "zero1" and by_tensor
+            whole = self.plan.shards_only_optimizer and by_tensor
             own = owned_by(sizes, sharers)[place] if whole else sizes
             found += self.stack.precision.kept_bytes * -(-sum(own) // (1 if whole else sharers))
             found += _COUNT * len(own) if by_tensor else 0

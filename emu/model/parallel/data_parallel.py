@@ -93,7 +93,7 @@ def optimizer_of(
         meshes: The meshes of all axes; None on a single rank.
         learning_rate: The learning rate of AdamW.
     """
-    if plan.sharding != "zero1" or meshes is None:
+    if not plan.shards_only_optimizer or meshes is None:
         return _adamw(parameters.values(), None, learning_rate)
     dense = [p for name, p in parameters.items() if name not in travelling]
     experts = [parameters[name] for name in travelling]

@@ -36,7 +36,7 @@ def build_mesh(plan: Plan) -> DeviceMesh:
     With FSDP2 there is dp too; without a mesh it would take all ranks of the world.
     """
     return _mesh(
-        {"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}, "dp" if plan.cp > 1 or plan.sharding == "fsdp" else ""
+        {"pp": plan.pp, **_data(plan), "cp": plan.cp, "tp": plan.tp}, "dp" if plan.cp > 1 or plan.shards_weights else ""
     )
 
 

@@ -119,16 +119,16 @@ def _wrap(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Pl
     _shard(module, shards, meshes, plan, rank)
     set_routing(module, plan)
     wrap_recomputation(module, plan.recompute)
-    if plan.sharding == "fsdp":
+    if plan.shards_weights:
         shard_states(module, meshes, plan)
     held = parameter_parts(_named_parameters(module))
     blocks = blocks_of(module) if meshes.experts is not None else {}
     weights = [f"{name}.{own}" for name, block in blocks.items() for own, _ in block.named_parameters()]
     reduced: list[ExpertGradientSum] = []
-    if plan.sharding != "fsdp":
+    if not plan.shards_weights:
         localize(blocks.values())
         reduced = [ExpertGradientSum(block.parameters(), meshes.group("edp"), plan) for block in blocks.values()]
-    if plan.sharding != "fsdp" and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
+    if not plan.shards_weights and not (plan.pp > 1 and ORDERS[plan.pipeline].splits):
         module = replicate(module, meshes.dense, weights)
     parameters = dict(_named_parameters(module))
     travelling = [_plain(name) for name in weights]

@@ -6,6 +6,7 @@ set have Megatron-LM's default.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 from emu.model.operator import Cut
 from emu.model.pipeline.pipeline_order import ORDERS, default_order, orders_with, stages_of
-from emu.model.plan.rank_axes import AXES, cp_positions, groups, places_of
+from emu.model.plan.rank_axes import AXES, COPY_AXES, cp_positions, groups, places_of
 from emu.model.recompute import OPS
 from emu.registry import unknown
 
@@ -79,7 +80,7 @@ class Plan:
                 else "a smaller etp"
             )
             raise must_be("plan", "etp * ep", what, self.expert_tp * self.ep, f"take {mend}")
-        if self.shard and self.sharding == "ddp":
+        if self.shard and not self.shards_states:
             raise must_be("plan", "shard", "left out where sharding=ddp", self.shard, "or take sharding=zero1 or fsdp")
         if self.shard and (self.dp % self.shard or self.shard == 1):
             near = nearest(self.shard, divisors(self.dp) - {1})
@@ -174,9 +175,29 @@ class Plan:
         return {axis: getattr(self, axis) for axis in AXES} | {"etp": self.expert_tp, "ep": self.ep, "edp": edp}
 
     @property
+    def copy_axes(self) -> tuple[str, ...]:
+        """The axes of two or more ranks whose ranks have copies of the same parameters, but for those of experts."""
+        return tuple(axis for axis in COPY_AXES if getattr(self, axis) > 1)
+
+    @property
     def copies(self) -> int:
-        """The number of ranks that have copies of the same parameters, of those that all tokens see."""
-        return self.dp * self.cp
+        """The number of ranks that have copies of the same parameters, but for those of experts."""
+        return prod(getattr(self, axis) for axis in COPY_AXES)
+
+    @property
+    def shards_states(self) -> bool:
+        """True if ranks with copies of the same parameters divide the states of the optimizer among them, at least."""
+        return self.sharding != "ddp"
+
+    @property
+    def shards_only_optimizer(self) -> bool:
+        """True if they divide the states of the optimizer, and each has all gradients and weights."""
+        return self.sharding == "zero1"
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if they divide gradients and weights as well."""
+        return self.sharding == "fsdp"
 
     @property
     def layer_settings(self) -> tuple[object, ...]:
@@ -206,12 +227,12 @@ class Plan:
     @property
     def sharded(self) -> int:
         """The number of ranks of dp over which states are sharded."""
-        return 1 if self.sharding == "ddp" else self.shard or self.dp
+        return (self.shard or self.dp) if self.shards_states else 1
 
     @property
     def holders(self) -> int:
-        """The number of ranks over which states are sharded: ranks of dp times ranks of cp."""
-        return 1 if self.sharding == "ddp" else self.sharded * self.cp
+        """The number of ranks over which states are sharded: `sharded` ranks of dp times those of the other axes of copies."""
+        return self.sharded * self.copies // self.dp if self.shards_states else 1
 
     @property
     def rank_seq(self) -> int:
@@ -245,6 +266,13 @@ class Plan:
     def places(self, ranks: I64) -> dict[str, I64]:
         """Return the places of ranks on each axis."""
         return places_of(ranks, self.sizes)
+
+    def copy_numbers(self, ranks: I64) -> I64:
+        """Return the number of each rank among those that have copies of the same parameters, but for those of experts."""
+        at, numbers = self.places(ranks), 0 * ranks
+        for axis in reversed(COPY_AXES):
+            numbers = numbers * getattr(self, axis) + at[axis]
+        return numbers
 
     def positions(self, rank: int) -> I64:
         """Return the positions in a sequence of a rank's tokens, in its order; a causal mask gives all ranks equal work."""

@@ -10,6 +10,7 @@ from emu.errors import InputError, either, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan, divisors, multiples, nearest
 from emu.model.plan.plan_text import spell_layers
+from emu.model.plan.rank_axes import AXES
 from emu.model.recompute import OPS
 from emu.model.stack.software import CHUNKED, OVERLAPPED
 from emu.model.stack.stack import Stack
@@ -27,7 +28,7 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
         found = filter(None, (_smaller(plan, model, axis, n_npus, stack) for axis in ("dp", "pp", "cp", "tp")))
         near = max(found, key=lambda each: each.ranks, default=None)
         mend = f"take {near.axis}={near.size}, or a larger topology" if near else "take smaller axes, or a larger topology"
-        raise must_be("plan", "tp * cp * dp * pp", f"at most the {n_npus} NPUs of {of}", plan.world, mend)
+        raise must_be("plan", " * ".join(AXES), f"at most the {n_npus} NPUs of {of}", plan.world, mend)
 
 
 class _Smaller(NamedTuple):
@@ -186,6 +187,6 @@ def _check_executed(plan: Plan, model: Model, software: str) -> None:
         raise must_be("plan", "layers", f"1 or more in each stage with software={software}", 0, mend)
     if plan.pp > 1:
         plan.check_order(executed=True)
-    if plan.splits and plan.sharding == "fsdp":
+    if plan.splits and plan.shards_weights:
         mend = "PyTorch's hooks for fsdp do not see a split backward; or take order=interleaved or 1f1b"
         raise must_be("plan", "sharding", f"ddp or zero1 in the order {plan.pipeline}", plan.sharding, mend)

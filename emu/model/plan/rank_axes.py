@@ -13,7 +13,9 @@ from emu.errors import InputError
 from emu.registry import unknown
 
 AXES = ("tp", "cp", "dp", "pp")  # the axes of all ranks, the first fastest
-DATA = "dp_cp"  # dp and cp as one axis, if there is cp: gradients are summed over both
+COPY_AXES = ("cp", "dp")  # their ranks have copies of the same parameters, but for experts, and sum gradients over both
+COPIES = "+".join(COPY_AXES)  # all of them as one axis, as `groups` reads it
+DATA = "dp_cp"  # ... as requests of PyTorch's pieces have it, if there is more than dp
 REPLICATE, SHARD = "dp_replicate", "dp_shard"  # the two halves of dp, if states are sharded over a part of it
 ENDS = "embedding"  # the first and the last rank of each pipeline, which may have copies of one embedding
 EXPERT_AXES = ("etp", "ep", "edp", "pp")  # the axes of the same ranks in expert layers

@@ -5,7 +5,7 @@ torchao/float8/{float8_linear,float8_ops}.py, for casts to FP8.
 """
 
 from emu.model.pipeline.pipeline_order import ORDERS
-from emu.model.plan.plan import CHOICES
+from emu.model.recompute import OPS
 from emu.model.stack.software import (
     EXPOSED,
     FOREACH,
@@ -47,8 +47,8 @@ PYTORCH = Software(
         ROW: Casts(3, 3, 5, 3, 5, 0, 3, 5),  # along tokens the scales are found by a pass of their own
     },
     orders=tuple(ORDERS),
-    shardings=CHOICES["sharding"],
-    recompute=CHOICES["recompute"],
+    shardings=("ddp", "zero1", "fsdp"),
+    recompute=("none", "selective", "full", OPS),
     keeper="eager PyTorch keeps",
     shards_over_part=True,
     is_executed=True,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from emu.errors import must_be
+
 EXPOSED, OVERLAPPED = "exposed", "overlapped"
 BACKWARD = "backward"  # beside a product in the backward only
 INTERLEAVED = "interleaved"  # in that order of a pipeline only
@@ -17,6 +19,8 @@ NOTHING, LAYERS = "nothing", "layers"
 DELAYED, TENSOR, ROW, BLOCK = "delayed", "tensor", "row", "block"  # what one scale of FP8 is of, or when it is known
 NO, YES = "no", "yes"
 FOREACH = "foreach"
+# The settings of a stack that every software has values for, each explained at the field of `Stack` with its name.
+SETTINGS = ("tp", "cp", "ep", "dp", "pp", "messages", "accumulation", "attention", "compile", "optimizer", "fp8", "fp8_gather")
 
 
 class Casts(NamedTuple):
@@ -44,7 +48,7 @@ class Software:
 
     name: str  # in the words of a stack
     title: str  # in sentences
-    settings: Mapping[str, tuple[str, ...]]  # the values that each setting of a stack may have; the first is its default
+    settings: Mapping[str, tuple[str, ...]]  # the values that each of `SETTINGS` may have; the first is its default
     unfusable: tuple[str, ...]  # kinds of operators, fused unless a stack says otherwise; attention has a word of its own
     casts: Mapping[str, Casts]  # by the value of the setting `fp8`
 
@@ -68,6 +72,12 @@ class Software:
     keeps_messages: bool = False  # stages keep what they send, and have a buffer for each message that they will receive
     packs_ring: bool = False  # a ring of cp packs keys, values and their gradients, which live in each form
     updates_tensors: bool = False  # the optimizer shares out whole parameters, and counts its steps for each of them
+
+    def __post_init__(self) -> None:
+        if wrong := set(self.settings) ^ set(SETTINGS):
+            raise must_be("software", "settings", "exactly those of emu.model.stack.software.SETTINGS", sorted(wrong))
+        if wrong := set(self.settings["fp8"]) - {NOTHING, *self.casts}:
+            raise must_be("software", "casts", "the casts of each value of the setting fp8", sorted(wrong))
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Software) and self.name == other.name)

@@ -16,7 +16,7 @@ from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
-from emu.model.plan.rank_axes import AXES, EXPERT_AXES, group_rows
+from emu.model.plan.rank_axes import AXES, COPIES, EXPERT_AXES, group_rows
 from emu.model.stack.stack import Stack
 from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.estimate import EstimateRequest, estimate_moments
@@ -211,7 +211,7 @@ def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) 
     """
     found = machine_state(topology, faults, plan.world)
     placed = found.topology.place(plan.world)
-    for axis in (*AXES, *EXPERT_AXES, "cp+dp"):
+    for axis in (*AXES, *EXPERT_AXES, COPIES):
         rows = placed[group_rows(axis, plan.sizes)]
         src, dst = (rows[:, at].ravel() for at in np.nonzero(~np.eye(rows.shape[1], dtype=bool)))
         if len(src):

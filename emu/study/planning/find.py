@@ -22,10 +22,9 @@ from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
-from emu.study.planning.bound.bound import Outlines
+from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floor import MemoryFloors
-from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timer import COMPOSED, ResultCache, Timer, result_namer
@@ -110,9 +109,9 @@ def _search(
     """Return the search of a request, before it begins."""
     model, stack = find_model(request.model), request.stack
     model = replace(model, part=lru_cache(_PARTS)(model.part))
-    ways = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
+    paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
     axes = frozenset(axes_named(request.algorithms))
-    placed = CandidateBounds(Outlines(ways), [topology_under(stack, each) for each in topologies], axes)
+    placed = CandidateBounds(Outlines(paths), [topology_under(stack, each) for each in topologies], axes)
     name_of = result_namer(model, stack, device, request.algorithms, tuple(topologies))
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     floors = MemoryFloors(model, stack)

@@ -13,6 +13,7 @@ from emu.model.generate.generate import holds, memory_by_part, roles_by_place
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.stack import SOFTWARE
 from emu.model.stack.stack_text import parse_stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
@@ -146,7 +147,7 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
     assert memory_by_part(model, plan, stack) == max(written, key=sum)._asdict()
 
 
-@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize("software", [*SOFTWARE])
 @pytest.mark.parametrize("pp", [2, 4])
 def test_of_one_microbatch_the_place_with_the_head_may_hold_most(pp, software):
     """The memory of a plan is that of its fullest place: here the last, which has the logits; bytes for it hold every place."""

@@ -9,13 +9,14 @@ import pytest
 
 import emu
 from emu.errors import InputError
-from emu.model.generate.generate import generate, memory_by_part
+from emu.model.generate.generate import WRITERS, generate, memory_by_part
 from emu.model.model import MODELS
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.model.stack.stack_text import parse_stack
+from emu.study.planning.bound.bound import PATHS
 
 ROOT = Path(emu.__file__).parents[1]
 RULES = [field.name for field in fields(Software) if field.type is bool]
@@ -71,6 +72,20 @@ def test_software_is_found_by_its_name_alone():
     assert len({Stack(each) for each in SOFTWARE.values()}) == len(SOFTWARE)
     with pytest.raises(InputError, match="no software of a stack is called 'jax'"):
         find_software("jax")
+
+
+def test_a_software_that_forgets_a_setting_or_a_cast_is_refused():
+    software = SOFTWARE["megatron"]
+    fewer = {name: values for name, values in software.settings.items() if name != "optimizer"}
+    for settings in (fewer, {**software.settings, "optimiser": ("fused",)}):
+        with pytest.raises(InputError, match=r"software: settings must be .*'optimi"):
+            replace(software, settings=settings)
+    with pytest.raises(InputError, match=r"software: casts must be .*'tile'"):
+        replace(software, settings={**software.settings, "fp8": ("nothing", "tile")})
+
+
+def test_each_software_has_a_writer_of_tapes_and_bounds_of_plans():
+    assert set(WRITERS) == set(PATHS) == {*SOFTWARE.values()}
 
 
 def named(source: str) -> list[str]:

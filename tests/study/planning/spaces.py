@@ -8,11 +8,10 @@ from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack, find_software
-from emu.study.planning.bound.bound import Outlines
+from emu.model.stack.stack import SOFTWARE, Stack, find_software
+from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.bound.tape_paths import PATHS
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.search.timer import RequestJob, ResultCache, Timer
@@ -51,7 +50,7 @@ def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]
     while True:
         npus = 2 ** random.randint(1, largest.bit_length() - 1)
         lines = [line for line, n in LINES.items() if n >= npus]
-        software, seq = random.choice(("megatron", "pytorch")), 2 ** random.randint(5, 8)
+        software, seq = random.choice(sorted(SOFTWARE)), 2 ** random.randint(5, 8)
         request = asked(
             random.choice(MODELS), npus, random.choice((1, 2, 4, 6, 8, 16)), seq, software, random.choice((2, 5, 10))
         )

@@ -6,7 +6,7 @@ from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import WORDS
-from emu.model.stack.stack import Stack, find_software
+from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.space import Space, placements
 from emu.topology.catalogue import build_topology
@@ -24,7 +24,7 @@ def searched(model, places, software, **given):
     return found
 
 
-@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+@pytest.mark.parametrize("software", [*SOFTWARE])
 @pytest.mark.parametrize(
     ("model", "places", "virtual"),
     [
@@ -62,7 +62,7 @@ def test_virtual_stages_that_are_given_are_the_only_ones():
     ("model", "npus", "batch", "seq"),
     [("llama-tiny", 2, 2, 64), ("llama-tiny", 6, 6, 48), ("gpt-moe-tiny", 4, 4, 64), ("nemotron-tiny", 8, 4, 16)],
 )
-@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+@pytest.mark.parametrize("software", [*SOFTWARE])
 def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(model, npus, batch, seq, software):
     found = [*Space(MODELS.find(model), Stack(find_software(software)), npus, batch, seq).plans()]
     assert set(found) == plans(MODELS.find(model), software, npus, batch, seq)
@@ -72,7 +72,7 @@ def test_the_plans_of_a_space_are_those_that_other_code_enumerates_each_once(mod
 @pytest.mark.parametrize("model", ["llama-tiny", "mixtral-tiny"])
 def test_every_word_of_a_plan_is_searched_or_told_not_to_be(model):
     """For a model without experts, words of experts are neither searched nor told."""
-    spaces = [Space(MODELS.find(model), Stack(find_software(software)), 8, 8, 64) for software in ("pytorch", "megatron")]
+    spaces = [Space(MODELS.find(model), Stack(find_software(software)), 8, 8, 64) for software in SOFTWARE]
     every = [plan for space in spaces for plan in space.plans()]
     searched = {word for word in WORDS if len({getattr(plan, word) for plan in every}) > 1}
     of_experts = {"ep", "etp", "capacity", "imbalance"} if not MODELS.find(model).experts else set()
@@ -91,7 +91,7 @@ def test_of_four_axes_as_many_placements_are_searched_as_is_told():
     assert "all but 8 of the 24 placements of four axes" in Space(MODELS.find("llama-tiny"), Stack(), 16, 8, 64).left_out
 
 
-@pytest.mark.parametrize("software", ["megatron", "pytorch"])
+@pytest.mark.parametrize("software", [*SOFTWARE])
 def test_a_request_is_timed_for_every_number_that_its_communicator_may_have(software):
     """Routes that a hash spreads differ by that number, so that a bound is the least over all of them."""
     model, topology = MODELS.find("gpt-moe-tiny"), build_topology("fat-tree:radix=8")

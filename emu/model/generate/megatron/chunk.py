@@ -144,7 +144,7 @@ def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> di
             stack.precision,
             axis,
             ranks_of(plan, axis),
-            plan.sharding == "zero1",
+            plan.shards_only_optimizer,
             tuple(tensor for tensor, of in _backwards(layers) if of == (axis, gathers)),
             limit,
             gathers,

@@ -66,7 +66,7 @@ class MegatronLayer:
         plan = self.part.plan
         if kernel.operator.experts and plan.exchanges:
             return "edp"
-        return "+".join(name for name in ("cp", "dp") if plan.sizes[name] > 1) or "dp"
+        return "+".join(plan.copy_axes) or "dp"
 
     def gathers(self, kernel: RankKernel) -> str:
         """Return the dtype in which the weights of a kernel are gathered."""

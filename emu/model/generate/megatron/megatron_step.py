@@ -193,8 +193,8 @@ def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
 def _normed(part: Part, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
     """Return the elements whose squares a rank adds up, by the axes over which the sum then goes."""
     copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
-    dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.sharding == "zero1" else ("tp", "pp")
-    of_experts = dense if part.plan.sharding == "zero1" else ("etp", "ep", "pp")
+    dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.shards_only_optimizer else ("tp", "pp")
+    of_experts = dense if part.plan.shards_only_optimizer else ("etp", "ep", "pp")
     found = dict.fromkeys((dense, of_experts) if part.model.experts and part.plan.exchanges else (dense,), 0)
     for buffer in buffers:
         found[of_experts if buffer.axis == "edp" else dense] += buffer.owned

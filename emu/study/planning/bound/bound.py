@@ -14,7 +14,7 @@ induction in the order of time: each task ends no earlier than the longest path 
 P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -26,10 +26,16 @@ from emu.dtypes import item_bytes
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
+from emu.model.stack.megatron import MEGATRON
+from emu.model.stack.pytorch import PYTORCH
+from emu.model.stack.software import Software
+from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.pytorch_paths import PytorchPaths
 from emu.study.planning.bound.rates import Requests
 from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, TapePath, TapePaths
 
 T = TypeVar("T")
+PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
 _NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that is not there
 ROUNDED = 1e-9  # share of a bound that is more than the rounding of all its ticks
 
@@ -126,7 +132,7 @@ def _passed(steps: F64) -> F64:
 class Outlines:
     """The outlines of the plans of one model by one software."""
 
-    ways: TapePaths
+    paths: TapePaths
     _cuts: dict[Hashable, StageCut] = field(default_factory=dict)
 
     def of(self, plan: Plan) -> Outline:
@@ -135,23 +141,23 @@ class Outlines:
         Raises:
             InputError: the plan cannot be generated.
         """
-        cut, share = self.cut(plan), self.ways.stack.boundary_share(plan.tp, sp=plan.sp)
-        size = plan.pass_batch * plan.rank_seq * self.ways.model.hidden // share * item_bytes(self.ways.dtype)
-        turns = tuple(self.ways.of_layer(plan, name) for name in self.names)
-        ends = tuple(self.ways.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
-        return Outline(plan, cut, turns, ends, size, self.ways.waits(plan), self.ways.reductions(plan, last=True))
+        cut, share = self.cut(plan), self.paths.stack.boundary_share(plan.tp, sp=plan.sp)
+        size = plan.pass_batch * plan.rank_seq * self.paths.model.hidden // share * item_bytes(self.paths.dtype)
+        turns = tuple(self.paths.of_layer(plan, name) for name in self.names)
+        ends = tuple(self.paths.of_ends(plan, dict(zip(self.names, held, strict=True))) for held in cut.held.tolist())
+        return Outline(plan, cut, turns, ends, size, self.paths.waits(plan), self.paths.reductions(plan, last=True))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """[K] names of the parts of the model."""
-        return tuple(dict.fromkeys((EMBEDDING, *self.ways.model.kinds, HEAD)))
+        return tuple(dict.fromkeys((EMBEDDING, *self.paths.model.kinds, HEAD)))
 
     def cut(self, plan: Plan) -> StageCut:
         """Return the cut of the model into a plan's stages."""
         key = (plan.layers, plan.pp, plan.vp, plan.pipeline)
         if key not in self._cuts:
             stages = np.array([plan.stages_of(place * plan.stage_ranks) for place in range(plan.pp)])
-            parts = [part_names(plan, self.ways.model, number) for number in range(plan.stages)]
+            parts = [part_names(plan, self.paths.model, number) for number in range(plan.stages)]
             counts = np.array([[own.count(name) for name in self.names] for own in parts])[stages]
             held, holds = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)
             self._cuts[key] = StageCut(stages, counts.astype(np.float64), held, tuple(holds.tolist()))

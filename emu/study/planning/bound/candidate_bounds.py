@@ -22,7 +22,7 @@ from emu.model.plan.plan import Plan
 from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.chart import Charts
 from emu.study.planning.bound.rates import Rates, Requests, RequestTime
-from emu.study.planning.bound.tape_paths import MegatronPaths, TapePaths
+from emu.study.planning.bound.tape_paths import ChartedPaths, TapePaths
 from emu.study.planning.search.groups import PlacedGroups
 from emu.study.planning.search.requests import KnownTimes, MissingTime, PlacedRequest, PlacedRequests
 from emu.study.planning.search.row import Candidate
@@ -50,7 +50,7 @@ class QuickBounds:
 
         The bound is 0 where one pass does not stand for plans of all microbatches.
         """
-        if self._ways.pass_settings(plan):
+        if self._paths.pass_settings(plan):
             return 0.0
         key = plan.layer_settings
         if key not in self._sequences:
@@ -63,9 +63,9 @@ class QuickBounds:
 
     def seconds(self, plan: Plan) -> float:
         """Return a bound of a plan's step on all topologies, in seconds, by the time of its own passes."""
-        key = self._ways.key(replace(plan, recompute="none"), self._kind)
+        key = self._paths.key(replace(plan, recompute="none"), self._kind)
         if key not in self._passes:
-            self._passes[key] = self._pass_s(self._ways, plan)
+            self._passes[key] = self._pass_s(self._paths, plan)
         return self._step_s(plan, *self._passes[key])
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
@@ -76,25 +76,25 @@ class QuickBounds:
         return float(takes.max())
 
     @property
-    def _ways(self) -> TapePaths:
+    def _paths(self) -> TapePaths:
         """The paths through tapes of the device."""
-        return self.outlines.ways
+        return self.outlines.paths
 
     @cached_property
     def _filled(self) -> TapePaths:
         """The paths through tapes of a device whose cores are all busy to the end."""
-        return type(self._ways)(self._ways.model, self._ways.stack, replace(self._ways.device, cores=0))
+        return type(self._paths)(self._paths.model, self._paths.stack, replace(self._paths.device, cores=0))
 
     @cached_property
     def _kind(self) -> str:
         """The most frequent kind of layer."""
-        kinds = self._ways.model.kinds
+        kinds = self._paths.model.kinds
         return max(dict.fromkeys(kinds), key=kinds.count)
 
-    def _pass_s(self, ways: TapePaths, plan: Plan) -> tuple[float, float]:
+    def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
         """Return the least times of a forward and of a backward of a layer; 0 if it cannot be generated."""
         try:
-            turns = ways.of_layer(replace(plan, recompute="none"), self._kind)
+            turns = paths.of_layer(replace(plan, recompute="none"), self._kind)
         except InputError:  # it is told when the plan is looked at
             return 0.0, 0.0
         found = [turns.seconds(Requests(rates, plan), 0) for rates in self.rates]
@@ -137,8 +137,8 @@ class CandidateBounds:
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ways = self.outlines.ways
-        self.charts = Charts(ways) if isinstance(ways, MegatronPaths) else None
+        paths = self.outlines.paths
+        self.charts = Charts(paths) if isinstance(paths, ChartedPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
         self.quick = QuickBounds(self.outlines, self._rates)
         self._known = [KnownTimes() for _ in self.topologies]
@@ -154,7 +154,7 @@ class CandidateBounds:
     @property
     def reduces(self) -> bool:
         """True where ranks reduce gradients beside their passes, so that `reduced` may be above the bound of their passes."""
-        return self.outlines.ways.reduces
+        return self.outlines.paths.reduces
 
     def reduced(self, plans: Sequence[Plan], times: TimeRequests) -> list[float]:
         """Return [plans] bounds of steps by their reductions of gradients, on any topology and in any placement, in seconds."""
@@ -172,8 +172,8 @@ class CandidateBounds:
     def _reduced_s(self, candidate: Candidate) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
         plan, there = candidate.plan, self._there(candidate)
-        ways = self.outlines.ways.reductions(plan, last=False)
-        return max((way.seconds(there, place) for place, way in enumerate(ways)), default=0.0) * (1 - ROUNDED)
+        paths = self.outlines.paths.reductions(plan, last=False)
+        return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
         """Return the requests of a candidate in its placement."""

@@ -4,13 +4,12 @@ A turn begins when the turn before it at its place has ended, and its messages h
 have reached it in their turns. A stack may reduce gradients beside the last backward, and gather weights beside the first
 forward. Then the first forward of a stage waits for its weights, and the end of the step for the gradients.
 
-Charts are for plans of Megatron-LM. Of the requests that overlap with passes only the first weights and the last gradients
-of each stage are counted, as the others come earlier.
+Charts are for software that keeps gradients in buffers. Of the requests that overlap with passes only the first weights and
+the last gradients of each stage are counted, as the others come earlier.
 
 P places, V stages of each, A axes of copies at most, M messages, X turns.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -25,16 +24,13 @@ from emu.fabric.graph import Graph
 from emu.fabric.run import run
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.megatron.chunk import buffers_of, layers_of, parts_of
-from emu.model.generate.tape import Tape
-from emu.model.model import HEAD
 from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, stages_of
 from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
 from emu.study.planning.bound.rates import Requests
-from emu.study.planning.bound.tape_paths import MegatronPaths
+from emu.study.planning.bound.tape_paths import ChartedPaths
 from emu.units import TICKS_PER_S, seconds
 
 AXES = 2  # A: what all tokens see, and experts
@@ -192,7 +188,7 @@ class _ChartBuilder:
 
 
 class OverlappedRequests(NamedTuple):
-    """The requests that overlap with passes, of the ranks of one axis that have copies of a stage's parameters."""
+    """Gradient and weight communication of one group of ranks with copies of a stage's parameters, beside the passes."""
 
     axis: str
     cleared_s: float  # gradients are set to 0
@@ -206,7 +202,7 @@ class OverlappedRequests(NamedTuple):
 class Charts:
     """The charts of the plans of one model by one software."""
 
-    ways: MegatronPaths
+    paths: ChartedPaths
     _asides: dict[Hashable, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
 
     def seconds(self, outline: Outline, requests: Requests) -> float:
@@ -227,7 +223,7 @@ class Charts:
         ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(requests)
         shape = (plan.pp, plan.vp)
         weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
-        if self.ways.stack.overlaps_gradients:
+        if self.paths.stack.overlaps_gradients:
             for place in range(plan.pp):
                 of = [self._of(plan, int(stage)) for stage in outline.cut.stages[place]]
                 weights[place] = _gathered(of, requests, place)
@@ -244,34 +240,25 @@ class Charts:
         """Return the time from the beginning of the last backward until the last gradients may be reduced, in seconds."""
         plan = outline.plan
         first, *after = aside.names
-        passed = sum(self.ways.of_layer(plan, name).later.seconds(requests, place) for name in after)
-        return passed + self.ways.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
+        passed = sum(self.paths.of_layer(plan, name).later.seconds(requests, place) for name in after)
+        return passed + self.paths.of_arrivals(plan, first)[aside.axis].seconds(requests, place) + aside.moved_s
 
     def _of(self, plan: Plan, number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage."""
-        names = part_names(plan, self.ways.model, number)
-        key = (*plan.layer_settings, plan.dp, plan.sharding, plan.pp > 1, names, number == 0)
+        names = part_names(plan, self.paths.model, number)
+        key = (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, number == 0)
         if key not in self._asides:
-            shares = HEAD in names and self.ways.model.tied and plan.pp > 1  # a bucket of their own
-            whole = not shares and number  # each of its buffers in one bucket
-            held = self.ways.held(plan, Counter(names))
-            buffers = self.ways.buffers(Tape(self.ways.dtype), plan, held) if whole else self._bucketed(plan, number)
-            self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in buffers)
+            self._asides[key] = tuple(self._aside(plan, buffer, names) for buffer in self.paths.buffers_of_stage(plan, number))
         return self._asides[key]
-
-    def _bucketed(self, plan: Plan, number: int) -> list[Buffer]:
-        """Return the buffers of a stage, divided into buckets."""
-        layers = layers_of(parts_of(self.ways.model, plan, self.ways.stack), number)
-        return list(buffers_of(Tape(self.ways.dtype), layers, number).values())
 
     def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
         """Return the overlapped requests of a buffer."""
-        first = next(i for i, name in enumerate(names) if self.ways.elements(plan, name).get(buffer.axis))
+        first = next(i for i, name in enumerate(names) if self.paths.elements(plan, name).get(buffer.axis))
         asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision
         last = Ask(buffer.axis, "reduce_scatter" if scattered else "all_reduce", buffer.buckets[-1], precision.gradient)
         gather = buffer.weights(buffer.buckets[-1])
-        moved_s = self.ways.moved_s(2 * buffer.elements) if asks else 0.0
-        cleared_s = self.ways.moved_s(buffer.elements)
+        moved_s = self.paths.moved_s(2 * buffer.elements) if asks else 0.0
+        cleared_s = self.paths.moved_s(buffer.elements)
         return OverlappedRequests(
             buffer.axis, cleared_s, gather if asks and scattered else None, last if asks else None, moved_s, names[first:]
         )

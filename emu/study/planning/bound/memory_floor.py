@@ -37,9 +37,9 @@ class MemoryFloors:
         own = [(times, forwards, *self._piece(plan, name)) for name, times, forwards in self._of_place(plan)]
         elements, precision = sum(times * parameters for times, _, _, parameters, _ in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
-        whole = elements // shards if plan.sharding == "fsdp" else elements
+        whole = elements // shards if plan.shards_weights else elements
         shared = max(largest for *_, largest in own) if self.stack.software.updates_tensors else elements // shards
-        states = {"ddp": elements, "zero1": shared, "fsdp": elements // shards}[plan.sharding]
+        states = shared if plan.shards_only_optimizer else elements // shards if plan.shards_weights else elements
         kept = sum(forwards * bytes_kept for _, forwards, bytes_kept, *_ in own)
         beside = max(kept, item_bytes(precision.gradient) * whole)
         return item_bytes(precision.weight) * whole + precision.kept_bytes * states + beside

@@ -8,41 +8,27 @@ a stack that overlaps them.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from emu.collective.operation import ROOTED
-from emu.model.generate.gradients import ExpertGradients, WholeGradients, gradient_work, run
-from emu.model.generate.item import Ask, Gradient, RepeatedComputation, WeightGradientComputation
-from emu.model.generate.megatron.buffers import Buffer, Tensor
-from emu.model.generate.megatron.chunk import leave_gradient
-from emu.model.generate.megatron.megatron_layer import MegatronLayer
-from emu.model.generate.megatron.megatron_step import overlaps_messages
+from emu.model.generate.gradients import gradient_work
+from emu.model.generate.item import Ask
+from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
-from emu.model.generate.rank_step import reduced_by
-from emu.model.generate.stage_passes import ModelParts, StagePasses
 from emu.model.generate.tape import Tape
-from emu.model.memory.stage_memory import StageEnds, StageMemory
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.moment import Moment
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
-from emu.model.routed_rows import classes
-from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.pytorch import PYTORCH
-from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
 from emu.trace.event_order import computes, queue_order
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Events, Kind
-
-_LATER = 2  # the number of a pass that is neither the first nor the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +95,7 @@ HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the
 class TapePaths(ABC):
     """The paths of the plans of one model by one software on one device, with the software's costs, over all NPUs.
 
-    A subclass has the tapes of one software.
+    A subclass beside this file has the tapes of one software.
     """
 
     reduces: ClassVar[bool] = False  # gradients beside passes, by the requests of `reductions`
@@ -150,7 +136,7 @@ class TapePaths(ABC):
 
     def elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the parameters of a layer on a rank, by the axis of the ranks that have copies."""
-        key = (name, *plan.layer_settings, plan.dp > 1, plan.pp > 1, plan.ends_meet)
+        key = (name, *plan.layer_settings, plan.copy_axes, plan.pp > 1, plan.ends_meet)
         if key not in self._held:
             self._held[key] = self._elements(plan, name)
         return self._held[key]
@@ -198,7 +184,7 @@ class TapePaths(ABC):
         """The dtype of computations."""
         return self.stack.precision.activation
 
-    def _way(self, tape: Tape, *, beside: bool = False) -> TapePath:
+    def path_of(self, tape: Tape, *, beside: bool = False) -> TapePath:
         """Return the path of a tape; with `beside` requests take no time, as they may have begun long before."""
         events, axes = tape.events(), list(tape.axes)
         asked = [] if beside else np.flatnonzero(np.isin(events.kind, [Kind.COLLECTIVE, Kind.SEND, Kind.RECV])).tolist()
@@ -221,7 +207,7 @@ class TapePaths(ABC):
             _waits(events),
         )
 
-    def _update(self, tape: Tape, plan: Plan, scaled: int, owned: int) -> None:
+    def update(self, tape: Tape, plan: Plan, scaled: int, owned: int) -> None:
         """Add the scaling of gradients and the optimizer to a tape.
 
         Args:
@@ -234,139 +220,16 @@ class TapePaths(ABC):
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
 
 
-@dataclass(eq=False)
-class MegatronPaths(TapePaths):
-    """The paths of plans by Megatron-LM."""
+class ChartedPaths(TapePaths):
+    """The paths of software that keeps gradients in buffers, whose first and last requests a chart counts (`chart`)."""
 
-    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
-
-    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes; all backwards are alike."""
-        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
-        forward, backward = Tape(self.dtype), Tape(self.dtype)
-        layer.forward(forward)
-        layer.backward(backward, leave_gradient)
-        later = self._way(backward)
-        return LayerPaths(self._way(forward), later, later)
-
+    @abstractmethod
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
         """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
-        key = (*self.key(plan, name), plan.dp > 1)
-        if key not in self._arrivals:
-            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
-            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
-            self._arrivals[key] = {axis: self._way(each) for axis, each in came.items()}
-        return self._arrivals[key]
 
-    def waits(self, plan: Plan) -> bool:
-        """Return whether a rank waits until a message has left it."""
-        return not overlaps_messages(plan, self.stack)
-
-    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by axis."""
-        layer, found = MegatronLayer(Part(self.model, plan, self.stack, name)), Counter[str]()
-        for kernel, size in layer.parameters():
-            found[layer.axis(kernel)] += size
-        return found or Counter(dp=sum(operator.parameters for operator in layer.part.operators))
-
-    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths of a rank that sets gradients to 0, and at last reduces, scales, updates and gathers."""
-        begun, tape, update = (Tape(self.dtype) for _ in range(3))
-        buffers = self.buffers(tape, plan, held)
-        owned = sum(buffer.owned for buffer in buffers)
-        for buffer in buffers:
-            replace(buffer, tape=begun).cleared()
-            buffer.reduce()
-        for each in (tape, update):
-            self._update(each, plan, owned * (plan.clip > 0), owned)
-        for buffer in buffers:
-            buffer.gather()
-        beside = self.stack.overlaps_gradients
-        before, after = (self._way(each, beside=beside) for each in (begun, tape))
-        return before, after, self._way(update) if beside else after
-
-    def buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
-        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
-        scattered = plan.sharding == "zero1"
-        precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
-        return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
-
-
-@dataclass(eq=False)
-class PytorchPaths(TapePaths):
-    """The paths of plans by PyTorch's own pieces."""
-
-    reduces: ClassVar[bool] = True
-    _reductions: dict[object, TapePath] = field(default_factory=dict)
-
-    def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
-        """Return further settings on which the passes of a layer depend."""
-        return plan.sharding == "fsdp", plan.splits, plan.passes == 1
-
-    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes."""
-        [(_, routed), *_] = classes(plan, self.model, 0, None)
-        rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
-        part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
-        for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
-            experts = ExpertGradients(tape, plan, 0)
-            experts.last = _LATER
-            gradients, n = _UncountedGradients() if plan.sharding == "fsdp" else WholeGradients(), _LATER + 1
-            passes = StagePasses(
-                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
-            )
-            if tape is tapes[0]:
-                passes.once_forward(0)
-            elif plan.splits:  # gradients of weights come later, each by itself
-                run(
-                    tape,
-                    (
-                        item
-                        for item in part.backward
-                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
-                    ),
-                )
-                run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
-            else:
-                passes.once_backward(pass_ if plan.sharding != "fsdp" else 0)
-        return LayerPaths(*map(self._way, tapes))
-
-    def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
-        """Return [P] the paths of the requests beside the passes of each place, one after another in each group."""
-        return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
-
-    def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
-        """Return the path of the requests of one place of the pipelines."""
-        numbers = plan.stages_of(place * plan.stage_ranks)
-        parts = tuple(part_names(plan, self.model, number) for number in numbers)
-        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
-        key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
-        if key not in self._reductions:
-            [(_, routed), *_] = classes(plan, self.model, place, None)
-            tape = Tape(self.dtype)
-            for number in numbers:
-                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
-                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
-            self._reductions[key] = self._way(tape)
-        return self._reductions[key]
-
-    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, all of dp."""
-        return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
-
-    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
-        """Return the paths before and after the passes; the optimizer updates an even share of the parameters."""
-        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
-        self._update(tape, plan, own * (plan.clip > 0 and plan.sharding == "fsdp"), own)
-        before, after = (self._way(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
-        return before, after, after
-
-
-class _UncountedGradients(WholeGradients):
-    """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
-
-    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
+    @abstractmethod
+    def buffers_of_stage(self, plan: Plan, stage: int) -> Sequence[Buffer]:
+        """Return the buffers of a stage's gradients, of which the chart reads elements and the last bucket."""
 
 
 def _waits(events: Events) -> list[list[int]]:
@@ -375,7 +238,3 @@ def _waits(events: Events) -> list[list[int]]:
     for event, before in zip(*(each.tolist() for each in queue_order(events)), strict=True):
         found[event] += [before] * (events.name[before] not in ROOTED)
     return found
-
-
-# A software that is added has its paths here.
-PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}

@@ -170,7 +170,7 @@ class Program:
     def _rehearse(self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
         """Run one pass and drop its result: DDP reorders its buckets after its first pass, and sums would have other bits."""
         with without_recording():
-            if self.plan.sharding != "fsdp":
+            if not self.plan.shards_weights:
                 run(*self._tokens(rank, self.first))
                 parallel.settle()
                 optimizer.zero_grad()
@@ -186,7 +186,7 @@ class Program:
     def _work(self, parallel: ParallelModel, rank: int) -> Hashable:
         """Return the facts that ranks with equal work share: the places that matter, and the shapes of their parameters."""
         at = self.plan.coordinates(rank)
-        states = at["dp"] if self.plan.sharding == "zero1" else 0  # whole parameters are shared out
+        states = at["dp"] if self.plan.shards_only_optimizer else 0  # whole parameters are shared out
         return at["pp"], at["cp"], states, tuple((name, held.shape, held.again) for name, held in parallel.held.items())
 
     def _runner(self, parallel: ParallelModel, meshes: Meshes | None) -> _Passes:

@@ -12,7 +12,7 @@ from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.stack import Stack
+from emu.model.stack.stack import SOFTWARE, Stack
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import COMPOSED, representative_tapes
@@ -58,7 +58,7 @@ def test_where_axes_do_not_meet_on_a_link_a_composed_step_is_that_of_all_ranks(l
     assert [link.busy for link in few.busiest_links] == pytest.approx([link.busy for link in whole.busiest_links], rel=1e-3)
 
 
-@pytest.mark.parametrize("software", ["pytorch", "megatron"])
+@pytest.mark.parametrize("software", [*SOFTWARE])
 @pytest.mark.parametrize(("line", "words"), [("ub-mesh:rack", "tp=4,sp,cp=4,dp=2"), ("servers:nodes=4", "tp=2,cp=2,dp=4,pp=2")])
 def test_keys_and_values_go_round_their_rings_in_a_composed_step_too(line, words, software):
     """PyTorch's ranks send to one member each by an all_to_all, Megatron-LM's by messages."""

@@ -1,0 +1,83 @@
+"""The longest paths through the tapes of plans by Megatron-LM."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from emu.model.generate.megatron.buffers import Buffer, Tensor
+from emu.model.generate.megatron.chunk import buffers_of, layers_of, leave_gradient, parts_of
+from emu.model.generate.megatron.megatron_layer import MegatronLayer
+from emu.model.generate.megatron.megatron_step import overlaps_messages
+from emu.model.generate.part import Part
+from emu.model.generate.tape import Tape
+from emu.model.model import HEAD
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
+from emu.study.planning.bound.tape_paths import ChartedPaths, EndPaths, HeldElements, LayerPaths, TapePath
+
+
+@dataclass(eq=False)
+class MegatronPaths(ChartedPaths):
+    """The paths of plans by Megatron-LM."""
+
+    _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)
+
+    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes; all backwards are alike."""
+        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
+        forward, backward = Tape(self.dtype), Tape(self.dtype)
+        layer.forward(forward)
+        layer.backward(backward, leave_gradient)
+        later = self.path_of(backward)
+        return LayerPaths(self.path_of(forward), later, later)
+
+    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
+        """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
+        key = (*self.key(plan, name), plan.copy_axes)
+        if key not in self._arrivals:
+            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
+            layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
+            self._arrivals[key] = {axis: self.path_of(each) for axis, each in came.items()}
+        return self._arrivals[key]
+
+    def waits(self, plan: Plan) -> bool:
+        """Return whether a rank waits until a message has left it."""
+        return not overlaps_messages(plan, self.stack)
+
+    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, by axis."""
+        layer, found = MegatronLayer(Part(self.model, plan, self.stack, name)), Counter[str]()
+        for kernel, size in layer.parameters():
+            found[layer.axis(kernel)] += size
+        return found or Counter(dp=sum(operator.parameters for operator in layer.part.operators))
+
+    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths of a rank that sets gradients to 0, and at last reduces, scales, updates and gathers."""
+        begun, tape, update = (Tape(self.dtype) for _ in range(3))
+        buffers = self._buffers(tape, plan, held)
+        owned = sum(buffer.owned for buffer in buffers)
+        for buffer in buffers:
+            replace(buffer, tape=begun).cleared()
+            buffer.reduce()
+        for each in (tape, update):
+            self.update(each, plan, owned * (plan.clip > 0), owned)
+        for buffer in buffers:
+            buffer.gather()
+        beside = self.stack.overlaps_gradients
+        before, after = (self.path_of(each, beside=beside) for each in (begun, tape))
+        return before, after, self.path_of(update) if beside else after
+
+    def _buffers(self, tape: Tape, plan: Plan, held: Sequence[tuple[str, int, int]]) -> list[Buffer]:
+        """Return a buffer for each axis, with its ranks and its number of parameters, in one bucket."""
+        scattered = plan.shards_only_optimizer
+        precision, narrow = self.stack.precision, self.stack.narrow_gather  # as if all were, where some weights are
+        return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
+
+    def buffers_of_stage(self, plan: Plan, stage: int) -> Sequence[Buffer]:
+        """Return the buffers of a stage's gradients; those of stages after the first in one bucket each."""
+        model, tape = self.model, Tape(self.dtype)
+        names = part_names(plan, model, stage)
+        shares = HEAD in names and model.tied and plan.pp > 1  # a bucket of their own
+        if stage and not shares:
+            return self._buffers(tape, plan, self.held(plan, Counter(names)))
+        return [*buffers_of(tape, layers_of(parts_of(model, plan, self.stack), stage), stage).values()]

@@ -1,0 +1,98 @@
+"""The longest paths through the tapes of plans by PyTorch's own pieces."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
+from emu.model.generate.item import Gradient, RepeatedComputation, WeightGradientComputation
+from emu.model.generate.part import Part
+from emu.model.generate.rank_step import reduced_by
+from emu.model.generate.stage_passes import ModelParts, StagePasses
+from emu.model.generate.tape import Tape
+from emu.model.memory.stage_memory import StageEnds, StageMemory
+from emu.model.moment import Moment
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import part_names
+from emu.model.routed_rows import classes
+from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
+
+_LATER = 2  # the number of a pass that is neither the first nor the last
+
+
+@dataclass(eq=False)
+class PytorchPaths(TapePaths):
+    """The paths of plans by PyTorch's own pieces."""
+
+    reduces: ClassVar[bool] = True
+    _reductions: dict[object, TapePath] = field(default_factory=dict)
+
+    def pass_settings(self, plan: Plan) -> tuple[bool, ...]:
+        """Return further settings on which the passes of a layer depend."""
+        return plan.shards_weights, plan.splits, plan.passes == 1
+
+    def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
+        """Return the paths of a part's passes."""
+        [(_, routed), *_] = classes(plan, self.model, 0, None)
+        rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
+        part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
+        for tape, pass_ in zip(tapes, (0, 0, 1), strict=True):
+            experts = ExpertGradients(tape, plan, 0)
+            experts.last = _LATER
+            gradients, n = _UncountedGradients() if plan.shards_weights else WholeGradients(), _LATER + 1
+            passes = StagePasses(
+                tape, 0, ((part,),) * n, (StageMemory((part.memory,), StageEnds(0, 0, 0)),) * n, gradients, experts
+            )
+            if tape is tapes[0]:
+                passes.once_forward(0)
+            elif plan.splits:  # gradients of weights come later, each by itself
+                run(
+                    tape,
+                    (
+                        item
+                        for item in part.backward
+                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
+                    ),
+                )
+                run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
+            else:
+                passes.once_backward(pass_ if not plan.shards_weights else 0)
+        return LayerPaths(*map(self.path_of, tapes))
+
+    def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
+        """Return [P] the paths of the requests beside the passes of each place, one after another in each group."""
+        return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
+
+    def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
+        """Return the path of the requests of one place of the pipelines."""
+        numbers = plan.stages_of(place * plan.stage_ranks)
+        parts = tuple(part_names(plan, self.model, number) for number in numbers)
+        copies = (plan.sharding, plan.holders, plan.sharded < plan.dp, plan.copies > 1, plan.sizes["edp"])
+        key = (last, parts, plan.layer_settings, copies, plan.splits, plan.ends_meet, plan.pp > 1, numbers[0] == 0)
+        if key not in self._reductions:
+            [(_, routed), *_] = classes(plan, self.model, place, None)
+            tape = Tape(self.dtype)
+            for number in numbers:
+                asks = reduced_by(ModelParts(self.model, plan, self.stack, routed), number)
+                tape.join(*(tape.ask(ask) for ask in asks if not last or ask.operation != "all_gather"))
+            self._reductions[key] = self.path_of(tape)
+        return self._reductions[key]
+
+    def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
+        """Return the parameters of a layer on a rank, all of dp."""
+        return Counter(dp=sum(operator.parameters for operator in Part(self.model, plan, self.stack, name).operators))
+
+    def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
+        """Return the paths before and after the passes; the optimizer updates an even share of the parameters."""
+        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
+        self.update(tape, plan, own * (plan.clip > 0 and plan.shards_weights), own)
+        before, after = (self.path_of(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
+        return before, after, after
+
+
+class _UncountedGradients(WholeGradients):
+    """Gradients of FSDP that are not counted, as they are reduced beside the computation."""
+
+    def there(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
+        """Do nothing for a gradient that is computed: its reduction runs beside the passes, and their paths leave it out."""
