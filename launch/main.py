@@ -183,3 +183,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
         return _interruption(STOPPED[0])
     traceback.print_exception(error)
     return "this is a bug in Emu; please report it with the lines above", BUG
+
+
+if __name__ == "__main__":
+    main()

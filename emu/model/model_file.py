@@ -15,7 +15,7 @@ from emu.model.model import ARCHITECTURES, MODELS, Model
 from emu.topology.description.values import check_keys, load_toml, located
 
 _ARCHITECTURE = "architecture"
-_SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes"}
+_SHOWN = {int: "a whole number of 1 or more", float: "a number above 0", str: "text in quotes", bool: "true or false"}
 
 
 def find_model(word: str) -> Model:
@@ -73,6 +73,6 @@ def _value(value: object, kind: Any, key: str, where: str) -> object:
             raise must_be(where, key, f"a table of {', '.join(f.name for f in fields(kind))}", value)
         return _read(value, kind, f"{where}, {key}", f"of {key}")
     fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-    if not fits or isinstance(value, bool) or (not isinstance(value, str) and value <= 0):  # type: ignore[operator]
+    if not fits or isinstance(value, bool) != (kind is bool) or (kind in (int, float) and value <= 0):  # type: ignore[operator]
         raise must_be(where, key, _SHOWN[kind], value)
     return float(value) if kind is float else value  # type: ignore[arg-type]

@@ -81,13 +81,14 @@ def _command(name: str) -> click.Command:
     @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
     @click.option("--figure", help="One figure of the paper, such as 17.")
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
+    @click.option("--docs", type=OutputFolder(), help="Write the page of the paper, with all its rows, to this folder.")
     @cache_option
     @import_option
     @json_option
-    def command(table: str | None, figure: str | None, png: Path | None, cache: Path | None, as_json: bool) -> None:
-        if table is not None and figure is not None:
-            raise InputError("repro: --table and --figure exclude each other; give one of them")
-        place = table if figure is None else f"fig {figure}"
+    def command(
+        table: str | None, figure: str | None, png: Path | None, docs: Path | None, cache: Path | None, as_json: bool
+    ) -> None:
+        place = _place(table, figure, docs)
         with closing(ResultCache(cache_folder(cache))) as kept:
             paper = PAPERS[name](kept)
             targets = paper.of(place)
@@ -97,6 +98,9 @@ def _command(name: str) -> click.Command:
         told = [row.as_json() for row in rows]
         found = {"paper": name, "place": place, "rows": told, "assumptions": paper.assumptions()}
         print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
+        if docs is not None:
+            with may_fail():
+                _write(docs, {name: paper}, {name: rows})
 
     command.help = (
         f"Compute the rows of the {name} paper.\n\n"
@@ -105,6 +109,19 @@ def _command(name: str) -> click.Command:
         f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
     )
     return command
+
+
+def _place(table: str | None, figure: str | None, docs: Path | None) -> str | None:
+    """Return the place of the rows that are asked for; None: all rows of the paper.
+
+    Raises:
+        InputError: Two of the options exclude each other.
+    """
+    given = {"--table": table, "--figure": figure, "--docs": docs}
+    first, *others = [name for name, value in given.items() if value is not None] or [""]
+    if others:
+        raise InputError(f"repro: {first} and {others[0]} exclude each other; give one of them")
+    return table if figure is None else f"fig {figure}"
 
 
 def _draw(paper: Paper, figure: str | None, png: Path) -> None:

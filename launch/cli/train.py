@@ -12,6 +12,7 @@ from emu.errors import InputError
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_text import parse_plan
+from emu.model.plan.rank_axes import AXES, TITLES
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.learn.program import read_text
@@ -55,14 +56,6 @@ from launch.data.devices import find_device
 from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
 
-_AXES = {
-    "tp": "tensor",
-    "cp": "context",
-    "ep": "expert",
-    "etp": "experts' tensor",
-    "dp": "data",
-    "pp": "pipeline",
-}
 _SETTINGS = (
     "sp (tp also splits the activations between matrix products)",
     "microbatch=SEQUENCES",
@@ -77,8 +70,8 @@ _SETTINGS = (
     f"clip=NORM to which gradients are clipped ({Plan().clip:g} unless given; 0 does not clip)",
 )
 _PLAN_HELP = (
-    f"The sizes of the axes of parallelism. tp x cp x dp x pp is the number of ranks; ep and etp group these ranks anew for "
-    f"the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in _AXES.items())}. "
+    f"The sizes of the axes of parallelism. {' x '.join(AXES)} is the number of ranks; ep and etp group these ranks anew for "
+    f"the experts of a model. Axes: {', '.join(f'{axis} ({kind} parallel)' for axis, kind in TITLES.items())}. "
     f"An axis that is not named is 1; etp is then tp. Settings: {', '.join(_SETTINGS)}."
 )
 

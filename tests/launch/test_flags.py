@@ -62,7 +62,7 @@ FLAGS = {
     "repro torchtitan": {"--fit"},  # the clock of their machine is set anew
     "repro kernels": {"--fit"},
     "repro all": {"--docs", "--cache"},  # pages of all papers are written
-    **{f"repro {paper}": {"--table", "--figure", "--png", "--cache"} for paper in PAPERS},  # figures are drawn
+    **{f"repro {paper}": {"--table", "--figure", "--png", "--docs", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
     | {"--sweep", "--csv", "--top"},  # so does a short table

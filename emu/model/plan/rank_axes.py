@@ -13,6 +13,8 @@ from emu.errors import InputError
 from emu.registry import unknown
 
 AXES = ("tp", "cp", "dp", "pp")  # the axes of all ranks, the first fastest
+# Of each axis and of expert tensor parallelism, what stands before "parallel" in sentences.
+TITLES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor", "dp": "data", "pp": "pipeline"}
 COPY_AXES = ("cp", "dp")  # their ranks have copies of the same parameters, but for experts, and sum gradients over both
 COPIES = "+".join(COPY_AXES)  # all of them as one axis, as `groups` reads it
 DATA = "dp_cp"  # ... as requests of PyTorch's pieces have it, if there is more than dp

@@ -12,6 +12,7 @@ from emu.model.model import Model
 from emu.model.pipeline.pipeline_order import ORDERS, default_order
 from emu.model.plan.plan import CHOICES, Plan, divisors
 from emu.model.plan.plan_checks import check_fits, check_runs, even_layers, tp_sizes
+from emu.model.plan.rank_axes import AXES
 from emu.model.recompute import OPS
 from emu.model.stack.stack import Stack
 from emu.study.training.axes import axes_of
@@ -53,7 +54,7 @@ class Space:
         """Values of a plan's words, and placements, that are not searched, in words for the reader."""
         words = {word: told for word, told in _LEFT_OUT.items() if self.model.experts or word not in _OF_EXPERTS}
         told = [told for word, told in words.items() if word not in self.given]
-        return (*told, f"all but {PLACEMENTS} of the {factorial(4)} placements of four axes")
+        return (*told, f"all but {PLACEMENTS} of the {factorial(len(AXES))} placements of {len(AXES)} axes")
 
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
         """Return the values of a field that are searched: the given one, or else all."""

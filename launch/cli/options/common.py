@@ -54,7 +54,7 @@ def _settings_told(software: Software) -> str:
 _OF_SOFTWARE = " ".join(_settings_told(each) for each in SOFTWARE.values() if each != Stack().software)
 _STACK_HELP = (
     f"The software and its settings; they change times and never results: software={'|'.join(SOFTWARE)}. "
-    f"{_OF_SOFTWARE} With either: a dtype for {', '.join(ROLES)}. {_CALLS}."
+    f"{_OF_SOFTWARE} With any of them: a dtype for {', '.join(ROLES)}. {_CALLS}."
 )
 
 

@@ -7,8 +7,9 @@ import pytest
 from tests.model.generate.executed import compared
 
 SMALL = Path(__file__).parents[2] / "data" / "small"
-ALL = ("gpt", "nemotron", "grok", "deepseek", "mixtral", "gpt-moe", "qwen3-moe")
-EXPERTS = ALL[2:]
+DENSE = ("gpt", "nemotron")
+EXPERTS = ("grok", "deepseek", "mixtral", "gpt-moe", "qwen3-moe")
+ALL = (*DENSE, *EXPERTS)
 EVEN = ("gpt", "gpt-moe", "nemotron", "deepseek")  # of two layers
 SINGLE = [
     "tp=2",

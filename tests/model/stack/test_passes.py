@@ -17,7 +17,7 @@ from emu.model.parts.feed_forward import GatedFeedForward, gated_operators, gelu
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
-from emu.model.stack.passes import EAGER, FUSED, KIND, Moved, element_wise
+from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, Moved, element_wise
 from emu.model.stack.stack import EXECUTED, Stack
 
 ROWS, HEADS = 24, 2
@@ -193,30 +193,51 @@ def test_foreach_adamw_moves_what_its_operations_move():
     assert adamw(Tape("float32"), part, n).bytes == pytest.approx(sum(o.bytes for o in counted) - 4 * n, rel=0.001)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:dynamo_pgo")
-def test_a_compiled_layer_moves_what_the_scheduler_of_the_compiler_counts(monkeypatch):
-    """All kernels count that are neither products nor attention; a rotation is left out, as it is not compiled."""
-    tokens, hidden, ffn = 3 * ROWS, 64, 224
-    counted = []
+@pytest.fixture
+def counted(monkeypatch):
+    """Bytes of each graph that the compiler schedules, but for products and attention."""
+    found = []
     made = scheduler.Scheduler.__init__
 
     def init(self, nodes):
         made(self, nodes)
         kinds = (ExternKernelSchedulerNode, NopKernelSchedulerNode)
-        counted.append(sum(n.get_read_write_buffers_sizes() for n in self.nodes if not isinstance(n, kinds)))
+        found.append(sum(n.get_read_write_buffers_sizes() for n in self.nodes if not isinstance(n, kinds)))
 
     monkeypatch.setattr(scheduler.Scheduler, "__init__", init)
+    with torch._inductor.config.patch(force_disable_caches=True, compile_threads=1):
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:dynamo_pgo")
+def test_a_compiled_layer_moves_what_the_scheduler_of_the_compiler_counts(counted):
+    """All kernels count that are neither products nor attention; a rotation is left out, as it is not compiled."""
+    tokens, hidden, ffn = 3 * ROWS, 64, 224
     layer = DecoderLayer(Unturned(hidden), GatedFeedForward(hidden, ffn), CastNorm(hidden), CastNorm(hidden)).bfloat16()
     x = torch.randn(3, ROWS, hidden, dtype=torch.bfloat16, requires_grad=True)
-    with torch._inductor.config.patch(force_disable_caches=True, compile_threads=1):
-        out = torch.compile(layer, fullgraph=True)(x)
-        out.backward(torch.ones_like(out))
+    out = torch.compile(layer, fullgraph=True)(x)
+    out.backward(torch.ones_like(out))
     part = layer_operators(rms_norm, tokens, hidden, attended(tokens, hidden), gated_operators("ffn", tokens, hidden, ffn))
     moved = [o.compiled for o in part if o.compiled]
     ours = [sum(getattr(passes, name).bytes(2, 2) for passes in moved) for name in ("forward", "backward")]
     assert len(counted) == 2
     assert ours == pytest.approx(counted, rel=0.1)
+
+
+OF_A_LAYER = {"rms norm", "silu gate", "residual", "sum of gradients"}  # the test before compiles them beside their neighbours
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:dynamo_pgo")
+@pytest.mark.parametrize("what", sorted(COMPILED.keys() - OF_A_LAYER))
+def test_a_compiled_operator_moves_what_the_scheduler_of_the_compiler_counts(what, counted):
+    run, n = RUNS[what]
+    inputs = [torch.randn(3, ROWS, 32, requires_grad=True) for _ in range(n)]
+    out = torch.compile(run, fullgraph=True)(*inputs)
+    out.backward(torch.ones_like(out))
+    compiled = element_wise("it", what, 3 * ROWS * 32).compiled
+    assert [compiled.forward.bytes(), compiled.backward.bytes()] == counted
 
 
 class Unturned(nn.Module):

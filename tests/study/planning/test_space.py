@@ -88,7 +88,7 @@ def test_every_word_of_a_plan_is_searched_or_told_not_to_be(model):
 def test_of_four_axes_as_many_placements_are_searched_as_is_told():
     four = Plan(tp=2, cp=2, dp=2, pp=2, global_batch=8, seq=64)
     assert len(placements(four)) == 8
-    assert "all but 8 of the 24 placements of four axes" in Space(MODELS.find("llama-tiny"), Stack(), 16, 8, 64).left_out
+    assert "all but 8 of the 24 placements of 4 axes" in Space(MODELS.find("llama-tiny"), Stack(), 16, 8, 64).left_out
 
 
 @pytest.mark.parametrize("software", [*SOFTWARE])

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
+from emu.model.plan.rank_axes import TITLES
 from emu.model.stack.stack import Stack
 from emu.study.training.estimate import DEFAULT, StepEstimate
 from emu.study.training.step.step import LEFT_OUT, shared_fields
 from emu.units import format_time
 
-_AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor", "dp": "data", "pp": "pipeline"}
 BEST = 10  # plans of a table
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
 # of its own requests; its composed time; or nothing, as the search ended before.
@@ -134,7 +134,7 @@ def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
         return f"{more} more waiting for other stages (bubble)"
     if part == "straggling":
         return f"{more} more waiting for other ranks of the same stage (straggling)"
-    kind = f"{_AXES[part]} parallel" if part in _AXES else part
+    kind = f"{TITLES[part]} parallel" if part in TITLES else part
     return f"{more} more exposed {kind} communication ({part})"
 
 
