@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.main import COMMANDS
 from tests.forked import Fork, command, script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +28,10 @@ STEP = re.compile(
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if STEP.search(path.read_text()))
 LONG = ("large.md",)  # collectives of up to 200,000 ranks
 GUIDES = [pytest.param(path, marks=pytest.mark.slow if path.name in LONG else ()) for path in PAGES]
+
+
+def test_the_table_of_the_readme_has_each_command():
+    assert sorted(re.findall(r"^\| `emu (\w+)` \|", README, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def run(folder: Path, what: Callable[..., None], *given: str, fails: bool = False) -> str:

@@ -141,7 +141,7 @@ def element_wise(
         elements: The elements of its output.
         rows: The rows of its output.
         constants: The elements that all rows share, apart from parameters.
-        weights: Its parameters: read forward and backward, their gradients written once.
+        weights: Its parameters, whole on each rank of tp: read forward and backward, their gradients written once.
         cut: Whether tensor parallelism cuts all its work.
         sequence: Whether it lies where sequence parallelism cuts the tokens.
     """

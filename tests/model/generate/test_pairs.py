@@ -4,9 +4,14 @@ import pytest
 
 from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
+from emu.model.plan.rank_axes import AXES, TITLES
 from emu.model.stack.stack import Stack
 from tests.model.generate.executed import held_against_executed
-from tests.study.training.axes import COVERING, every_pair, plan_of, spelled, word_of
+from tests.study.training.axes import COVERING, SETTINGS, every_pair, plan_of, spelled, word_of
+
+
+def test_each_axis_has_values_that_are_paired():
+    assert {*AXES, "ep", "etp"} == SETTINGS.keys() & TITLES.keys()
 
 
 @pytest.mark.parametrize("chosen", COVERING, ids=spelled)
