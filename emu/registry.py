@@ -192,12 +192,6 @@ def _import_package(name: str) -> ModuleType:
     return module
 
 
-def drop_catalogue_names() -> None:
-    """Take the catalogue's names out of `sys.modules`, so that a user's own folders of those names are found."""
-    for point in entry_points(group="emu.catalogue"):
-        _drop(point.value)
-
-
 def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
     """Return name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
 

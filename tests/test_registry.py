@@ -121,22 +121,6 @@ def test_the_catalogue_is_found_though_the_users_folder_has_its_name(tmp_path):
     assert out == "True\n"
 
 
-def test_the_users_folder_is_found_after_the_catalogues_names_are_dropped(tmp_path):
-    out = run_beside_folders_of_the_same_names(
-        tmp_path,
-        """
-        from emu.collective.algorithm import schedule
-        from emu.registry import drop_catalogue_names, load_catalogue
-        load_catalogue("collectives")
-        drop_catalogue_names()
-        import collectives.own
-        from collectives import mine
-        print(mine, collectives.own.mine, schedule("all_reduce", "ring", 4).n_rows)
-        """,
-    )
-    assert out == "True True 24\n"
-
-
 def test_the_catalogue_is_found_after_the_users_folder_was_imported_and_leaves_it_there(tmp_path):
     out = run_beside_folders_of_the_same_names(
         tmp_path,

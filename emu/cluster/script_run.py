@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -37,7 +37,7 @@ from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.local_cluster import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, LostError, RunError
-from emu.registry import drop_catalogue_names, load_catalogue
+from emu.registry import load_catalogue
 from emu.topology.fault_injection.repair_action import RankLoss
 from emu.trace.trace import COMMAND, Trace
 
@@ -297,20 +297,19 @@ def _split_group(
 
 @contextmanager
 def _free_names(packages: Sequence[str]) -> Iterator[None]:
-    """Free the names of packages for the script's own modules: load the catalogue first, then drop the names."""
-    for point in entry_points(group="emu.catalogue"):
+    """Free the names of packages, and of the catalogue's, for the script's own modules until the script has ended."""
+    points = entry_points(group="emu.catalogue")
+    for point in points:
         load_catalogue(point.name)
-    before = {name: sys.modules[name] for name in _under(packages)}
-    drop_catalogue_names()
-    for name in _under(packages):
-        del sys.modules[name]
+    names = {*packages, *(point.value for point in points)}
+    before = _take_out(names)
     try:
         yield
     finally:
-        for name in _under(packages):
-            del sys.modules[name]
+        _take_out(names)
         sys.modules.update(before)
 
 
-def _under(packages: Sequence[str]) -> list[str]:
-    return [name for name in sys.modules if name.partition(".")[0] in packages]
+def _take_out(packages: Set[str]) -> dict[str, ModuleType]:
+    """Take packages and all that is in them out of `sys.modules`, and return them."""
+    return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in packages}

@@ -1,3 +1,4 @@
+import importlib
 import os
 import runpy
 import sys
@@ -14,6 +15,7 @@ from emu.cluster.script_run import Script, run_script
 from emu.cluster.script_source import ScriptSource
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
+from emu.registry import load_catalogue
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -191,6 +193,9 @@ def test_a_script_with_our_folders_beside_it_gets_its_own(run, tmp_path, with_in
         (tmp_path / name / "ring.py").write_text(f"WHOSE = 'the script has {name}'")
         if with_init:
             (tmp_path / name / "__init__.py").write_text("")
+    for package in names[:-1]:
+        load_catalogue(package)
+    catalogue = sys.modules["topologies.sipac"]
     assert launch.__name__ in sys.modules
     before = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in names}
     run(
@@ -200,6 +205,7 @@ def test_a_script_with_our_folders_beside_it_gets_its_own(run, tmp_path, with_in
         hide=("launch",),
     )
     assert {n: m for n, m in sys.modules.items() if n.partition(".")[0] in names} == before
+    assert importlib.import_module("topologies.sipac") is catalogue  # not run again, which would file its topologies twice
 
 
 def test_a_module_beside_the_script_is_forgotten_afterwards(run, tmp_path):
