@@ -203,6 +203,7 @@ def test_a_ring_on_a_system_with_an_order_of_its_own_runs_from_neighbour_to_neig
             "all_reduce of dp must be one that groups of 2 ranks of ub-mesh:board can have",
         ),
         ("estimate", "dp.all_to_all=single-path", "no collective on dp is called 'all_to_all'; known: all_reduce"),
+        ("plan", "dp.all_to_all=single-path", "no collective on dp is called 'all_to_all'; did you mean all_gather"),
         ("plan", "ep.all_gather=ring", "no axis of the plans searched is called 'ep'; did you mean"),
         ("plan", "dp.all_gather=in-switch", "all_gather of dp must be one that groups of 2 ranks of ub-mesh:board can have"),
         ("train", "cp.all_gather=ring", "no axis with communication is called 'cp'"),

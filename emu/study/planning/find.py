@@ -7,13 +7,17 @@ Those near the best are timed once more, by the best of many choices. Then the b
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from emu.collective.algorithm import operation_of
+from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members, memory_by_part
 from emu.model.layer_on_rank import padding_note
+from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
@@ -29,9 +33,10 @@ from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, P
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timer import COMPOSED, ResultCache, Timer, result_namer
 from emu.study.planning.space import Space, check, placements
-from emu.study.training.axes import axes_named, check_taken
+from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
 from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.generated_step import roles_of
 from emu.study.training.room import parts_told
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
@@ -75,7 +80,7 @@ def find_plans(
         _check_beside(request, search, plan)
     space = _space(request, search)
     plans = _plans(request, space)
-    _check_words(request, topologies, plans)
+    _check_words(request, search.model, topologies, plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with job_pool(timer, processes) as submit:
         search.submit, search.side_by_side = submit, 2 * processes
@@ -91,16 +96,38 @@ def find_plans(
     )
 
 
-def _check_words(request: PlanRequest, topologies: Sequence[Topology], plans: Sequence[Plan]) -> None:
-    """Check that some plan has each axis that a word names, and that some group of the axis can have the algorithm."""
+def _check_words(request: PlanRequest, model: Model, topologies: Sequence[Topology], plans: Sequence[Plan]) -> None:
+    """Check that some plan has the axis that a word names, asks for its operation there, and has groups for its algorithm."""
+    every = (*plans, *request.beside)
     for axis, words in axes_named(request.algorithms).items():
-        alike = {(tuple(plan.sizes.values()), plan.sharded): plan for plan in (*plans, *request.beside)}
-        sizes = {members(plan, axis).shape[1] for plan in alike.values()} - {1}
+        unlike = {(*plan.sizes.values(), plan.sharded): plan for plan in every}.values()
+        sizes = {members(plan, axis).shape[1] for plan in unlike} - {1}
         if not sizes:
-            has = {name for plan in alike.values() for name, size in plan.sizes.items() if size > 1}
+            has = {name for plan in every for name, size in plan.sizes.items() if size > 1}
             raise unknown("axis of the plans searched", axis, has)
         for word in words:
+            _check_operation(operation_of(word.partition("=")[0]), axis, request, model, every)
             check_taken(word, axis, [Site.first(topology, n) for topology in topologies for n in sorted(sizes)])
+
+
+def _check_operation(operation: str, axis: str, request: PlanRequest, model: Model, plans: Sequence[Plan]) -> None:
+    """Check that the steps of some plan ask for an operation on an axis; plans of equal kind ask for the same operations."""
+    if operation not in OPERATIONS:
+        return
+    found: set[str] = set()
+    for plan in {_kind(plan): plan for plan in sorted(plans, key=lambda plan: -plan.passes)}.values():
+        with suppress(InputError):  # a plan that cannot be generated asks for nothing
+            tapes = [role.tape for roles in roles_of(model, plan, request.stack) for role in roles]
+            found |= operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes).get(axis, set())
+        if operation in found:
+            return
+    raise unknown(f"collective on {axis}", operation, found)
+
+
+def _kind(plan: Plan) -> tuple[object, ...]:
+    """Return the settings of a plan on which depends which operations its ranks ask for on which axis."""
+    axes = tuple(size > 1 for size in plan.sizes.values())
+    return (*axes, plan.sharding, plan.sharded == plan.dp, plan.sp, plan.cp_comm, plan.splits, plan.exchanges)
 
 
 def _search(
