@@ -213,25 +213,29 @@ def _free(node: Node) -> Any:
     return free
 
 
+def _memory_stats(*_: object) -> dict[str, int]:
+    """Return the rank's memory by the names of `torch.cuda.memory_stats`, in bytes."""
+    memory = _live_memory()
+    kinds = ("active", "allocated", "requested", "reserved")
+    both = {"current": memory.live_bytes, "peak": memory.peak_since_bytes}
+    figures = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
+    return {**figures, "num_alloc_retries": 0, "num_ooms": 0}
+
+
+def _nested(figures: Mapping[str, int]) -> dict[str, Any]:
+    """Return figures whose names have dots as tables in tables."""
+    found: dict[str, Any] = {}
+    for name, value in figures.items():
+        *where, last = name.split(".")
+        at = found
+        for word in where:
+            at = at.setdefault(word, {})
+        at[last] = value
+    return found
+
+
 def _figures(node: Node) -> Table:
     """Return the answers about memory: the bytes of the rank's tensors now, and at the peak since the last reset."""
-
-    def stats(*_: object) -> dict[str, int]:
-        memory = _live_memory()
-        kinds = ("active", "allocated", "requested", "reserved")
-        both = {"current": memory.live_bytes, "peak": memory.peak_since_bytes}
-        figures = {f"{kind}_bytes.all.{when}": size for kind in kinds for when, size in both.items()}
-        return {**figures, "num_alloc_retries": 0, "num_ooms": 0}
-
-    def nested(*_: object) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in stats().items():
-            *where, last = name.split(".")
-            at = found
-            for word in where:
-                at = at.setdefault(word, {})
-            at[last] = value
-        return found
 
     def summary(*_: object, **__: object) -> str:
         return f"{node.npu.name}: {_live_memory().live_bytes} bytes allocated, {_live_memory().peak_since_bytes} at most"
@@ -255,7 +259,7 @@ def _figures(node: Node) -> Table:
         "reset_accumulated_memory_stats": lambda *_, **__: None,
         "mem_get_info": _free(node),
         "get_memory_info": _free(node),
-        "memory_stats": stats,
-        "memory_stats_as_nested_dict": nested,
+        "memory_stats": _memory_stats,
+        "memory_stats_as_nested_dict": lambda *_: _nested(_memory_stats()),
         "memory_summary": summary,
     }

@@ -1,6 +1,6 @@
 """Pipeline parallelism: PyTorch's own orders run the microbatches of a step through the stages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,19 @@ class _Stage(PipelineStage):
             average([p.grad for p in self.submod.parameters() if p.grad is not None and p not in self.left_out], self.others)
 
 
+def _average_by_stage(stages: Sequence[_Stage], plan: Plan, mesh: DeviceMesh) -> None:
+    """Have each stage of split backwards average its gradients, but for those of experts that tokens travel to.
+
+    Of two stages that share a parameter the first gets its last gradient, and averages it.
+    """
+    before = frozenset[nn.Parameter]()
+    for each in stages:
+        each.others = flat_mesh(mesh, "dp", REPLICATE, SHARD, "cp")
+        blocks = blocks_of(each.submod).values() if plan.exchanges else ()
+        each.left_out = before.union(*(block.parameters() for block in blocks))
+        before = before.union(each.submod.parameters())
+
+
 class Pipeline:
     """The stages of one rank, and the order in which it runs microbatches through them."""
 
@@ -79,14 +92,7 @@ class Pipeline:
             for number, module in stages.items()
         ]
         if ORDERS[plan.pipeline].splits:
-            before: frozenset[nn.Parameter] = (
-                frozenset()
-            )  # of two stages that share a parameter, the first gets its last gradient
-            for each in made:
-                each.others = flat_mesh(mesh, "dp", REPLICATE, SHARD, "cp")
-                blocks = blocks_of(each.submod).values() if plan.exchanges else ()
-                each.left_out = before.union(*(block.parameters() for block in blocks))
-                before = before.union(each.submod.parameters())
+            _average_by_stage(made, plan, mesh)
         kind: Any = _CLASSES[plan.pipeline]
         single = issubclass(kind, PipelineScheduleSingle)
         # PyTorch would divide only the gradients that it finds after the first forward; DDP then hides some.

@@ -137,10 +137,7 @@ class Program:
         run = self._runner(parallel, meshes)
         if self.kept is not None and self.first:
             self._rehearse(parallel, optimizer, run, rank)
-            checkpoint = _checkpoint()
-            checkpoint.empty_states(optimizer)
-            with without_recording():
-                checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
+            self._load(self.kept, parallel, optimizer, shapes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             declare_equal_work(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
@@ -153,10 +150,7 @@ class Program:
             parallel.settle()
             if step in (0, self.steps - 1):
                 gradients[step] = parallel.gradients()
-            if self.plan.clip:
-                norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
-                with pause_counting():  # which only the comparison reads
-                    norms.append(norm.item())
+            norms += self._clipped(parallel, meshes)
             optimizer.step()
             optimizer.zero_grad()
             if self.kept is not None and self.kept.after(step + 1):
@@ -174,6 +168,23 @@ class Program:
                 run(*self._tokens(rank, self.first))
                 parallel.settle()
                 optimizer.zero_grad()
+
+    def _load(
+        self, kept: CheckpointFolder, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]
+    ) -> None:
+        """Load the weights and states that were kept before the first step."""
+        checkpoint = _checkpoint()
+        checkpoint.empty_states(optimizer)
+        with without_recording():
+            checkpoint.load_parts(kept.of_step(self.first), parallel, optimizer, shapes)
+
+    def _clipped(self, parallel: ParallelModel, meshes: Meshes | None) -> list[float]:
+        """Clip the gradients, and return their norm before; [] where the plan clips none."""
+        if not self.plan.clip:
+            return []
+        norm = clip_gradients(parallel.parameters, parallel.held, meshes, self.plan.clip)
+        with pause_counting():  # which only the comparison reads
+            return [norm.item()]
 
     def _lose(self, rank: int, step: int) -> None:
         """End this rank if it is to be lost at this step."""
