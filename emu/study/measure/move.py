@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import psutil
 import torch.distributed as dist
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from emu.backend.rank.process_group import EmuProcessGroup
 from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
 from emu.collective.algorithm import Choice
 from emu.collective.operation import ROUTED, operation
-from emu.errors import InputError
+from emu.host_memory import check_free
 from emu.study.measure.payload import Payload, dtype_of
 from emu.study.measure.request import Case, PlacedBench
 from emu.units import format_size
@@ -98,12 +97,8 @@ class TensorMover:
         """
         n, largest = asked.operation.n_ranks, max(asked.request.sizes)
         # An output a rank, as much scratch where an algorithm relays or adds what its rank does not want, and the engine's own.
-        needed, free = 2 * largest * n, psutil.virtual_memory().available
-        if needed > free:
-            raise InputError(
-                f"bench: {n} ranks of {format_size(largest)} take up to {format_size(needed)} of memory, and "
-                f"this host has {format_size(free)} free; take a smaller size or fewer ranks, or --timing-only"
-            )
+        what = f"{n} ranks of {format_size(largest)} take up to"
+        check_free("bench", what, 2 * largest * n, "take a smaller size or fewer ranks, or --timing-only")
 
     def __call__(self, case: Case, size: int) -> tuple[int, float]:
         """Move the data of a size in bytes; return the number of wrong elements, and the seconds that moving took.

@@ -6,10 +6,9 @@ Real steps run on emulated NPUs and are compared with one process. Their trace i
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import psutil
-
 from emu.collective.algorithm import Choice
-from emu.errors import InputError, must_be
+from emu.errors import must_be
+from emu.host_memory import check_free
 from emu.model.memory.memory import host_bytes
 from emu.model.model import Model
 from emu.model.model_file import anywhere, find_model
@@ -29,7 +28,6 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace import COMMAND
-from emu.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +129,8 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
         raise must_be("train", "--steps", "1 or more", request.steps)
     # Gradients of the first and of the last step, and the weights before the last.
     kept = 3 if request.steps > 1 else 1
-    needed, free = host_bytes(model, request.plan, kept), psutil.virtual_memory().available
-    if needed > free:
-        where = f"{request.plan.world} ranks ({spell(request.plan)})"
-        raise InputError(
-            f"train: {model.name} on {where} takes about {format_size(needed)} of memory, "
-            f"and this host has {format_size(free)} free; take a smaller model, batch, sequence or plan"
-        )
+    what = f"{model.name} on {request.plan.world} ranks ({spell(request.plan)}) takes about"
+    check_free("train", what, host_bytes(model, request.plan, kept), "take a smaller model, batch, sequence or plan")
 
 
 def time_steps(
