@@ -37,8 +37,8 @@ from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import compare_lines
-from launch.show.text.bounds import BOUND_COLUMNS, bound_cells, bounds_text
-from launch.show.text.table import merged_assumption_lines, spread_lines, table
+from launch.show.text.bounds import BOUND_COLUMNS, bounds_text
+from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines
 
 _ALL = "all"
 _EFFORTS = {"quick": QUICK, "all": ALL}
@@ -248,45 +248,38 @@ def _sizes(size: int | None, begin: int | None, end: int | None, factor: float) 
     return sizes_between(low, low if end is None else end, factor)
 
 
+_COLUMNS: tuple[Column[BenchRow], ...] = (
+    Column("topology", lambda row: row.topology),
+    Column("operation", lambda row: row.operation),
+    Column("algorithm", lambda row: row.built),
+    Column("ranks", lambda row: str(row.ranks)),
+    Column("size", lambda row: format_size(row.size_bytes)),
+    Column("type", lambda row: row.dtype),
+    Column("time", lambda row: format_time(row.time_s)),
+    Column("algbw", lambda row: f"{row.algbw_Bps / 1e9:.3f}", "(GB/s)"),
+    Column("busbw", lambda row: f"{row.busbw_Bps / 1e9:.3f}", "(GB/s)"),
+    *BOUND_COLUMNS,
+    Column("wrong", lambda row: "-" if row.wrong is None else str(row.wrong)),
+)
+
+
 def _table(rows: list[BenchRow]) -> str:
     """Return the report of all rows as text."""
-    head = ("topology", "operation", "algorithm", "ranks", "size", "type", "time", "algbw", "busbw", *BOUND_COLUMNS, "wrong")
-    units = ("", "", "", "", "", "", "", "(GB/s)", "(GB/s)", *("" for _ in BOUND_COLUMNS), "")
-    cells = [
-        (
-            row.topology,
-            row.operation,
-            row.built,
-            str(row.ranks),
-            format_size(row.size_bytes),
-            row.dtype,
-            format_time(row.time_s),
-            f"{row.algbw_Bps / 1e9:.3f}",
-            f"{row.busbw_Bps / 1e9:.3f}",
-            *bound_cells(row),
-            "-" if row.wrong is None else str(row.wrong),
-        )
-        for row in rows
-    ]
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
-    ways = ", ".join(sorted({row.how for row in rows}))
-    told = f"virtual time (engine: {ways}); {moved}; send overhead {overhead}"
-    chaotic = [line for row in rows for line in _chaotic(row)]
-    assumed = merged_assumption_lines([(row.topology, row.assumptions) for row in rows])
-    return "\n".join(
-        [
-            table(head, cells, units=units),
-            "",
-            told,
-            *_by_library(rows),
-            *_passed_over(rows),
-            *chaotic,
-            bounds_text(rows),
-            "",
-            *assumed,
-        ]
-    )
+    engines = ", ".join(sorted({row.how for row in rows}))
+    lines = [
+        column_table(_COLUMNS, rows),
+        "",
+        f"virtual time (engine: {engines}); {moved}; send overhead {overhead}",
+        *_by_library(rows),
+        *_passed_over(rows),
+        *(line for row in rows for line in _chaotic(row)),
+        bounds_text(rows),
+        "",
+        *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]),
+    ]
+    return "\n".join(lines)
 
 
 def _by_library(rows: list[BenchRow]) -> list[str]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from emu.bound.limit import CROSSED, CUT, LATENCY, MESSAGES, PATHS, TRIED
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size, format_time
+from launch.show.text.table import Column
 
-BOUND_COLUMNS = ("of_bound", "bound")
 _MEANS = {
     CUT: "the bytes that a set of nodes must send to the other nodes, over the links out of the set; the slowest of all sets",
     TRIED: "the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves is taken",
@@ -26,9 +26,7 @@ def of_bound(row: BenchRow) -> str:
     return "-" if row.of_bound is None else f"{row.of_bound:.3f}"
 
 
-def bound_cells(row: BenchRow) -> tuple[str, str]:
-    """Return the cells of `BOUND_COLUMNS`."""
-    return of_bound(row), row.bound or "-"
+BOUND_COLUMNS: tuple[Column[BenchRow], ...] = (Column("of_bound", of_bound), Column("bound", lambda row: row.bound or "-"))
 
 
 def bounds_text(rows: Sequence[BenchRow]) -> str:
