@@ -62,9 +62,9 @@ class Paper:
             InputError: the paper has no row and no figure there.
         """
         found = [target for target in self.targets if place is None or _is_in(place, target.table)]
-        if not found and str(place).removeprefix("fig ") not in self.figures:
+        if place is not None and not found and place.removeprefix("fig ") not in self.figures:
             known = ", ".join(map(place_text, self.places))
-            raise must_be("repro", "a table or figure", f"one with rows ({known})", place_text(str(place)))
+            raise must_be("repro", "a table or figure", f"one with rows ({known})", place_text(place))
         return found
 
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:

@@ -141,6 +141,7 @@ CASES = (
     case("show timeline", ("step.trace", *SWITCH, *RING), "--png", "--timeline", prepare=trace),
     case("repro all", (), "--docs", prepare=one_figure),
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
+    *(case(f"repro {name}", (), "--docs", prepare=one_figure) for name in PAPERS),
     case("repro measured", ("--data", "runs.csv"), "--fit", prepare=runs),
     case("repro torchtitan", (), "--fit"),
     case("repro kernels", (), "--fit"),
