@@ -104,6 +104,30 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSum:
+    """The kernel of an operator that adds rows, by atomic operations, to those of the tokens that they belong to."""
+
+    what: str  # the pass that it is in
+    rows: int
+    tokens: int
+    elements: int  # of a row
+
+    @property
+    def amount(self) -> Amount:
+        """The amount that it moves: each row is read, with its index, and each token's sum is read and written."""
+        return Amount(whole=(self.rows + 2 * self.tokens) * self.elements, fixed_bytes=8 * self.rows)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the kernel."""
+        return Shape(Kernel.SCATTER_ADD, 1, self.rows, self.elements, 1) if self.rows else MOVES
+
+    def shared(self, up: int, down: int) -> "RowSum":
+        """Return that of a rank which has `up / down` of the tokens."""
+        return replace(self, rows=self.rows * up // down, tokens=self.tokens * up // down)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelOperator:
     """One operator of a model, such as a product or a norm: its parameters, the work of its passes, and how ranks share it."""
 
@@ -128,6 +152,7 @@ class ModelOperator:
     ahead: Amount = Amount()  # the part of the forward that does not read the input that arrives last, so need not wait for it
     until_saved: Amount = Amount()  # the part of the forward up to the moment when all that the backward needs is kept
     table_bytes: int = 0  # of constants that its module has beside its parameters, whole on every rank
+    sum_of_rows: RowSum | None = None  # a part of the passes, but for fused ones: a kernel of its own
     narrow: Passes | None = None  # as `eager`, of activations below float32, with what is worked out in float32; None: as eager
     compiled: Passes | None = None  # as the compiler of PyTorch fuses it with its neighbours; None: as it is without
 
@@ -209,6 +234,7 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
         outputs=amount(operator.outputs),
         ahead=amount(operator.ahead),
         until_saved=amount(operator.until_saved),
+        sum_of_rows=operator.sum_of_rows and operator.sum_of_rows.shared(up, down),
         experts=operator.experts // holders,
         shape=_product_of(operator, n, up, down),
         attended=(operator.attended[0] // n, *operator.attended[1:]) if operator.attended is not None else None,

@@ -13,6 +13,7 @@ class Kernel(IntEnum):
     CAUSAL = 3  # ATTENTION under a causal mask, which needs only half of the scores
     ATTENTION_BACKWARD = 4  # the gradients of queries, keys and values of that attention
     CAUSAL_BACKWARD = 5  # the same under a causal mask
+    SCATTER_ADD = 6  # adds M rows of N elements to rows that repeat, each element by an atomic operation
 
 
 ATTENTIONS = (Kernel.ATTENTION, Kernel.CAUSAL, Kernel.ATTENTION_BACKWARD, Kernel.CAUSAL_BACKWARD)

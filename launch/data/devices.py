@@ -15,7 +15,7 @@ from emu.trace.device.measured import check_products
 from emu.trace.device.step_error import KINDS, step_error
 from emu.units import parse_time, seconds
 from launch.data.fitted import Fitted, read_clock, read_fitted
-from launch.data.kernels import attention_of, product_constants
+from launch.data.kernels import attention_of, kernel_constants
 
 
 def _peaks(double: float, single: float, tf32: float, half: float, eighth: float = 0) -> Mapping[str, float]:
@@ -92,7 +92,7 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     """With the constants that published kernels and runs gave, if any did."""
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"capability": _CAPABILITY.get(device.name, BARE), "attention": attention}
-    values |= product_constants(device.name)
+    values |= kernel_constants(device.name)
     like = LIKE.get(device.name, device.name)
     of_runs = known.get(like)
     told = [KERNELS_TOLD] if "gemm_share" in values else []

@@ -107,6 +107,39 @@ class PublishedMove(NamedTuple):
     source: str
 
 
+class PublishedSum(NamedTuple):
+    """One figure of kernels of which the last adds rows, by atomic operations, to those of the tokens that they belong to."""
+
+    device: str
+    kernel: str
+    what: str
+    dtype: str
+    rows: int
+    tokens: int
+    elements: int  # of a row
+    beside_bytes: int  # that the kernels before it read and write
+    seconds: float  # that all took
+    use: str
+    source: str
+
+    @property
+    def rate(self) -> float:
+        """The elements added a second."""
+        return self.rows * self.elements / self.seconds
+
+
+@cache
+def published_sums() -> tuple[PublishedSum, ...]:
+    """Return every figure of a sum of rows, in the order of the file."""
+    return tuple(_sum(row) for row in rows_of("sums.csv"))
+
+
+def _sum(row: Mapping[str, str]) -> PublishedSum:
+    given: dict[str, Any] = {name: row[name] for name in ("device", "kernel", "what", "dtype", "use", "source")}
+    given |= {name: int(row[name]) for name in ("rows", "tokens", "elements", "beside_bytes")}
+    return PublishedSum(**given, seconds=float(row["us"]) / 1e6)
+
+
 @cache
 def published_products() -> tuple[PublishedProduct, ...]:
     """Return every figure of a product, in the order of the file."""
@@ -131,9 +164,9 @@ def _move(row: Mapping[str, str]) -> PublishedMove:
     return PublishedMove(**given, rate=float(row["GBps"]) * 1e9)
 
 
-def product_constants(device: str) -> dict[str, Any]:
-    """Return the fields of a device that published products gave; none of a device that has no figure of its own."""
+def kernel_constants(device: str) -> dict[str, Any]:
+    """Return the fields of a device that published products and sums of rows gave; none of a device that has no figure of its own."""
     found = json.loads(FITTED.read_text(encoding="utf-8"))
     own = KERNELS_OF.get(device, device)
-    share, narrow = found["gemm_share"].get(own), found["fp8_share"].get(own, {})
-    return {**found["products"], "gemm_share": share, "fp8_share": narrow} if share else {}
+    share, narrow, adds = found["gemm_share"].get(own), found["fp8_share"].get(own, {}), found["atomic_adds_per_s"].get(own, 0.0)
+    return {**found["products"], "gemm_share": share, "fp8_share": narrow, "atomic_adds_per_s": adds} if share else {}

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass_type,
 )
 
-from emu.backend.rank.products import flops_of, product_dtype, shape_of
+from emu.backend.rank.products import ADD_ROWS, flops_of, product_dtype, shape_of
 from emu.backend.rank.rank_memory import WEIGHTS, Memory
 from emu.trace.kernel import MOVES, Shape
 
@@ -90,6 +90,7 @@ class _Kind:
     packet: object  # the operator in all its overloads
     composite: bool  # must be decomposed first (in inference mode nothing else does that)
     flops: Callable[..., int] | None
+    adds: bool  # True if it adds rows to rows that may repeat
     unread: frozenset[str]  # arguments that it only overwrites, or whose shape alone it needs
     writes: frozenset[str]  # arguments that it writes to
     order: tuple[str, ...]
@@ -119,6 +120,7 @@ def _kind(func: OpOverload) -> _Kind:
         packet=packet,
         composite=_is_composite(func),
         flops=flops_of(func),
+        adds=base in ADD_ROWS,
         unread=frozenset(unread),
         writes=frozenset(writes),
         order=tuple(a.name for a in arguments),
@@ -267,7 +269,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in kind.writes:
                 traffic.append(moved)
         flops = kind.flops(*args, **kwargs, out_val=out) if kind.flops else 0
-        shape = shape_of(kind.packet, _by_name(kind, args, kwargs)) if flops else MOVES
+        shape = shape_of(kind.packet, _by_name(kind, args, kwargs)) if flops or kind.adds else MOVES
         self._sink(_operator(kind, traffic, [*results, *(each for _, each in read)], flops, shape))
 
     def _hold(self, tensor: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The FLOPs, the shape and the dtype of a matrix product or an attention that ran, from its operator and its arguments."""
+"""The FLOPs, the shape and the dtype of a product, an attention or a sum of rows that ran, from its operator and its arguments."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,12 +11,17 @@ from torch.utils.flop_counter import flop_registry
 from emu.backend.rank.rank_requests import dtype_name
 from emu.errors import RunError
 from emu.trace.device.dtypes import TF32
-from emu.trace.kernel import Kernel, Shape
+from emu.trace.kernel import MOVES, Kernel, Shape
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _SUMMED = ("addmm", "baddbmm", "addbmm", "addmv")
 _NAMES = ("mm", "bmm", "mv", "dot", "vdot", *_SUMMED, *(f"{name}_" for name in _SUMMED))
+# Operators that add rows, and the argument that has them.
+ADD_ROWS: Mapping[str, str] = {
+    **dict.fromkeys(("index_add", "index_add_"), "source"),
+    **dict.fromkeys(("scatter_add", "scatter_add_"), "src"),
+}
 _PRODUCTS = frozenset(getattr(aten, name) for name in _NAMES)  # operators that multiply their last two tensors
 
 
@@ -73,8 +78,10 @@ def _no_formula(name: str) -> Callable[..., int]:
     return refuse
 
 
-def shape_of(packet: object, named: Mapping[str, Any]) -> Shape:
-    """Return the shape of an operator that has FLOPs; unknown sizes, such as those of a convolution, are 0."""
+def shape_of(packet: Any, named: Mapping[str, Any]) -> Shape:
+    """Return the shape of an operator that has one; unknown sizes, such as those of a convolution, are 0."""
+    if packet.__name__ in ADD_ROWS:
+        return _sum_of_rows(named[ADD_ROWS[packet.__name__]])
     if "query" in named and "key" in named:
         return _attention_shape(named)
     if packet == aten._grouped_mm:
@@ -82,6 +89,11 @@ def shape_of(packet: object, named: Mapping[str, Any]) -> Shape:
     if packet in _PRODUCTS:
         return _product_shape(*_last_two(named.values()))
     return Shape(Kernel.PRODUCT)
+
+
+def _sum_of_rows(rows: Tensor) -> Shape:
+    n = rows.size(0) if rows.dim() else 1
+    return Shape(Kernel.SCATTER_ADD, 1, n, rows.numel() // n, 1) if rows.numel() else MOVES
 
 
 def _last_two(values: Iterable[object]) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank
 from emu.model.moment import Moment
 from emu.model.operator import Amount
-from emu.trace.kernel import MOVES, Shape
+from emu.trace.kernel import MOVES, Kernel, Shape
 
 
 class Computation(NamedTuple):
@@ -83,7 +83,8 @@ class Share(LayerOnRank):
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
-        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if amount.flops else MOVES)
+        does = amount.flops or shape.kernel == Kernel.SCATTER_ADD
+        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if does else MOVES)
 
     def active(self, name: str, amount: Amount) -> Computation:
         """Return a computation on activations."""

@@ -48,6 +48,7 @@ from emu.model.operator import (
 )
 from emu.model.recompute import OPS, outputs_kept
 from emu.model.stack.software import LAYERS
+from emu.model.stack.stack_kernels import split_sum
 
 _LAYER = "layers.*."  # what the paths of a layer's shards begin with
 _BY_WEIGHT, _SUMMED = 2, 4  # elements moved, for each of a norm: by the product with its weight; for the gradient of that
@@ -95,16 +96,20 @@ class Part(Share):
     def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
         """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
         weight, ahead = self.weight, operator.ahead
-        rest = self.work(operator.name, amount + ahead.times(-1), weight, operator.shape_of(FORWARD))
+        rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
-        return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), rest]
+        return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), *rest]
 
-    def _cast(self, operator: ModelOperator, what: str, work: Computation) -> list[Computation]:
-        """Return the work of a pass, with the casts before it; a compiler casts what several products read only once."""
+    def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
+        """Return the kernels of a pass of an operator, for the amount that is left of it."""
+        return [self.work(operator.name, part, self.weight, shape) for part, shape in split_sum(operator, what, amount)]
+
+    def _cast(self, operator: ModelOperator, what: str, works: list[Computation]) -> list[Computation]:
+        """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
         with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
         known = self.stack.compile == LAYERS and with_it[0] is not operator
-        return with_casts(self, operator, what, [work], Around(known=known))
+        return with_casts(self, operator, what, works, Around(known=known))
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
         """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""
@@ -136,9 +141,9 @@ class Part(Share):
             yield from self._attention(operator)
             return
         early, weight, late = _parted(operator, self.passes(operator))
-        yield from self._cast(operator, INPUT, self.work(operator.name, early, self.weight, operator.shape_of(INPUT)))
+        yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
         made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
-        yield from (WeightGradientComputation(*work) for work in self._cast(operator, WEIGHT, made))
+        yield from (WeightGradientComputation(*work) for work in self._cast(operator, WEIGHT, [made]))
         if operator.kind == NORM and not late.elements:
             yield RepeatedComputation(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
         yield from self._gradients(operator)

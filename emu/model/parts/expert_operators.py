@@ -7,7 +7,19 @@ router and of both permutations is that which PyTorch's counting mode sees; a fu
 from dataclasses import replace
 
 from emu.errors import must_be
-from emu.model.operator import PERMUTATION, ROUTER, Amount, ModelOperator, Passes, Tokens, of_experts, product
+from emu.model.operator import (
+    FORWARD,
+    INPUT,
+    PERMUTATION,
+    ROUTER,
+    Amount,
+    ModelOperator,
+    Passes,
+    RowSum,
+    Tokens,
+    of_experts,
+    product,
+)
 from emu.model.parts.feed_forward import GATES
 from emu.model.parts.token_routing import ExpertRouting, rows_of
 from emu.model.stack.passes import element_wise
@@ -118,8 +130,9 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, fi
     )
     once = Amount(whole=(rows + read) * hidden, fixed_bytes=8 * rows)
     fused = Passes(once, once, saved=Amount(fixed_bytes=8 * rows))
+    out, added = Amount(whole=rows * hidden), RowSum(INPUT, rows, n, hidden)
     return ModelOperator(
-        name, PERMUTATION, 0, eager, fused, Amount(whole=rows * hidden), sequence=True, routed=True, unfused=eager
+        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, sum_of_rows=added
     )
 
 
@@ -141,6 +154,5 @@ def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled:
     weights = Amount(whole=(1 + masked[0]) * rows + read, fixed_bytes=8 * rows + masked[2] * rows)
     weighed = weights + Amount(whole=(2 * rows + n) * hidden + rows)
     out = Amount(whole=n * hidden)
-    return ModelOperator(
-        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, ahead=weights, until_saved=weighed
-    )
+    every = ModelOperator(name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager)
+    return replace(every, ahead=weights, until_saved=weighed, sum_of_rows=RowSum(FORWARD, rows, n, hidden))

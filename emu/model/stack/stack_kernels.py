@@ -32,8 +32,18 @@ def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool =
     amount = passes.forward if what == FORWARD else passes.backward_input
     if operator.attended is None or stack.attention != UNFUSED:
         masks = operator.outputs.whole + operator.outputs.cut if drops and operator.kind == RESIDUAL else 0
-        return ((amount + Amount(fixed_bytes=masks), operator.shape_of(what)),)
+        return split_sum(operator, what, amount + Amount(fixed_bytes=masks), fused=passes is operator.fused)
     return _unfused(operator.attended, amount, what, drops=drops)
+
+
+def split_sum(
+    operator: ModelOperator, what: str, amount: Amount, *, fused: bool = False
+) -> tuple[tuple[Amount, Shape], ...]:
+    """Return a pass of an operator as one kernel, or as two where a kernel of its own adds rows: then that is the last."""
+    added = operator.sum_of_rows
+    if added is None or added.what != what or fused:
+        return ((amount, operator.shape_of(what)),)
+    return (amount + added.amount.times(-1), MOVES), (added.amount, added.shape)
 
 
 def _unfused(

@@ -153,6 +153,6 @@ def rows_of(ran: Iterable[LayerStep], besides_s: float) -> tuple[MeasuredKernel,
 def row_of(of: Operator) -> MeasuredKernel:
     """Return the facts by which a kernel is told from others: its shape, or its name and the bytes that it moves."""
     kernel, batch, m, n, k = of.shape
-    if not of.flops or kernel == Kernel.OTHER:
+    if kernel == Kernel.OTHER or not (of.flops or kernel == Kernel.SCATTER_ADD):
         return MeasuredKernel(Kernel.OTHER, of.dtype, 0.0, bytes=of.bytes, name=of.name)
     return MeasuredKernel(kernel, of.dtype, 0.0, batch, m, n, k, 0 if kernel == Kernel.PRODUCT else of.bytes)

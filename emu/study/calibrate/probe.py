@@ -117,6 +117,7 @@ def _programs(device: str, sizes: Sizes) -> Iterator[tuple[str, Callable[[], obj
     yield "copy", _copies(_random(device, sizes.copied, dtype="float32"))
     for n in sizes.element_wise:
         yield "element-wise", _element_wise(_random(device, n, dtype=sizes.dtype), _random(device, n, dtype=sizes.dtype))
+    yield "scatter-add", _adds_rows(_random(device, sizes.rows[-1], sizes.columns[-1], dtype=sizes.dtype))
     yield "launch", _launches(_random(device, 1, dtype="float32", learns=True))
 
 
@@ -157,6 +158,13 @@ def _copies(a: Tensor) -> Callable[[], object]:
 
 def _element_wise(a: Tensor, b: Tensor) -> Callable[[], object]:
     return lambda: (a + b, a * b, functional.silu(a))
+
+
+def _adds_rows(rows: Tensor) -> Callable[[], object]:
+    """Return a program that adds every two rows to one, as tokens add up what their experts give."""
+    to = torch.zeros_like(rows[::2])
+    index = torch.arange(len(rows), device=rows.device) % len(to)
+    return lambda: to.index_add_(0, index, rows)
 
 
 def _launches(a: Tensor) -> Callable[[], object]:

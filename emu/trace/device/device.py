@@ -4,6 +4,7 @@
   themselves: a property of the machine, apart from what share of its peak a kernel reaches.
 - A product takes its waves of tiles over the cores, each tile a main loop over K with a prologue and an epilogue, and a share
   of its bytes that is not hidden under them; attention by one kernel its FLOPs (of a causal one half) at the rate of a table.
+- A kernel that adds rows to rows that repeat takes an atomic operation for each element, at the rate of the cache.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
 - A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
 Sources: Williams et al., Roofline (2009); for waves see `emu.trace.device.kernels`.
@@ -45,7 +46,7 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("clock",), lambda share: 0 < share <= 2, "above 0 and at most 2"),
     (("contention",), lambda share: 0 <= share < 1, "0 or more and below 1"),
     (("hbm_Bps",), lambda rate: 0 < rate < inf, "above 0"),
-    (("launch_overhead_s", "request_overhead_s", "prologue_s"), lambda n: 0 <= n < inf, "0 or more"),
+    (("launch_overhead_s", "request_overhead_s", "prologue_s", "atomic_adds_per_s"), lambda n: 0 <= n < inf, "0 or more"),
     (("cores", "memory_bytes", "narrow"), lambda n: 0 <= n < inf, "0 or more"),
     (("tile",), lambda sides: min(sides) >= 1, "rows and columns of 1 or more"),
 )
@@ -74,6 +75,7 @@ class Device:
     unhidden_share: float = 0.1  # of the time of a product's bytes, that is not hidden under its arithmetic
     spread: float = SPREAD  # standard deviation of the time that NPUs of the same kind take, as a share of it
     hbm_efficiency: float = 0.8
+    atomic_adds_per_s: float = 0.0  # elements that a kernel adds to rows that repeat; 0: not known, its bytes decide
     fp8_share: Mapping[str, float] = field(default_factory=dict)  # as gemm_share, of FP8, by what one scale is for
     fp8_scale: str = ""  # ... for which the software has one; "": it does not say, and then it is a tensor
     clock: float = 1.0  # that it sustains in a step, as a share of that at which its kernels were measured by themselves
@@ -151,6 +153,8 @@ class Device:
             f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
             f"computation is {slower:.2%} slower on the slowest of {self.npus} NPUs than on the slowest of {NODE} (their times "
             f"have a standard deviation of {self.spread:.2%})": slower,
+            f"a kernel that adds rows to rows that repeat adds {self.atomic_adds_per_s:.4g} elements a second, each by an atomic "
+            f"operation": self.atomic_adds_per_s,
             f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]
@@ -212,8 +216,13 @@ class Device:
         tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
         product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
-        of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS)]
-        return np.select(of_kernel, [product, attention], flops_s / self.gemm_share)
+        of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS), events.kernel == Kernel.SCATTER_ADD]
+        return np.select(of_kernel, [product, attention, self._additions_s(events)], flops_s / self.gemm_share)
+
+    def _additions_s(self, events: Events) -> F64:
+        """[E] seconds of the atomic operations of kernels that add rows."""
+        added = events.batch.astype(np.float64) * events.m * events.n
+        return added / self.atomic_adds_per_s if self.atomic_adds_per_s else 0 * added
 
     def _gemm_shares(self, events: Events) -> F64 | float:
         """[E] of peak, that the main loop of a product reaches."""

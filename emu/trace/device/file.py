@@ -34,7 +34,7 @@ from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 _PEAKS, _BANDWIDTH = "peak_flops", "memory_bandwidth"
 _SHARES = "gemm_share", "attention_efficiency", "unhidden_share", "spread", "hbm_efficiency", "contention"
 SHARES = ("clock", *_SHARES, "last_wave", "narrow")
-_KERNELS, _ATTENTION, _NARROW = "kernels", "attention", "fp8_share"
+_KERNELS, _ATTENTION, _NARROW, _ADDS = "kernels", "attention", "fp8_share", "atomic_adds_per_s"
 _FLOATS = (*FLOAT_BYTES, TF32)
 _WORDS = ("name", "source", "fitted_on", "assumed")
 
@@ -70,6 +70,7 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f"capability = {[*device.capability]}"] * (device.capability != BARE)
     lines += [f'prologue = "{device.prologue_s * 1e6:.4g}us"'] * (device.prologue_s > 0)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
+    lines += [f"{_ADDS} = {device.atomic_adds_per_s:.6g}"] * (device.atomic_adds_per_s > 0)
     lines += _table(_KERNELS, kernels_written(device.measured))
     lines += _table(_ATTENTION, rates_written(device.attention.rows))
     narrow = ", ".join(f"{scale} = {share:.4g}" for scale, share in device.fp8_share.items())
@@ -152,7 +153,7 @@ _READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
     _KERNELS: read_kernels,
     _ATTENTION: _attention,
     _NARROW: _narrow,
-    **dict.fromkeys(SHARES, _number),
+    **dict.fromkeys((*SHARES, _ADDS), _number),
     "prologue": _quantity("prologue_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
     "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
 }

@@ -1,4 +1,4 @@
-"""The fit of published products: the constants of their model, and the share of peak that a device's main loop reaches.
+"""The fit of published products and sums of rows: the constants of their models, and the shares and rates of a device.
 
 Each kernel on each machine has a clock of its own, which no source prints: the products that are used give it, too. The model
 of products is fitted by least squares of log(ours / published), where one that is far off counts less.
@@ -22,7 +22,7 @@ from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
 from emu.trace.kernel import Kernel
 from launch.data.devices import DEVICES
-from launch.data.kernels import KERNELS_OF, USED, PublishedProduct, published_products
+from launch.data.kernels import KERNELS_OF, USED, PublishedProduct, published_products, published_sums
 
 COMMAND = "emu repro kernels --fit FILE.json"
 _NAMES = ("last_wave", "prologue_s", "unhidden_share", "narrow")
@@ -68,8 +68,8 @@ class Kernels:
         return found
 
 
-def fit() -> tuple[dict[str, float], dict[str, float], dict[str, dict[str, float]]]:
-    """Return the constants of products, and by device the share of peak that the main loop reaches, and that of FP8."""
+def fit() -> dict[str, Any]:
+    """Return the constants of products; and by device the share of peak that their main loop reaches, that of FP8, and its sums."""
     used = Kernels([product for product in published_products() if product.use == USED])
 
     def errors(values: F64) -> F64:
@@ -81,7 +81,18 @@ def fit() -> tuple[dict[str, float], dict[str, float], dict[str, dict[str, float
     constants = {name: float(f"{value:.4g}") for name, value in zip(_NAMES, best.x * _START, strict=True)}
     clocks = used.clocks(constants)
     shares = _shares(clocks, used.products)
-    return constants, shares, _narrow_shares(clocks, used.products, shares)
+    narrow = _narrow_shares(clocks, used.products, shares)
+    return {"products": constants, "gemm_share": shares, "fp8_share": narrow, "atomic_adds_per_s": _atomic_adds_per_s()}
+
+
+def _atomic_adds_per_s() -> dict[str, float]:
+    """By device, the mean of the elements a second that the used sums of rows add, without the time of the kernels before."""
+    found: dict[str, list[float]] = {}
+    for of in published_sums():
+        if of.use == USED:
+            before_s = of.beside_bytes / (HBM * DEVICES[of.device].hbm_Bps)
+            found.setdefault(KERNELS_OF.get(of.device, of.device), []).append(of.rows * of.elements / (of.seconds - before_s))
+    return {device: float(f"{np.exp(fmean(np.log(each))):.4g}") for device, each in found.items()}
 
 
 def _shares(clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct]) -> dict[str, float]:
@@ -119,15 +130,13 @@ def _narrow_shares(
     return {device: {scale: mean for (of, scale), mean in means.items() if of == device} for device, _ in means}
 
 
-def write(found: tuple[dict[str, float], dict[str, float], dict[str, dict[str, float]]], path: Path) -> None:
-    """Write what `product_constants` reads.
+def write(found: Mapping[str, Any], path: Path) -> None:
+    """Write what `kernel_constants` reads.
 
     Raises:
         WriteError: the file cannot be written.
     """
-    constants, shares, narrow = found
-    plain = {"fitted_by": COMMAND, "products": constants, "gemm_share": shares, "fp8_share": narrow}
-    write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())
+    write_file("--fit", path, (json.dumps({"fitted_by": COMMAND, **found}, indent=1) + "\n").encode())
 
 
 def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:

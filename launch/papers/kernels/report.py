@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from emu.dtypes import item_bytes
+from emu.model.operator import FORWARD, RowSum
 from emu.trace.device.attention import AttentionTable
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
@@ -20,17 +22,20 @@ from launch.data.kernels import (
     PublishedAttention,
     PublishedMove,
     PublishedProduct,
+    PublishedSum,
     attention_of,
-    product_constants,
+    kernel_constants,
     published_attention,
     published_moves,
     published_products,
+    published_sums,
     rates_of,
 )
 from launch.papers.kernels.fit import HBM, Kernels, bare
 
-PublishedFigure = PublishedAttention | PublishedProduct | PublishedMove
-ATTENTION, PRODUCT, GROUPED, EIGHTH, MOVE = "attention", "product", "grouped product", "FP8 product", "copy or norm"
+PublishedFigure = PublishedAttention | PublishedProduct | PublishedMove | PublishedSum
+ATTENTION, PRODUCT, GROUPED, EIGHTH = "attention", "product", "grouped product", "FP8 product"
+MOVE, SUM = "copy or norm", "sum of rows"
 _KERNEL = {
     ("none", "forward"): Kernel.ATTENTION,
     ("causal", "forward"): Kernel.CAUSAL,
@@ -48,7 +53,7 @@ class KernelComparison:
     device: str
     kernel: str
     what: str
-    published: float  # FLOP/s; B/s of what moves bytes
+    published: float  # FLOP/s; B/s of what moves bytes; elements a second of a sum of rows
     ours: float
     ratio: float  # ours to published
     use: str  # `used`: it gave what the device has; `predicted`
@@ -69,7 +74,7 @@ class KernelSummary:
 
 def rows() -> list[KernelComparison]:
     """Return every published figure beside ours."""
-    return [*_attention(), *_products(), *_moves()]
+    return [*_attention(), *_products(), *_moves(), *_sums()]
 
 
 def summaries(found: Sequence[KernelComparison]) -> Iterator[KernelSummary]:
@@ -111,8 +116,8 @@ def _attention_rate(of: PublishedAttention) -> float:
 
 def _products() -> Iterator[KernelComparison]:
     every, used = published_products(), Kernels([of for of in published_products() if of.use == USED])
-    shares = ("gemm_share", "fp8_share")
-    constants = {name: value for name, value in product_constants("h100").items() if name not in shares}
+    own = ("gemm_share", "fp8_share", "atomic_adds_per_s")
+    constants = {name: value for name, value in kernel_constants("h100").items() if name not in own}
     known = used.clocks(constants)
     clocks = {of.of: known.get(of.of, DEVICES[of.device].gemm_share) for of in every}
     for of, ratio in zip(every, Kernels(every).ratios(constants, clocks), strict=True):
@@ -126,9 +131,16 @@ def _moves() -> Iterator[KernelComparison]:
         yield _comparison(of, MOVE, f"{of.what}, {of.direction}", HBM * DEVICES[of.device].hbm_Bps)
 
 
-def _comparison(
-    of: PublishedAttention | PublishedProduct | PublishedMove, kind: str, what: str, ours: float
-) -> KernelComparison:
+def _sums() -> Iterator[KernelComparison]:
+    for of in published_sums():
+        added = RowSum(FORWARD, of.rows, of.tokens, of.elements)
+        moved = MeasuredKernel(Kernel.OTHER, of.dtype, 1.0, bytes=of.beside_bytes)
+        adds = MeasuredKernel(Kernel.SCATTER_ADD, of.dtype, 1.0, *added.shape[1:], bytes=added.amount.bytes(item_bytes(of.dtype)))
+        took_s = float(bare(of.device).seconds(events_of([moved, adds]), AS_RAN).sum())
+        yield _comparison(of, SUM, f"{of.what}, {of.dtype}", of.rows * of.elements / took_s)
+
+
+def _comparison(of: PublishedFigure, kind: str, what: str, ours: float) -> KernelComparison:
     """Return a published figure beside ours."""
     return KernelComparison(
         kind=kind,

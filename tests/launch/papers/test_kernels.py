@@ -29,6 +29,8 @@ def test_every_published_figure_is_told_once_with_its_source(found):
         ("product", "used", 0.03),
         ("FP8 product", "predicted", 0.1),
         ("copy or norm", "used", 0.1),
+        ("sum of rows", "used", 0.15),
+        ("sum of rows", "predicted", 0.15),
     ],
 )
 def test_the_model_is_near_what_was_measured(found, kind, use, mean):
@@ -44,8 +46,9 @@ def test_a_used_figure_of_attention_is_predicted_from_the_others(found):
 
 def test_what_is_kept_is_what_the_used_products_give_and_each_constant_matters():
     kept = json.loads(FITTED.read_text())
-    constants, shares, narrow = fit()
-    assert (constants, shares, narrow) == (kept["products"], kept["gemm_share"], kept["fp8_share"])
+    found = fit()
+    constants = found["products"]
+    assert {"fitted_by": kept["fitted_by"], **found} == kept
     used = Kernels([product for product in published_products() if product.use == USED])
 
     def off(changed):
@@ -55,7 +58,7 @@ def test_what_is_kept_is_what_the_used_products_give_and_each_constant_matters()
     for name in constants:
         without = {**constants, name: 0.0}
         assert off(used.ratios(without, used.clocks(without))) > best
-    assert DEVICES["h200"].gemm_share == DEVICES["h100"].gemm_share == shares["h100"]
+    assert DEVICES["h200"].gemm_share == DEVICES["h100"].gemm_share == found["gemm_share"]["h100"]
 
 
 def test_the_command_prints_the_errors_by_kind_and_writes_a_fit(emu, tmp_path):
@@ -67,6 +70,7 @@ def test_the_command_prints_the_errors_by_kind_and_writes_a_fit(emu, tmp_path):
         "grouped product",
         "FP8 product",
         "copy or norm",
+        "sum of rows",
     }
     assert json.loads(to.read_text()) == json.loads(FITTED.read_text())
     text = emu("repro", "kernels").out
