@@ -149,6 +149,15 @@ def test_attention_has_a_share_of_its_own_and_of_a_causal_mask_half_the_flops(wo
     assert device.seconds(words.events(*both, long), "float32") == pytest.approx([10e-3, 5e-3, 40e-3], rel=1e-12)
 
 
+def test_a_sum_of_rows_takes_an_atomic_operation_for_each_element_or_its_bytes(words):
+    sizes = {"kernel": Kernel.SCATTER_ADD, "batch": 1, "m": 1000, "n": 500, "k": 1, "bytes": 4_000_000}
+    one = words.events(words.compute(**sizes))
+    device = Device("mine", {"float32": 1e12}, 1e10, hbm_efficiency=1.0, spread=0)
+    assert device.seconds(one, "float32") == pytest.approx([4e-4])
+    assert replace(device, atomic_adds_per_s=1e9).seconds(one, "float32") == pytest.approx([5e-4])
+    assert replace(device, atomic_adds_per_s=1e10).seconds(one, "float32") == pytest.approx([4e-4])
+
+
 def test_the_counted_flops_are_the_same_under_a_causal_mask(words):
     """MFU counts all of them; only the time is that of half of them."""
     events = words.events(*(words.compute(kernel=k, batch=1, m=8, n=8, k=8, flops=4096.0) for k in (2, 3)))

@@ -1,4 +1,4 @@
-"""The FLOPs, the shape and the dtype of a product, an attention or a sum of rows that ran, from its operator and its arguments."""
+"""The FLOPs, shape and dtype of a product, an attention or a sum of rows that ran, from its operator and its arguments."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

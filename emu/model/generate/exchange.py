@@ -6,7 +6,7 @@ ETP ranks of one.
 
 from emu.model.generate.item import Action, Ask, Share
 from emu.model.generate.styles import NONE, Style
-from emu.model.operator import Amount
+from emu.model.operator import INPUT, Amount, RowSum
 from emu.model.routed_rows import RoutedRows
 
 EXCHANGE = "routed rows"
@@ -28,8 +28,8 @@ def exchange(share: Share, path: str) -> Style:
         enter=(*of.counts(), of.order(), *of.there(), of.sorted(first=True)),
         inside=(of.ends(),),
         leave=(of.sorted(first=False), *of.back()),
-        enter_backward=(of.sorted_backward(), *of.back()),
-        leave_backward=(*of.there(), of.sorted_backward()),
+        enter_backward=(*of.sorted_backward(), *of.back()),
+        leave_backward=(*of.there(), *of.sorted_backward()),
         holds=False,
         cuts=axes,
     )
@@ -70,9 +70,11 @@ class _Exchange:
         here = self.experts // self.ep
         return self.share.active(EXCHANGE, Amount(fixed_bytes=(2 * _NUMBER + _NUMBER + _END) * here))
 
-    def sorted_backward(self) -> Action:
+    def sorted_backward(self) -> tuple[Action, ...]:
         """Return the backward of a sort: zeros, to which the rows are added in the other order."""
-        return self._work(whole=4 * self._elements(self.routed.here), numbers=self.routed.here)
+        added = RowSum(INPUT, self.routed.here, self.routed.here, self.hidden)
+        zeros = self._work(whole=self._elements(self.routed.here))
+        return zeros, self.share.active(EXCHANGE, added.amount, added.shape)
 
     def there(self) -> tuple[Action, ...]:
         """Return the requests that bring rows to the ranks of their experts, and to all ranks that share these."""

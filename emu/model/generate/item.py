@@ -86,9 +86,9 @@ class Share(LayerOnRank):
         does = amount.flops or shape.kernel == Kernel.SCATTER_ADD
         return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if does else MOVES)
 
-    def active(self, name: str, amount: Amount) -> Computation:
+    def active(self, name: str, amount: Amount, shape: Shape = MOVES) -> Computation:
         """Return a computation on activations."""
-        return self.work(name, amount, self.stack.precision.activation)
+        return self.work(name, amount, self.stack.precision.activation, shape)
 
     def copied(self, name: str, elements: int) -> Computation:
         """Return a copy of a number of elements."""

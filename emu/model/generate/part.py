@@ -5,7 +5,7 @@ the rows of experts.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
 
@@ -179,7 +179,8 @@ class Part(Share):
         kept = outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
         operator = self.operators[self._again]
         items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, kept)
-        return tuple(self._then(items, operator, operator.until_saved) if operator.until_saved.elements else items)
+        last = replace(operator, sum_of_rows=None)  # the sum comes after all that is kept
+        return tuple(self._then(items, last, operator.until_saved) if operator.until_saved.elements else items)
 
     @cached_property
     def _again(self) -> int:

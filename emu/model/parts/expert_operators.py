@@ -131,9 +131,7 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, fi
     once = Amount(whole=(rows + read) * hidden, fixed_bytes=8 * rows)
     fused = Passes(once, once, saved=Amount(fixed_bytes=8 * rows))
     out, added = Amount(whole=rows * hidden), RowSum(INPUT, rows, n, hidden)
-    return ModelOperator(
-        name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, sum_of_rows=added
-    )
+    return ModelOperator(name, PERMUTATION, 0, eager, fused, out, sequence=True, routed=True, unfused=eager, sum_of_rows=added)
 
 
 def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:

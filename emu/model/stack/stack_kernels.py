@@ -36,9 +36,7 @@ def pieces_of(operator: ModelOperator, stack: Stack, what: str, *, drops: bool =
     return _unfused(operator.attended, amount, what, drops=drops)
 
 
-def split_sum(
-    operator: ModelOperator, what: str, amount: Amount, *, fused: bool = False
-) -> tuple[tuple[Amount, Shape], ...]:
+def split_sum(operator: ModelOperator, what: str, amount: Amount, *, fused: bool = False) -> tuple[tuple[Amount, Shape], ...]:
     """Return a pass of an operator as one kernel, or as two where a kernel of its own adds rows: then that is the last."""
     added = operator.sum_of_rows
     if added is None or added.what != what or fused:

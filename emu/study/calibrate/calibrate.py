@@ -85,7 +85,7 @@ def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Devic
         rate[of] = max(rate.get(of, 0.0), *(float(p.events.flops.sum()) / p.time_s for p in by[f"peak {of}"]))
     copied = max(float(p.events.bytes.sum()) / p.time_s for p in by["copy"])
     known = replace(device, peak_flops=rate, hbm_Bps=copied, launch_overhead_s=launch, fitted_on="its own kernels")
-    added = max(float(p.events.m @ p.events.n) / p.time_s for p in by["scatter-add"])
+    added = max(float(p.events.m @ p.events.n) / max(p.time_s - launch, 1e-9) for p in by["scatter-add"])
     known = replace(known, atomic_adds_per_s=added)
     known = _best(by["element-wise"], [replace(known, hbm_efficiency=share) for share in _SHARES])
     waves = [(0, (128, 256)), *((cores, tile) for tile in _TILES if cores)]

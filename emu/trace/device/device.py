@@ -153,8 +153,8 @@ class Device:
             f"{len(self.measured)} measured kernels give the times of their shapes, and correct those near": len(self.measured),
             f"computation is {slower:.2%} slower on the slowest of {self.npus} NPUs than on the slowest of {NODE} (their times "
             f"have a standard deviation of {self.spread:.2%})": slower,
-            f"a kernel that adds rows to rows that repeat adds {self.atomic_adds_per_s:.4g} elements a second, each by an atomic "
-            f"operation": self.atomic_adds_per_s,
+            f"a kernel that adds rows to rows that repeat adds {self.atomic_adds_per_s:.4g} elements a second, each by an "
+            f"atomic operation": self.atomic_adds_per_s,
             f"a collective that adds takes {contention:.2%} of the cores from matrix products beside it": contention,
         }
         return [sentence for sentence, counts in told.items() if counts]

@@ -18,7 +18,13 @@ from emu.trace.device.dtypes import FLOAT_BYTES, TF32, timed_as
 from emu.trace.kernel import ATTENTIONS, BACKWARD, Kernel
 from emu.trace.trace import Events, Kind
 
-_FLOPS = {Kernel.PRODUCT: 2, **dict.fromkeys(ATTENTIONS, 4), **dict.fromkeys(BACKWARD, 10), Kernel.OTHER: 0, Kernel.SCATTER_ADD: 0}
+_FLOPS = {
+    Kernel.PRODUCT: 2,
+    **dict.fromkeys(ATTENTIONS, 4),
+    **dict.fromkeys(BACKWARD, 10),
+    Kernel.OTHER: 0,
+    Kernel.SCATTER_ADD: 0,
+}
 
 
 class MeasuredKernel(NamedTuple):

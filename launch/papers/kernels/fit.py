@@ -69,7 +69,7 @@ class Kernels:
 
 
 def fit() -> dict[str, Any]:
-    """Return the constants of products; and by device the share of peak that their main loop reaches, that of FP8, and its sums."""
+    """Return the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums."""
     used = Kernels([product for product in published_products() if product.use == USED])
 
     def errors(values: F64) -> F64:

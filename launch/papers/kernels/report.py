@@ -135,7 +135,9 @@ def _sums() -> Iterator[KernelComparison]:
     for of in published_sums():
         added = RowSum(FORWARD, of.rows, of.tokens, of.elements)
         moved = MeasuredKernel(Kernel.OTHER, of.dtype, 1.0, bytes=of.beside_bytes)
-        adds = MeasuredKernel(Kernel.SCATTER_ADD, of.dtype, 1.0, *added.shape[1:], bytes=added.amount.bytes(item_bytes(of.dtype)))
+        adds = MeasuredKernel(
+            Kernel.SCATTER_ADD, of.dtype, 1.0, *added.shape[1:], bytes=added.amount.bytes(item_bytes(of.dtype))
+        )
         took_s = float(bare(of.device).seconds(events_of([moved, adds]), AS_RAN).sum())
         yield _comparison(of, SUM, f"{of.what}, {of.dtype}", of.rows * of.elements / took_s)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from emu.units import format_size, format_time
 from launch.data.fitted import Fitted
-from launch.papers.kernels.report import MOVE, KernelComparison, KernelSummary
+from launch.papers.kernels.report import MOVE, SUM, KernelComparison, KernelSummary
 from launch.papers.measured.report import RunComparison, RunSummary
 from launch.papers.nccl.report import NcclComparison
 from launch.papers.torchtitan.report import COMMAND as FITTED_BY
@@ -96,7 +96,7 @@ def kernels_report(rows: Sequence[KernelComparison], sums: Iterable[KernelSummar
 
 def _kernel(row: KernelComparison) -> tuple[str, ...]:
     """Return the cells of one published figure of a kernel."""
-    unit, scale = ("GB/s", 1e9) if row.kind == MOVE else ("TFLOP/s", 1e12)
+    unit, scale = {MOVE: ("GB/s", 1e9), SUM: ("G/s", 1e9)}.get(row.kind, ("TFLOP/s", 1e12))
     rates = (f"{rate / scale:.0f} {unit}" for rate in (row.published, row.ours))
     return row.kind, row.device, row.kernel, row.what, *rates, f"{row.ratio:.3f}", row.use
 

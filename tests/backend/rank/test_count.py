@@ -13,6 +13,7 @@ from emu.backend.rank import count
 from emu.backend.rank.count import Count, Operator, pause_counting
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.errors import RunError
+from emu.trace.kernel import Kernel, Shape
 from tests.backend.rank.counted import counted
 
 F32 = 4
@@ -146,6 +147,14 @@ def test_an_operator_reads_and_writes_what_its_meaning_says(name):
     (operator,) = counted(program)
     assert (operator.name, operator.dtype) == (name, "float32")
     assert (operator.count, operator.bytes) == (read + written, (read + written) * F32 + indices)
+
+
+@pytest.mark.parametrize("name", ["index_add_", "scatter_add_", "index_add", "scatter_add"])
+def test_a_sum_of_rows_has_the_sizes_of_what_is_added(name):
+    rows, index = torch.ones(6, 5), torch.tensor([0, 2, 0, 1, 2, 2])
+    to = index if name.startswith("index") else index[:, None].expand_as(rows)
+    (operator,) = [each for each in counted(lambda: getattr(torch.zeros(3, 5), name)(0, to, rows)) if name in each.name]
+    assert operator.shape == Shape(Kernel.SCATTER_ADD, 1, 6, 5, 1)
 
 
 def test_every_operator_that_no_schema_describes_is_held():

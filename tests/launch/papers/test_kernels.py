@@ -5,7 +5,7 @@ import json
 import pytest
 
 from launch.data.devices import DEVICES
-from launch.data.kernels import FITTED, USED, published_attention, published_moves, published_products
+from launch.data.kernels import FITTED, USED, published_attention, published_moves, published_products, published_sums
 from launch.papers.kernels.fit import Kernels, fit
 from launch.papers.kernels.report import rows, summaries
 
@@ -17,7 +17,7 @@ def found():
 
 def test_every_published_figure_is_told_once_with_its_source(found):
     of_attention = [row for row in found if row.kind == "attention"]
-    assert len(found) - len(of_attention) == len(published_products()) + len(published_moves())
+    assert len(found) - len(of_attention) == len(published_products()) + len(published_moves()) + len(published_sums())
     assert len(of_attention) == len(published_attention())
     assert all(row.source and row.ratio == pytest.approx(row.ours / row.published) for row in found)
 

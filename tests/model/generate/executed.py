@@ -57,9 +57,10 @@ def held_against_executed(name, plan):
 
 
 def kernels(trace, rank):
-    """How many products and attentions of each shape a rank runs in a step; those of no FLOPs take no time."""
+    """How many products, attentions and sums of rows of each shape a rank runs in a step; a router's sums are narrower."""
     e = trace.events_of(rank)
-    rows = np.flatnonzero((e.step == equal_steps(trace)[0][-1]) & (e.kind == Kind.COMPUTE) & (e.flops > 0))
+    counts = (e.flops > 0) | ((e.kernel == Kernel.SCATTER_ADD) & (e.n > 4))
+    rows = np.flatnonzero((e.step == equal_steps(trace)[0][-1]) & (e.kind == Kind.COMPUTE) & counts)
     return Counter((Kernel(e.kernel[r]).name, e.batch[r], e.m[r], e.n[r], e.k[r], e.flops[r]) for r in rows)
 
 

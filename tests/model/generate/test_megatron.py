@@ -12,6 +12,7 @@ from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack_kernels import saved_amount
 from emu.model.stack.stack_text import parse_stack
+from emu.trace.kernel import Kernel
 from emu.trace.trace import Kind
 from tests.model.generate.megatron_steps import GPT, LLAMA, B, H, L, S, V, asked, flops, traced
 
@@ -166,6 +167,17 @@ def test_what_is_not_fused_moves_more_and_computes_the_same(kind, model):
     fused, apart = (traced("microbatch=4", stack, MODELS.find(model)) for stack in ("", f"unfused={kind}"))
     assert flops(apart) == flops(fused)
     assert apart.events[0].bytes.sum() > fused.events[0].bytes.sum()
+
+
+def test_rows_of_experts_are_added_to_their_tokens_by_a_kernel_of_its_own_unless_it_is_fused():
+    """Forward the outputs of the experts, backward the gradients of their inputs: top-k rows of each token in each layer."""
+    model = MODELS.find("mixtral-tiny")
+    fused, apart = (traced("microbatch=4", stack, model).events[0] for stack in ("", "unfused=permutation"))
+    added = apart.kernel == Kernel.SCATTER_ADD
+    rows = model.top_k * B * S * model.layers
+    assert (apart.batch * apart.m)[added].sum() == 2 * rows
+    assert set(apart.n[added].tolist()) == {model.hidden}
+    assert not (fused.kernel == Kernel.SCATTER_ADD).any()
 
 
 def test_fused_accumulation_writes_no_gradient_of_a_product_beside_the_sum():

@@ -43,6 +43,7 @@ TRUE = replace(
     attention_efficiency=0.3,
     unhidden_share=0.25,
     hbm_efficiency=0.5,
+    atomic_adds_per_s=1e9,
     launch_overhead_s=3e-6,
 )
 
@@ -54,12 +55,14 @@ def product(m, n, k):
 
 def made(device):
     """Probes whose times are those of a device."""
+    added = {"kernel": Kernel.SCATTER_ADD, "batch": 1, "m": 4096, "n": 512, "k": 1, "bytes": 8 * 4096 * 512}
     large, attention = {"bytes": 10**9}, {"kernel": Kernel.CAUSAL, "batch": 4, "m": 512, "n": 512, "k": 64, "flops": 1e10}
     shapes = [(m, n, k) for m in (256, 640, 1152, 1664, 4096) for n in (512, 1280) for k in (64, 4096)]
     every = [
         *(("product", product(*shape)) for shape in shapes),
         ("attention", WORDS.events(WORDS.compute(**attention))),
         ("element-wise", WORDS.events(WORDS.compute(**large))),
+        ("scatter-add", WORDS.events(WORDS.compute(**added))),
     ]
     return [
         *(Probe(what, events, float(device.seconds(events, "float32").sum())) for what, events in every),
@@ -74,8 +77,8 @@ def test_the_constants_that_made_the_times_are_found(cores):
     true = replace(TRUE, cores=cores, tile=(128, 256)) if cores else TRUE
     found = fit(made(true), KNOWN, 16, "float32")
     assert (found.cores, found.tile if cores else true.tile) == (cores, true.tile)
-    for name in ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency"):
-        assert getattr(found, name) == pytest.approx(getattr(true, name), abs=1e-9)
+    for name in ("gemm_share", "attention_efficiency", "unhidden_share", "hbm_efficiency", "atomic_adds_per_s"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6)
     assert found.peak_flops == pytest.approx(true.peak_flops)
     assert found.hbm_Bps == pytest.approx(true.hbm_Bps)
     assert found.launch_overhead_s == pytest.approx(3e-6)
@@ -91,7 +94,8 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
     monkeypatch.setattr(probe, "_LEAST_S", 1e-4)
     found = list(probes("cpu"))
     by = {p.what: p for p in found}
-    assert set(by) == {"product", "peak float32", "peak bfloat16", "peak tf32", "attention", "copy", "element-wise", "launch"}
+    peaks = {f"peak {dtype}" for dtype in SMALL.peaks}
+    assert set(by) == {"product", *peaks, "attention", "copy", "element-wise", "scatter-add", "launch"}
     assert all(p.time_s > 0 for p in found)
     assert [by[f"peak {dtype}"].events.dtype for dtype in SMALL.peaks] == [("float32",), ("bfloat16",), ("tf32",)]
     last = by["product"].events
@@ -101,6 +105,8 @@ def test_kernels_that_run_are_told_as_the_counting_mode_sees_them(monkeypatch):
         Kernel.CAUSAL_BACKWARD,
     ]
     assert by["copy"].events.bytes.tolist() == [2 * 4 * 2**10]
+    added = by["scatter-add"].events
+    assert (added.kernel.tolist(), added.m.tolist(), added.n.tolist()) == ([Kernel.SCATTER_ADD], [16], [8])
     told = calibrate("cpu", found)
     assert [k.measured_s for k in told.kernels] == [p.time_s for p in found]
     assert [k.predicted_s for k in told.kernels] == pytest.approx([seconds_of(told.device, p) for p in found])
