@@ -39,9 +39,9 @@ class Setting(NamedTuple):
 # NCCL's choices, asked ahead of the device. No switch adds: A100's NVSwitches do not, and NVIDIA's recipes of 2025 say
 # NCCL_NVLS_ENABLE=0. Rings carry 20 GB/s each way of a link's 25 on A100 and 20.6 on H100: NVIDIA/nccl v2.30.7-1,
 # src/graph/topo.h, SM80_NVLINK_BW and SM90_NVLINK_BW.
-_AMPERE = "library=nccl,alpha=54.73ns,bandwidth=0.8/0.95"
-_HOPPER = "library=nccl,alpha=54.73ns,bandwidth=0.824/0.95"
-_NEMO = f"software=megatron,{_HOPPER},tp=chunked,dp=overlapped,gradient=bfloat16"
+AMPERE_NETWORK = "library=nccl,alpha=54.73ns,bandwidth=0.8/0.95"
+HOPPER_NETWORK = "library=nccl,alpha=54.73ns,bandwidth=0.824/0.95"
+_NEMO = f"software=megatron,{HOPPER_NETWORK},tp=chunked,dp=overlapped,gradient=bfloat16"
 # Cores that a reduce-scatter of user buffers takes: Transformer Engine's default, initialize_ub; else those that the recipe's
 # ub_tp_comm_overlap_cfg gives to proj_fprop, fc2_fprop, qkv_wgrad and fc1_wgrad, the mean by the FLOPs of these products.
 _DEFAULT, _70B, _405B = "sms=16", "sms=11", "sms=8"
@@ -54,7 +54,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         # for: SC21 ran with --fp16 (examples/sc21/CONFIG.sh), and without --bf16 Megatron-LM adds up and reduces gradients in
         # the type of the weights (megatron/arguments.py, megatron/model/distributed.py; v2.6).
         "megatron-2021": Setting(
-            f"software=megatron,{_AMPERE},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
+            f"software=megatron,{AMPERE_NETWORK},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
             "ddp",
             "never",
             ("SC21",),
@@ -63,7 +63,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         ),
         # Gradients are added by the product that makes them; the backward's all_reduce runs beside it.
         "megatron-2022": Setting(
-            f"software=megatron,{_AMPERE},tp=backward,dp=exposed,accumulation=fused,attention=unfused",
+            f"software=megatron,{AMPERE_NETWORK},tp=backward,dp=exposed,accumulation=fused,attention=unfused",
             "ddp",
             "selective",
             ("Korthikanti",),

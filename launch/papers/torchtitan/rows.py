@@ -22,13 +22,14 @@ from emu.model.stack.stack_text import parse_stack
 from emu.study.training.estimate import EstimateRequest
 from launch.data.fitted import DATA
 from launch.data.stacks import STACKS
+from launch.papers.measured.settings import HOPPER_NETWORK
 
 ROWS = DATA / "torchtitan.csv"
 DEVICE = "h100-500w"
 _NODE = 8  # GPUs of a server
 _COMPILED = {"no": "nothing", "yes": "layers"}
 _FP8 = {"bf16": "", "fp8": ",fp8=tensor,fp8_gather=yes"}
-_STACK = "software=pytorch,nccl-ahead,weight=float32,optimizer=foreach"
+_STACK = f"software=pytorch,{HOPPER_NETWORK},weight=float32,optimizer=foreach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
