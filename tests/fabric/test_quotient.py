@@ -12,8 +12,7 @@ from emu.collective.algorithm import schedule
 from emu.errors import InputError
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.quotient import refine as refining
-from emu.fabric.engine.quotient.merge import Quotient, merge
-from emu.fabric.engine.quotient.quotient import quotient
+from emu.fabric.engine.quotient.quotient import Quotient, merge, quotient
 from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph

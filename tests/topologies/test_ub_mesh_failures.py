@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.fabric.lower import lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
-from topologies.ub_mesh.backup import redirection
+from topologies.ub_mesh.build import redirection
 from topologies.ub_mesh.mesh_routes.recovery import recovery, users
 
 

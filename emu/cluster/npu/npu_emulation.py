@@ -1,23 +1,212 @@
-"""Everything that a script finds of NPUs while its ranks run, and its undo; or the refusal of NPUs."""
+"""Everything that a script finds of NPUs while its ranks run, and its undo; or the refusal of NPUs.
+
+The methods of a tensor that copy it to an NPU or back to the host.
+
+Where autograd records, nothing is copied, because a parameter must stay the one that its optimizer holds. A tensor on the host
+is no part of the NPU's memory, and a copy between them is not in the trace.
+
+Changes in modules that load slowly, made when a script has loaded them.
+"""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.count import Count
+from emu.backend.rank.count import Count, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
-from emu.cluster.npu.deferred_changes import deferred_changes
-from emu.cluster.npu.device_arguments import device_argument_replacements
-from emu.cluster.npu.npu import Node, Npu
-from emu.cluster.npu.tensor_moves import tensor_move_replacements
+from emu.cluster.npu.device_arguments import by_name, device_argument_replacements
+from emu.cluster.npu.npu import Node, Npu, is_npu, meaningless_error
 from emu.cluster.process_services import Replacement
 from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.rank_state import watch_imports
 from emu.errors import RunError
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def deferred_changes(node: Node) -> Iterator[None]:
+    """Make the changes in modules that are loaded, and in those that are loaded while the context lasts."""
+    with ExitStack() as changes:
+        for module in CHANGES.keys() & sys.modules.keys():
+            changes.enter_context(CHANGES[module](node))
+        with watch_imports(CHANGES, lambda module: changes.enter_context(CHANGES[module](node))):
+            yield
+
+
+@contextmanager
+def _fsdp(node: Node) -> Iterator[None]:
+    """Let the first FSDP accept the NPU's name as its device."""
+    fsdp = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"].FullyShardedDataParallel
+    with replace_attribute(fsdp, "__init__", by_name(fsdp.__init__, node, "device_id")):
+        yield
+
+
+@contextmanager
+def _attention(node: Node) -> Iterator[None]:
+    """Let DTensor shard a CPU's attention by batch and by heads, as it does for a GPU."""
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.experimental import register_sharding
+
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    tables: tuple[dict[Any, Any], ...] = (propagator.op_strategy_funcs, propagator.op_to_schema_info)
+    before = [dict(table) for table in tables]
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)(_sharding_rule(2, 3))
+    register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(_sharding_rule(3, 6))
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            table.update(old)
+
+
+@contextmanager
+def _rings(node: Node) -> Iterator[None]:
+    """Refuse context parallelism, which would gather whole sequences in the wrong order, as CPU attention has no ring."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise RunError(
+            "context_parallel: PyTorch has a ring for the attention of GPUs only, and emulated NPUs compute on the CPU; take "
+            "`emu train` or `emu estimate` with --plan cp=2, or tensor parallelism with sequences in parts"
+        )
+
+    module = sys.modules["torch.distributed.tensor.experimental._context_parallel._attention"]
+    with replace_attribute(module, "_enable_context_parallel_dispatcher_impl", refuse):
+        yield
+
+
+@contextmanager
+def _extensions(node: Node) -> Iterator[None]:
+    """Refuse the script's own CUDA kernels."""
+    module = sys.modules["torch.utils.cpp_extension"]
+    with ExitStack() as changes:
+        for name in ("load", "load_inline"):
+            changes.enter_context(replace_attribute(module, name, _without_kernels(getattr(module, name), name)))
+        yield
+
+
+def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        files = [each for of in (*args, *kwargs.values()) for each in (of if isinstance(of, list) else [of])]
+        if kwargs.get("with_cuda") or kwargs.get("cuda_sources") or any(str(each).endswith(".cu") for each in files):
+            raise meaningless_error(f"torch.utils.cpp_extension.{name}")
+        return original(*args, **kwargs)
+
+    return load
+
+
+def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
+    """Return the sharding rule of attention: all tensors whole, or all cut along [batch, heads, ...] in one way."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    def placements(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Sequence[Any]:
+        numbers = [None] * (len(args) - n_inputs)
+        kinds = [Replicate()] if attn_mask is not None else [Replicate(), Shard(0), Shard(1)]
+        masks = [Replicate()] if attn_mask is not None else []
+        return [([kind] * n_outputs, [*[kind] * n_inputs, *numbers, *masks]) for kind in kinds]
+
+    return placements
+
+
+CHANGES: dict[str, Callable[[Node], AbstractContextManager[None]]] = {
+    "torch.distributed.fsdp.fully_sharded_data_parallel": _fsdp,
+    "torch.distributed.tensor": _attention,
+    "torch.distributed.tensor.experimental._context_parallel._attention": _rings,
+    "torch.utils.cpp_extension": _extensions,
+}
+
+
+_HERE = "_emu_on_npu"  # set on tensors that are on the NPU
+_PINNED = "_emu_pinned"
+
+
+def tensor_move_replacements(node: Node) -> Iterator[Replacement]:
+    """Yield the replacements of the methods."""
+    yield Tensor, "to", _to(Tensor.to, node)
+    yield Tensor, "cpu", _cpu(Tensor.cpu)
+    yield Tensor, "cuda", _cuda(node)
+    yield Tensor, "type", _type(Tensor.type)
+    yield Tensor, "pin_memory", _pin
+    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
+    yield Tensor, "record_stream", lambda *_, **__: None
+    yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
+
+
+def _to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
+    @wraps(original)
+    def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        device = args[0] if args else kwargs.get("device")
+        if type(device) not in (int, str, torch.device):  # a dtype or another tensor
+            return original(tensor, *args, **kwargs)
+        if args:
+            args = (node.host(device), *args[1:])
+        else:
+            kwargs["device"] = node.host(device)
+        return _moved_copy(tensor, original(tensor, *args, **kwargs), type(device) is int or is_npu(device))
+
+    return to
+
+
+def _cpu(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @wraps(original)
+    def cpu(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return _moved_copy(tensor, original(tensor, *args, **kwargs), to_npu=False)
+
+    return cpu
+
+
+def _cuda(node: Node) -> Callable[..., Tensor]:
+    def cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+        if has_torch_function_unary(tensor):
+            return handle_torch_function(cuda, (tensor,), tensor, device, non_blocking, memory_format=memory_format)
+        node.index(device)
+        how = {} if memory_format is None else {"memory_format": memory_format}
+        return _moved_copy(tensor, tensor.contiguous(**how) if how else tensor, to_npu=True)
+
+    return cuda
+
+
+def _moved_copy(tensor: Tensor, result: Tensor, to_npu: bool) -> Tensor:
+    """Return the result, copied if it is the tensor itself and that lay on the other side."""
+    if type(result) not in (Tensor, Parameter) or result.requires_grad or (to_npu and hasattr(result, _HERE)):
+        return result
+    if result is tensor:
+        with pause_counting():
+            result = tensor.clone()
+    if to_npu:
+        setattr(result, _HERE, True)
+        report_move(tensor, result)
+    return result
+
+
+def _type(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def type_(tensor: Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        dtype = dtype.replace("torch.cuda.", "torch.") if isinstance(dtype, str) else dtype
+        return original(tensor, *(() if dtype is None else (dtype, *args)), **kwargs)
+
+    return type_
+
+
+def _pin(tensor: Tensor, device: Any = None) -> Tensor:
+    """Return a copy on the host that a device could read."""
+    if hasattr(tensor, _PINNED):
+        return tensor
+    with pause_counting():
+        copy = tensor.detach().clone()
+    setattr(copy, _PINNED, True)
+    return copy
 
 
 @contextmanager

@@ -2,16 +2,28 @@
 
 A stage of a pipeline is a module of its own. If a pipeline separates two modules that share a parameter, each end has a copy,
 and the gradients are summed. Source: Megatron-LM, core/distributed/finalize_model_grads (the all-reduce of word embeddings).
+
+The groups of tokens that are routed together: an expert's capacity and balance count the tokens of one rank in one pass.
+
+Which tokens an expert drops, and what the balancing loss is, depends on the tokens that are routed together. GShard's groups
+are the tokens that a rank sees at once, so that no rank must ask another. A single process with the whole batch therefore uses
+the same groups: each goes through the block in turn. Otherwise the two would drop other tokens and could not be compared.
+
+The balancing loss is the mean over all groups. Megatron-LM takes tokens of tp and cp together for this loss, and only for it.
+
+Source: Lepikhin et al., GShard (2020), section 2.2 (local group dispatching); Fedus et al., Switch Transformers (2021).
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from emu.arrays import I64
 from emu.backend.rank.count import pause_counting
 from emu.model.model import Model, own_tokens
 from emu.model.parallel.data_parallel import replicate, shard_states
@@ -20,11 +32,56 @@ from emu.model.parallel.mesh import Meshes, sub_mesh
 from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
 from emu.model.parallel.recomputation import wrap_recomputation
 from emu.model.parallel.tensor_parallel import module_names, shard_tensors
-from emu.model.parallel.token_groups import set_routing, set_routing_of_batch
+from emu.model.parts.expert_block import ExpertBlock, limit_capacity
+from emu.model.parts.token_routing import set_balance
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import stage_layers
-from emu.model.plan.rank_axes import ENDS
+from emu.model.plan.rank_axes import ENDS, cp_positions
+
+
+def set_routing(module: nn.Module, plan: Plan) -> None:
+    """Set the capacity of a rank's experts and the weight of their balancing loss as a plan says, in place."""
+    limit_capacity(module, plan.capacity)
+    set_balance(module, 1 / (plan.passes * _cuts(plan)))
+
+
+def set_routing_of_batch(module: nn.Module, plan: Plan) -> None:
+    """Set capacity and balancing loss for the whole batch on one process, with the groups of a plan's ranks, in place."""
+    groups = token_groups(plan)
+    limit_capacity(module, plan.capacity)
+    set_balance(module, 1 / len(groups))
+    for name, block in list(module.named_modules()) if len(groups) > 1 else ():
+        if isinstance(block, ExpertBlock):
+            parent, _, own = name.rpartition(".")
+            setattr(module.get_submodule(parent), own, _GroupwiseBlock(block, groups))
+
+
+def token_groups(plan: Plan) -> I64:
+    """Return [groups, tokens] the tokens of [global batch, seq], flattened, that each rank routes in each pass, in order."""
+    own = [cp_positions(place, plan.cp, plan.seq).reshape(_cuts(plan), -1) for place in range(plan.cp)]
+    sequences = np.arange(plan.global_batch).reshape(-1, 1, plan.pass_batch, 1)
+    return (sequences * plan.seq + np.concatenate(own)[:, None]).reshape(-1, plan.pass_batch * own[0].shape[1])
+
+
+def _cuts(plan: Plan) -> int:
+    """Return the number of ranks that divide one rank's tokens before a block of experts."""
+    return plan.tp if plan.exchanges else 1
+
+
+class _GroupwiseBlock(nn.Module):
+    """A block of experts that takes one group of tokens after another."""
+
+    def __init__(self, block: nn.Module, groups: I64) -> None:
+        super().__init__()
+        self.block, self._groups = block, torch.from_numpy(groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, T, hidden] to [B, T, hidden]."""
+        flat = x.flatten(0, -2)
+        out = torch.cat([self.block(flat[group][None])[0] for group in self._groups])
+        return out[self._groups.flatten().argsort()].view_as(x)
+
 
 _DDP, _CHECKPOINT = "module.", "_checkpoint_wrapped_module."  # prefixes that PyTorch's wrappers add to the names of parameters
 

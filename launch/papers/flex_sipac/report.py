@@ -1,12 +1,43 @@
-"""The rows of the Flex-SiPAC paper: counted on built topologies, proved and timed on them, or computed from printed values."""
+"""The rows of the Flex-SiPAC paper: counted on built topologies, proved and timed on them, or computed from printed values.
 
+The figures of the Flex-SiPAC paper.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from launch.papers.flex_sipac.counts import COUNTS
-from launch.papers.flex_sipac.figures import FIGURES
-from launch.papers.flex_sipac.times import TIMES
+from launch.papers.figure import Curve, Figure
+from launch.papers.flex_sipac.counts import COUNTS, RADICES, flex, tpuv4
+from launch.papers.flex_sipac.times import TIMES, times
+from launch.papers.networks import build_once
 from launch.papers.paper import Paper, from_nothing, register
+
+_SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
+
+
+def _all_reduce_times(_: Any) -> Figure:
+    """Return figure 7: the time of an all_reduce by size."""
+    by = [times(size, 64) for size in _SIZES]
+    curves = [Curve(name, _SIZES, [each[name] for each in by]) for name in by[0]]
+    title = "Flex-SiPAC figure 7, on 64 CUs of 1920 Gb/s and not 512: an all_reduce of one job"
+    return Figure(title, "bytes", "seconds", curves, log="xy")
+
+
+def _sizes(_: Any) -> Figure:
+    """Return figure 9: the size of each system by the radix of a switch."""
+    radices = RADICES[2]
+    curves = (
+        Curve("SiP-OCS", radices, [build_once(f"sip-ocs:n={radix}").n_npus for radix in radices]),
+        Curve("TPUv4", radices, [tpuv4(radix) for radix in radices]),
+        Curve("Flex-SiPAC, 2 levels", radices, [flex(radix, 2) for radix in radices]),
+        Curve("Flex-SiPAC, 3 levels", RADICES[3], [flex(radix, 3) for radix in RADICES[3]]),
+    )
+    return Figure("Flex-SiPAC figure 9: size by the radix of a switch, as far as built", "radix", "CUs", curves, log="xy")
+
+
+FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _all_reduce_times, "9": _sizes})
 
 
 @register

@@ -1,14 +1,109 @@
-"""The rows of the HPN paper: counted on built topologies, timed on them, or computed from printed values."""
+"""The rows of the HPN paper: counted on built topologies, timed on them, or computed from printed values.
 
+The figures of the HPN paper.
+
+Rows of the HPN paper that are training steps on HPN and on DCN+, as `emu estimate` computes them (9.1).
+
+The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of 2 bytes (table 3), and that Megatron reduces gradients by eight
+AllReduces of a host at once with TP=8 (9.2). Batches are those of the models' own papers.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
+from emu.model.plan.plan import Plan
+from emu.model.plan.plan_text import spell
+from emu.study.planning.search.row import PlanRow
+from launch.papers.figure import Curve, Figure
 from launch.papers.hpn.counts import COUNTS
-from launch.papers.hpn.figures import FIGURES
-from launch.papers.hpn.times import TIMES
-from launch.papers.hpn.training import TRAINING, HpnSteps
-from launch.papers.paper import Paper, from_nothing, register
+from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, TIMES, dual_plane, gain_percent
+from launch.papers.networks import build_once
+from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
+from launch.papers.step_estimates import PaperSteps
+from launch.papers.targets import Answer
+
+_DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
+_ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")
+_SEQ = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A training step of section 9.1."""
+
+    model: str
+    plan: Plan
+    words: tuple[str, str]  # topologies: DCN+ and HPN
+    batch: str  # source of the global batch
+
+
+def _plan(dp: int, batch: int, pp: int = 1, microbatch: int = 4) -> Plan:
+    """Return a plan with TP=8 and sequence parallelism."""
+    return Plan(tp=8, sp=True, pp=pp, dp=dp, global_batch=batch, seq=_SEQ, microbatch=microbatch)
+
+
+_LLAMA = "4 M tokens a step (Touvron et al., LLaMA)"
+_GPT = "3.2 M tokens a step (Brown et al., GPT-3)"
+_SMALL = (DCN_JOB, HPN_JOB)
+_LARGE = (f"hpn:dcn-plus:dims=5x4x16x8,{NVLINK}", f"hpn:pod:dims=3x128x8,{NVLINK}")
+_JOBS: Mapping[str, _Job] = MappingProxyType(
+    {
+        "hpn-l7": _Job("llama2-7b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+        "hpn-l13": _Job("llama2-13b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+        "hpn-g175": _Job("korthikanti-175b", _plan(7, 224 * 7, 8), _SMALL, _GPT),
+        "hpn-149": _Job("korthikanti-175b", _plan(37, 40 * 37, 8), _LARGE, f"the model of table 3; {_GPT}"),
+    }
+)
+
+
+class HpnSteps(PaperSteps):
+    """The estimated steps of section 9.1."""
+
+    computes, software, algorithms = _DEVICE, _STACK, _ALGORITHMS
+
+    def of(self, model: str, plan: Plan, word: str) -> PlanRow:
+        """Return one step.
+
+        Raises:
+            InputError: as `estimate`.
+        """
+        return self.estimate(model, plan, word, lambda: build_once(word))
+
+
+def _step_gain(paper: Any, target: Any) -> Answer:
+    """Answer what a step gains on HPN over DCN+."""
+    job = _JOBS[target.id]
+    times = [paper.steps.of(job.model, job.plan, word).step_time_s for word in job.words]
+    told = f"{job.model} by {spell(job.plan)}, {job.plan.global_batch} sequences of {_SEQ} tokens: {job.batch}"
+    how = f"--device {_DEVICE} --stack {_STACK} --algorithm {' --algorithm '.join(_ALGORITHMS)}"
+    seconds = f"{times[0]:.3f} s on DCN+, {times[1]:.3f} s on HPN"
+    where = f"the {job.plan.world // 8} hosts are taken segment by segment, in order"
+    return Answer(gain_percent(*times), (seconds, told, how, FLOWS, where))
+
+
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(dict.fromkeys(_JOBS, _step_gain))
+
+
+def _dual_plane(paper: Any) -> Figure:
+    """Return figure 19: what an all_reduce gains from two planes, by the number of GPUs."""
+    gains = dual_plane()
+    printed = [float(target.value) for target in paper.targets if target.id in ("hpn-dp-lo", "hpn-dp-hi")]
+    return Figure(
+        "HPN figure 19: what an all_reduce of 4 GiB gains from two planes, between two segments",
+        "GPUs",
+        "gain, %",
+        (
+            Curve("ours", range(len(gains)), [*gains.values()]),
+            Curve("least and most as printed (appendix A)", (0, len(gains) - 1), printed, printed=True),
+        ),
+        words=[str(gpus) for gpus in gains],
+    )
+
+
+FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"19": _dual_plane})
 
 
 @register

@@ -8,8 +8,7 @@ from matplotlib.image import imread
 
 from launch.papers.figure import Figure
 from launch.papers.infinitehbd import traffic
-from launch.papers.infinitehbd.figures import FIGURES
-from launch.papers.infinitehbd.report import InfiniteHBDPaper
+from launch.papers.infinitehbd.report import FIGURES, InfiniteHBDPaper
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
 ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1")

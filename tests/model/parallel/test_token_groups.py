@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.model.parallel.token_groups import token_groups
+from emu.model.parallel.parallel_model import token_groups
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 

@@ -5,19 +5,236 @@ they agree on capacity and on the number of tasks of each class that cross them.
 are equal at every instant. They equal those of a graph with one task for each class and one link for each class, where a hop
 weighs as many tasks as cross one link. The solver only counts tasks (R1), so that every bit is the same. Classes are guessed by
 hashes, then verified by values.
+
+The quotient graph of a partition of tasks and links, with every value of the partition verified.
+
+Letters: V tasks, L links, C classes of tasks, K classes of links, H and E hops and predecessor edges of the quotient.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32
+from emu.arrays import I32, I64
+from emu.compiled.function import compiled
+from emu.compiled.kinds import I32_OUT, I64_OUT
 from emu.errors import InputError
-from emu.fabric.engine.quotient.merge import Quotient, merge
-from emu.fabric.engine.quotient.refine import refine
+from emu.fabric.engine.quotient.refine import U64, refine
 from emu.fabric.engine.solver.state import State
-from emu.fabric.engine.state_layout import columns
+from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
 from emu.fabric.timeline import Timeline
+
+_MAX_WEIGHT = 2**31 - 1
+_MAX_STEPS = 32  # steps of search for each hop and predecessor: enough unless equal tasks list theirs in different orders
+
+
+class _Partition(NamedTuple):
+    """The classes of tasks and of links, with what the tasks of one class have in common."""
+
+    task: I32_OUT  # [V] class of each task; those of its predecessors have lower numbers
+    link: I32_OUT  # [L] class of each link
+    place: I32_OUT  # [L] number of the link within its class
+    links: I64_OUT  # [K] number of links of each class
+    size: I64_OUT  # [C] size of each class's tasks; likewise alpha and ready
+    alpha: I64_OUT  # [C]
+    ready: I64_OUT  # [C]
+
+
+class _MergedGraph(NamedTuple):
+    """The hops and predecessors of the quotient."""
+
+    hop_start: I64_OUT  # [C + 1]
+    hop_link: I32_OUT  # [H]
+    hop_weight: I32_OUT  # [H]
+    pred_start: I64_OUT  # [C + 1]
+    pred: I32_OUT  # [E] 2 c + 1: until a task of class c has left; 2 c: until it has ended
+
+
+class _ClassMarks(NamedTuple):
+    """Working arrays with which the members of one class are compared; H hops and E predecessors of the quotient."""
+
+    hop_by: I32_OUT  # [H] the last task that was found to have the hop
+    pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
+    room: I64_OUT  # [H + 1] where the crossings of each hop begin
+    crossings: I32_OUT  # by hop, then by the link's place: the weight of the tasks that cross
+    steps: I64_OUT  # [1] steps of search that are left
+
+
+@compiled
+def _number(colour: U64, order: I32, table: I32_OUT, of: I32_OUT, first: I32_OUT) -> int:
+    """Give each colour a number in the order in which colours come, and return how many there are.
+
+    The table [2^b] has open addressing. It comes as zeros and holds numbers + 1.
+    """
+    n, mask = 0, np.uint64(len(table) - 1)
+    for i in range(len(colour)):
+        v = order[i] if len(order) > 0 else i
+        at = colour[v] & mask
+        while table[at] > 0 and colour[first[table[at] - 1]] != colour[v]:
+            at = (at + np.uint64(1)) & mask
+        if table[at] == 0:
+            first[n] = v
+            n += 1
+            table[at] = n
+        of[v] = table[at] - 1
+    return n
+
+
+@compiled
+def _declare(g: Columns, first: I32, p: _Partition, crossed: I32_OUT, awaited: I32_OUT, to: _MergedGraph) -> None:
+    """Write down the links and tasks that the first task of each class [C] needs.
+
+    `crossed` [K] and `awaited` [2 C] hold the last class that needed each.
+    """
+    n_hops = n_preds = 0
+    for c in range(len(first)):
+        for h in range(g.hop_start[first[c]], g.hop_start[first[c] + 1]):
+            link = p.link[g.hop_link[h]]
+            if crossed[link] != c:
+                crossed[link], to.hop_link[n_hops] = c, link
+                n_hops += 1
+        for i in range(g.pred_start[first[c]], g.pred_start[first[c] + 1]):
+            pred = 2 * p.task[g.pred[i]] + g.pred_left[i]
+            if awaited[pred] != c:
+                awaited[pred], to.pred[n_preds] = c, pred
+                n_preds += 1
+        to.hop_start[c + 1], to.pred_start[c + 1] = n_hops, n_preds
+
+
+@compiled
+def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OUT) -> int:
+    """Return the place of a value in a row, searched from `at` and round to it; -1 where it is missing or no steps are left."""
+    for i in range(stop - start):
+        if values[at] == value:
+            steps[0] -= i
+            return at if steps[0] >= 0 else -1
+        at = at + 1 if at + 1 < stop else start
+    return -1
+
+
+@compiled
+def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
+    """Return whether a task crosses exactly the classes of links that its class needs, and count it on each link."""
+    start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
+    at, n = start, 0
+    for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        k = g.hop_link[h]
+        at = _find(to.hop_link, start, stop, p.link[k], at, seen.steps)
+        if at < 0:
+            return False
+        n += seen.hop_by[at] != v
+        seen.hop_by[at] = v
+        i = seen.room[at] + p.place[k]
+        weight = np.int64(seen.crossings[i]) + g.hop_weight[h]
+        if weight > _MAX_WEIGHT:
+            return False
+        seen.crossings[i] = weight
+    return bool(n == stop - start)
+
+
+@compiled
+def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
+    """Return whether a task waits for exactly the classes of tasks that its class needs."""
+    start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
+    at, n = start, 0
+    for i in range(g.pred_start[v], g.pred_start[v + 1]):
+        at = _find(to.pred, start, stop, 2 * p.task[g.pred[i]] + g.pred_left[i], at, seen.steps)
+        if at < 0:
+            return False
+        n += seen.pred_by[at] != v
+        seen.pred_by[at] = v
+    return bool(n == stop - start)
+
+
+@compiled
+def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
+    """Return whether every task equals its class, and count all tasks on their links."""
+    for v in range(len(p.task)):
+        c = p.task[v]
+        if g.size[v] != p.size[c] or g.alpha[v] != p.alpha[c] or g.ready[v] != p.ready[c]:
+            return False
+        if not _cross(g, p, seen, to, v) or not _wait(g, p, seen, to, v):
+            return False
+    return True
+
+
+@compiled
+def _weigh(seen: _ClassMarks, weight: I32_OUT) -> bool:
+    """Return whether each class crosses all links of a class equally often, and write that number as the weight of the hop."""
+    for h in range(len(weight)):
+        weight[h] = seen.crossings[seen.room[h]]
+        for i in range(seen.room[h], seen.room[h + 1]):
+            if seen.crossings[i] != weight[h]:
+                return False
+    return True
+
+
+class Quotient(NamedTuple):
+    """A graph with one task and one link for each class, and the class of every task and link of the whole graph."""
+
+    graph: Graph
+    task: I32  # [V] class of each task of the whole graph
+    link: I32  # [L] class of each link of the whole graph
+
+
+def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quotient | None:
+    """Merge tasks [V] of equal colour and links [L] of equal colour into a quotient; None where they do not behave alike.
+
+    `order` has the tasks with predecessors first; empty: as they stand.
+    """
+    g = columns(graph)
+    (task, first), (link, first_link) = _classes(task_colour, order), _classes(link_colour, order[:0])
+    capacity = graph.capacity_Bps[first_link]
+    if not np.array_equal(capacity[link], graph.capacity_Bps):
+        return None
+    links = np.bincount(link, minlength=len(first_link))
+    alone = g.size[first], g.alpha[first], g.ready[first]
+    merged = _merge_members(g, first, _Partition(task, link, _places(link, links), links, *alone))
+    if merged is None:
+        return None
+    hop_start, hop_link, hop_weight, pred_start, pred = merged
+    waits = pred_start, pred >> 1, (pred & 1).astype(np.bool_)
+    small = Graph(capacity, *alone, hop_start, hop_link, hop_weight, *waits, graph.owner[first], graph.origin[first])
+    return Quotient(small, task, link)
+
+
+def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
+    """Return the class of each [n], numbered in the order in which they come, and the first member of each class."""
+    of, first = np.empty(len(colour), np.int32), np.empty(len(colour), np.int32)
+    table = np.zeros(2 ** len(colour).bit_length(), np.int32)
+    return of, first[: _number(colour, order, table, of, first)].copy()
+
+
+def _places(of: I32, counts: I64) -> I32:
+    """Return the place of each member within its class."""
+    place, by_class = np.empty(len(of), np.int32), np.argsort(of, kind="stable")
+    place[by_class] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return place
+
+
+def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None:
+    """Return the hops and predecessors of a partition; None if the members of a class are not equal."""
+    to = _first_members(g, first, p)
+    room = np.append(0, np.cumsum(p.links[to.hop_link]))
+    if room[-1] > len(g.hop_link):  # a class crosses each link of a class at least once
+        return None
+    by_hop, by_pred = np.full(len(to.hop_link), -1, np.int32), np.full(len(to.pred), -1, np.int32)
+    steps = np.array([_MAX_STEPS * (len(g.hop_link) + len(g.pred))])
+    seen = _ClassMarks(by_hop, by_pred, room, np.zeros(room[-1], np.int32), steps)
+    return to if _verify(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
+
+
+def _first_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
+    """Return the hops and predecessors of the first task of each class, without weights."""
+    n, n_hops, n_preds = len(first), np.diff(g.hop_start)[first].sum(), np.diff(g.pred_start)[first].sum()
+    hop_start, pred_start, none = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.empty(0, np.int32)
+    to = _MergedGraph(hop_start, np.empty(n_hops, np.int32), none, pred_start, np.empty(n_preds, np.int32))
+    _declare(g, first, p, np.full(len(p.links), -1, np.int32), np.full(2 * n, -1, np.int32), to)
+    hop_link = to.hop_link[: hop_start[-1]]
+    return _MergedGraph(hop_start, hop_link, np.empty_like(hop_link), pred_start, to.pred[: pred_start[-1]])
+
 
 _AS_THEY_STAND = np.empty(0, np.int32)
 
