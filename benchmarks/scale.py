@@ -20,10 +20,9 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.isolated_time import time_alone
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.message_routes import head_times
 from emu.fabric.run import run
 from emu.fabric.timeline import Timeline

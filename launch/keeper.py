@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 
-from emu.cluster.rank_state.parent_process import adopt_orphans, end_with_parent
+from emu.cluster.rank_state.child_processes import adopt_orphans, end_with_parent
 
 _SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DIED = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL)

@@ -14,8 +14,8 @@ from emu.model.operator import ModelOperator, Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
 from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
-from emu.model.parts.learned_positions import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.norms import layer_norm
+from emu.model.parts.rotary import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_ope
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
 from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
-from emu.model.parts.learned_positions import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.norms import layer_norm
+from emu.model.parts.rotary import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.parts.token_routing import ExpertRouting
 
 

@@ -15,8 +15,8 @@ from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, 
 from emu.model.parts.decoder import Decoder, initialise, output_operators, residual, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
-from emu.model.parts.learned_positions import TiedOutput
 from emu.model.parts.norms import rms_norm
+from emu.model.parts.rotary import TiedOutput
 from emu.model.parts.token_routing import ExpertRouting
 from emu.model.stack.passes import element_wise
 

@@ -14,7 +14,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.training.estimate import EstimateRequest
 
 _HERE = Path("benchmarks/composed")

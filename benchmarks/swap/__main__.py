@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
 def _rows(chosen):
     """Ids, and what works each out anew and judges it."""
     from launch.papers.catalogue import PAPERS  # noqa: PLC0415 -- they take what stands for build_topology
-    from launch.papers.formulas import IS  # noqa: PLC0415
+    from launch.papers.paper import IS  # noqa: PLC0415
     from launch.papers.targets import MET, judge  # noqa: PLC0415
 
     for make in PAPERS.values():

@@ -4,10 +4,9 @@ from dataclasses import replace
 from functools import partial
 
 from emu.collective.schedule import Schedule
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph, name_tasks
 from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import LoweredSchedule, lay, lower_placed
+from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import message_name

@@ -3,6 +3,8 @@
 Every schedule takes one path. Its rows become classes of tasks. The classes are placed on the nodes of one group, or of several
 equal groups. Each class then becomes one task in every copy that stands for others; without a symmetry each copy stands for
 itself. Letters: K slots, G groups, P participants of each, M messages of a copy, D copies.
+
+The job of a fabric: a schedule, the bytes of its slots, and its nodes. K slots, G groups, P participants.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +19,6 @@ from emu.arrays import I32, I64, column
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
 from emu.errors import InputError, must_be
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Domain, Joins, classes_of, invariant
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
@@ -26,6 +27,37 @@ from emu.fabric.lowering.tasks import graph_of
 from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FabricJob:
+    """A schedule that a fabric is to carry for one group, or for several equal groups.
+
+    Args:
+        schedule: Any schedule. Its rows of rank 0 are used where these tell everything, else every row.
+        slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
+        topology: The topology; its links are the links of the graph.
+        placement: [P] or [G, P] the node of each participant, helpers after the ranks.
+        key: The number of the communicator. A topology that spreads routes uses it; the groups of one axis share it, so that
+            groups that are translations of one another take corresponding routes.
+        send_overhead_fs: Ticks that a sender spends on each message of a queue (src, channel) before the message may leave, one
+            after another in the order of rows: the o of LogGP (Alexandrov et al. 1995).
+        name: The name of the schedule in errors.
+    """
+
+    schedule: Schedule
+    slot_bytes: I64
+    topology: Topology
+    placement: ArrayLike
+    key: int = 0
+    send_overhead_fs: int = 0
+    name: str = "schedule"
+
+    @property
+    def nodes(self) -> I64:
+        """The node of each participant, [G, P]."""
+        return np.atleast_2d(np.asarray(self.placement, np.int64))
+
 
 _KEPT = 2**21  # rows of all schedules that are kept
 _MOST_BYTES = 2**62  # bytes of all slots together, so that the slots of a message can be added

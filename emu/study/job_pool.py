@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from emu.cluster.rank_state.parent_process import end_with_parent
+from emu.cluster.rank_state.child_processes import end_with_parent
 
 J = TypeVar("J")
 K = TypeVar("K")

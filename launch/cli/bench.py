@@ -36,8 +36,7 @@ from launch.cli.options.common import (
 from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
-from launch.show.text.algorithm_table import compare_lines
-from launch.show.text.bounds import BOUND_COLUMNS, bounds_text
+from launch.show.text.algorithm_table import BOUND_COLUMNS, bounds_text, compare_lines
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines
 
 _ALL = "all"

@@ -19,10 +19,9 @@ from launch.cli.options.files import OutputFile, may_fail, print_text, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes
-from launch.show.text.round_lines import MOST_RANKS, round_lines
-from launch.show.text.route_table import find_node, routes_as_json, routes_table
+from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
-from launch.show.text.topology_facts import link_classes, topology_rows
+from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
 
 _SHOWN_RANKS = 8
 

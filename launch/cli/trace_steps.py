@@ -18,7 +18,7 @@ from emu.study.training.step.rate import messages_of, products_of, timed_told
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.traced_step import time_replay
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault_check import check_before_end
+from emu.topology.fault_injection.fault import check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.dtypes import usual_dtype

@@ -17,8 +17,7 @@ from launch.cli.options.common import import_option, imported_algorithms, json_o
 from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import with_progress
-from launch.show.text.proof_table import proof_lines
-from launch.show.text.round_lines import fault_line
+from launch.show.text.proof_table import fault_line, proof_lines
 
 Failure = tuple[VerificationRow, Algorithm, Shape]
 _TOLD = 3  # algorithms whose first failure is printed in full

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.planning.search.row import PlanRow
 from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest, prepare

@@ -15,8 +15,7 @@ from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt, wrap
 from launch.show.picture.cables import CableCounts, cable_counts
-from launch.show.picture.full_drawing import paint_all
-from launch.show.picture.group_drawing import arrange, paint_groups
+from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
 from launch.show.picture.groups import group_nodes, switch_names
 from launch.show.picture.layout import layout
 from launch.show.picture.style import NPU, TIMES, Palette, palette

@@ -6,7 +6,7 @@ import pytest
 
 from emu.bound.link_prices import best_simple_price, price_bound
 from emu.bound.network import network
-from emu.bound.programs.flows import exchange
+from emu.bound.programs.prices import exchange
 from emu.bound.symmetry import symmetry
 from emu.topology.catalogue import build_topology
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from emu.bound.network import network
-from emu.bound.programs.flows import exchange
-from emu.bound.programs.trees import all_reduce_by_trees
+from emu.bound.programs.prices import all_reduce_by_trees, exchange
 from emu.bound.sets import groups, sampled_cut
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.collective.operation import ROOTED, operation

@@ -5,9 +5,8 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.fabric.build import Builder
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.floor import least_fs
-from emu.fabric.lower import lay, lower_placed
+from emu.fabric.lower import FabricJob, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology

@@ -11,9 +11,8 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import lay, lower, lower_placed
+from emu.fabric.lower import FabricJob, lay, lower, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology

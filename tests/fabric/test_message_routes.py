@@ -16,10 +16,9 @@ from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.quotient.refine import refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.isolated_time import time_alone
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import graph_of, random_case

@@ -19,8 +19,7 @@ from emu.trace.trace_file import save
 from launch.cli import calibrate, papers
 from launch.data.devices import DEVICES
 from launch.papers.catalogue import PAPERS
-from launch.papers.figure import Curve, Figure
-from launch.papers.paper import Paper
+from launch.papers.paper import Curve, Figure, Paper
 from tests.launch.papers.test_measured import HEAD, ROW
 from tests.launch.test_verify import BROKEN
 

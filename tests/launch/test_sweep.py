@@ -8,7 +8,7 @@ import pytest
 
 from launch.cli.options.sweep import Sweep, parse_sweeps, points, words_at
 from launch.show.chart.step_chart import sweep_figure
-from launch.show.text.sweep_table import SweepRow
+from launch.show.text.estimate_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"

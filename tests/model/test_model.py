@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory.memory import host_bytes, rank_bytes
+from emu.model.memory.step_memory import host_bytes, rank_bytes
 from emu.model.model import ARCHITECTURES, EMBEDDING, HEAD, MODELS, Model, model
 from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lookup, of_experts, product
 from emu.model.plan.plan import Plan
@@ -156,5 +156,6 @@ def test_a_host_holds_every_rank_and_the_reference():
 
 
 def test_plans_and_models_as_data_need_no_torch():
-    code = "import sys, emu.model.plan.plan, emu.model.memory.memory, emu.model.stack.passes; sys.exit('torch' in sys.modules)"
+    modules = "emu.model.plan.plan, emu.model.memory.step_memory, emu.model.stack.passes"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from emu.model.operator import Tokens
 from emu.model.plan.plan_checks import check_fits
 from emu.model.plan.plan_text import parse_plan
 from emu.model.recompute import outputs_kept
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from tests.model.generate.executed import compared
 
 LLAMA = MODELS.find("llama3.1-8b")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topologies.sipac.jobs import initial, reconfigure, sequential
+from topologies.sipac.assignment import initial, reconfigure, sequential
 from topologies.sipac.levels import Levels, neighbours
 
 

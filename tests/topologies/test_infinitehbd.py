@@ -11,8 +11,7 @@ from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted
-from topologies.infinitehbd.circuits.fibres import bundles, states
-from topologies.infinitehbd.circuits.orchestration import deploy, orchestrate
+from topologies.infinitehbd.circuits.orchestration import bundles, deploy, orchestrate, states
 from topologies.infinitehbd.circuits.rings import settings
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 

@@ -13,8 +13,15 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from topologies.infinitehbd.circuits.fibres import LOOPBACK, blocked_distance, bundle, bundles, fibres, states
-from topologies.infinitehbd.circuits.orchestration import components
+from topologies.infinitehbd.circuits.orchestration import (
+    LOOPBACK,
+    blocked_distance,
+    bundle,
+    bundles,
+    components,
+    fibres,
+    states,
+)
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 

@@ -6,8 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies.infinitehbd.circuits.fibres import fibres
-from topologies.infinitehbd.circuits.orchestration import cross_tor, deploy, groups, orchestrate
+from topologies.infinitehbd.circuits.orchestration import cross_tor, deploy, fibres, groups, orchestrate
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 

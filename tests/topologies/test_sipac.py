@@ -10,7 +10,7 @@ from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from launch.papers.flex_sipac.counts import cus, flex, tpuv4
 from tests.topologies.sipac_jobs import near_of, set_up
-from topologies.sipac.jobs import initial, reconfigure
+from topologies.sipac.assignment import initial, reconfigure
 from topologies.sipac.levels import Levels, uniform
 from topologies.sipac.sipac_system import topology_of
 

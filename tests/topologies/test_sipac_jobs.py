@@ -11,10 +11,8 @@ from emu.collective.shape import PartialGrid
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from tests.topologies.sipac_jobs import near_of, set_up, table_of
-from topologies.sipac.assignment import distance, heuristic, program, scale_traffic
-from topologies.sipac.combs import Lines, comb_lines
-from topologies.sipac.jobs import initial, moves, reconfigure, sequential
-from topologies.sipac.levels import Levels, Neighbours, uniform
+from topologies.sipac.assignment import distance, heuristic, initial, moves, program, reconfigure, scale_traffic, sequential
+from topologies.sipac.levels import Levels, Lines, Neighbours, comb_lines, uniform
 
 # Wavelengths for jobs
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from emu.errors import InputError
+from emu.trace.device.attention import beside
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
-from emu.trace.device.kernels import beside
 from emu.trace.kernel import Kernel
 from launch.data.devices import DEVICES, find_device
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from emu.trace.event_order import order_of
+from emu.trace.steps import order_of
 from emu.trace.trace import Kind
 
 

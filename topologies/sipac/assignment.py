@@ -3,16 +3,24 @@
 It has the integer program of equation 1, min sum (lambda - t)^2 where no CU sends or receives more than w, and the paper's
 heuristic. t is the traffic in wavelengths: equation 1 compares it with counts of them, so it is scaled until what a CU sends
 and receives is w (the paper does not say how). Letters: E links, N CUs.
+
+Wavelengths for the jobs that run, and the change when jobs come or go: wavelengths move once for each such change (3.C).
+
+Wavelengths between CUs of different jobs go to links within jobs. CUs in no job leave theirs as they are among themselves.
 """
 
 import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, column
-from emu.errors import must_be
-from topologies.sipac.levels import Neighbours
+from emu.arrays import F64, I64, Bool, column
+from emu.errors import InputError, must_be
+from emu.topology.orbits import components
+from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
 
 _MOST_STEPS = 2**19  # largest number of variables of a program
 _NEARLY = 1e-10  # two scaled sums that differ by less than this share of w are equal
@@ -127,3 +135,122 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int
         options={"mip_rel_gap": 0.0},
     )
     return column(np.rint(solved.x).reshape(count, w).sum(axis=1), np.int64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Configuration:
+    """The wavelengths that are set up, and the jobs they serve."""
+
+    levels: Levels
+    near: Neighbours  # all links
+    keep: int  # wavelengths that every link keeps whatever the jobs are; the others move
+    job: I64  # [N] job of each CU; -1: none
+    wavelengths: I64  # [E] wavelengths of each link
+
+
+def initial(levels: Levels, keep: int = 0) -> Configuration:
+    """Return the configuration without jobs, in which wavelengths are spread evenly.
+
+    Raises:
+        InputError: See `Levels.check`; or w has fewer than `keep` for every neighbour.
+    """
+    levels.check()
+    most = levels.w // levels.degree
+    if not 0 <= keep <= most:
+        raise must_be(levels.name, "keep", f"0..{most}, as {levels.degree} neighbours share {levels.w} wavelengths", keep)
+    near = neighbours(levels)
+    return Configuration(levels, near, keep, column(np.full(near.n, -1), np.int64), uniform(levels, near))
+
+
+def sequential(sizes: Sequence[int]) -> list[I64]:
+    """Return the CUs of jobs of these sizes, one job after another, as the paper maps them (6.A.1)."""
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+def reconfigure(
+    now: Configuration,
+    jobs: Sequence[ArrayLike],
+    traffic: ArrayLike | None = None,
+    by: str = "heuristic",
+    dark: Bool | None = None,
+) -> Configuration:
+    """Return the configuration for some jobs: of those that serve them equally well, the nearest to `now`.
+
+    Args:
+        now: The present configuration.
+        jobs: The CUs of each job.
+        traffic: [N, N] amounts that each CU sends to each in any unit, of which those within a job and to a neighbour count.
+            None: SiPCO's, which loads all links of a job equally.
+        by: heuristic or program.
+        dark: [E] whether each link has failed and can take no light; None: none has. Each other link of a job keeps a
+            wavelength, because scaled traffic may leave none for the middle of the only path that is left.
+
+    Raises:
+        InputError: CUs do not exist or are given twice, no links within a job join it, or `traffic` or `by` is invalid.
+    """
+    near, gone = now.near, np.zeros(len(now.wavelengths), np.bool_) if dark is None else dark
+    job = _jobs(now, jobs, gone)
+    within = (job[near.src] == job[near.dst]) & (job[near.src] >= 0) & ~gone
+    volume = within * (np.ones(len(within)) if traffic is None else _volume(now, traffic))
+    idle = (job[near.src] < 0) & (job[near.dst] < 0)
+    wavelengths = np.where(idle, now.wavelengths, now.keep) * ~gone
+    used = volume > 0
+    least = int(dark is not None and not now.keep)
+    wavelengths[used] += _assign_wavelengths(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
+    return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
+
+
+def _volume(now: Configuration, traffic: ArrayLike) -> F64:
+    """Return [E] the traffic that each link carries."""
+    n, table = now.near.n, np.asarray(traffic, np.float64)
+    if table.shape != (n, n) or not (np.isfinite(table) & (table >= 0)).all():
+        got = table.shape if table.shape != (n, n) else table.min()
+        raise must_be(now.levels.name, "traffic", f"{n} x {n} finite numbers of 0 or more", got)
+    return column(table[now.near.src, now.near.dst], np.float64)
+
+
+def _assign_wavelengths(now: Configuration, near: Neighbours, volume: F64, before: I64, by: str, least: int) -> I64:
+    """Return the wavelengths of each link for the traffic on it, by the heuristic or by the integer program."""
+    w = now.levels.w - now.keep * now.levels.degree
+    if not w or not len(volume):
+        return column(np.zeros(len(volume)), np.int64)
+    t = scale_traffic(near, volume, w)
+    if by == "program":
+        return program(now.levels.name, near, t, w, before, least)
+    if by != "heuristic":
+        raise must_be(now.levels.name, "by", "heuristic or program", by)
+    return heuristic(near, t, w, before, least)
+
+
+def moves(before: Configuration, after: Configuration) -> int:
+    """Return the number of wavelengths that a transmitter and a WSS turn to another link."""
+    return int(np.maximum(after.wavelengths - before.wavelengths, 0).sum())
+
+
+def _jobs(now: Configuration, jobs: Sequence[ArrayLike], gone: Bool) -> I64:
+    """Return [N] the job of each CU, after the check that working links within each job join it."""
+    name, n = now.levels.name, now.near.n
+    members = [column(cus, np.int64) for cus in jobs]
+    asked = np.concatenate([*members, np.zeros(0, np.int64)])
+    if len(asked) and not 0 <= asked.min() <= asked.max() < n:
+        raise must_be(name, "CUs of jobs", f"0..{n - 1}", f"{asked.min()}..{asked.max()}")
+    if len(np.unique(asked)) < len(asked):
+        raise InputError(f"{name}: CU {np.argmax(np.bincount(asked) > 1)} is given twice; give each CU to one job once")
+    job = np.full(n, -1)
+    job[asked] = np.repeat(np.arange(len(members)), [len(cus) for cus in members])
+    if not now.keep:
+        _check_joined(name, now.near.of(~gone), job, len(members))
+    return column(job, np.int64)
+
+
+def _check_joined(name: str, near: Neighbours, job: I64, count: int) -> None:
+    """Check that links within each job join its CUs."""
+    same: Bool = job[near.src] == job[near.dst]
+    parts = np.unique(np.stack((job, components(near.n, near.src[same], near.dst[same]))), axis=1)[0]
+    apart = np.flatnonzero(np.bincount(parts[parts >= 0], minlength=count) > 1)
+    if len(apart):
+        cus = np.flatnonzero(job == apart[0])
+        raise InputError(
+            f"{name}: job {apart[0]} of CUs {cus[0]}..{cus[-1]} falls apart, as no link within it leads from some to the "
+            "others; begin it at a multiple of its size, or let all links keep=1 wavelength"
+        )

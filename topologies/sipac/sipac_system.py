@@ -21,9 +21,8 @@ from emu.topology.placement import in_blocks
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.sipac.combs import comb_lines
-from topologies.sipac.jobs import Configuration, initial, moves, reconfigure, sequential
-from topologies.sipac.levels import Levels, neighbours, uniform
+from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
+from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform
 
 _PAPER = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), "
 _W = 60  # default wavelengths of a CU (6.B.1)

@@ -18,8 +18,7 @@ from emu.topology.catalogue import Invariants
 from emu.topology.topology import FailedParts, Placer, Repair, Routes, Topology
 from topologies.ub_mesh.mesh_routes import recovery
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
-from topologies.ub_mesh.mesh_routes.rack_routes import inside_words
-from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, inside_words
 from topologies.ub_mesh.mesh_routes.symmetry import shifts
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
 from topologies.ub_mesh.rack_drawing import draw

@@ -11,9 +11,8 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import Dims, Invariants, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import mesh_invariants, with_switches
-from topologies.ub_mesh.mesh_routes.rack_routes import inside_words, mesh_router
 from topologies.ub_mesh.mesh_routes.recovery import notify_and_reroute
-from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Routing, without_hrs
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Routing, inside_words, mesh_router, without_hrs
 from topologies.ub_mesh.parts import SOURCE, X4, Lane, MeshPlan, RackSettings, check, rates
 
 _SOURCE = f"{SOURCE}, 3.3.1 and Table 3"

@@ -1,28 +1,39 @@
-"""One rank of a script, run on tensors without data until one of its steps makes the same requests as the step before."""
+"""One rank of a script, run on tensors without data until one of its steps makes the same requests as the step before.
 
-from collections.abc import Callable, Iterator, Sequence
+A process group whose other members do not exist: each is assumed to make this rank's requests, with the same data.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedFakeTensorException,
+    unset_fake_temporarily,
 )
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import init_process_group
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.arrays import I64
+from emu.backend.rank.count import pause_counting
 from emu.backend.rank.notes import Notes
-from emu.backend.rank.rank_requests import Members
+from emu.backend.rank.process_group import BACKEND
+from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
+from emu.cluster.call_matcher import RequestCounter
 from emu.cluster.fake.fake_mode import CachedFakeMode
-from emu.cluster.fake.fake_requests import FakeRequests
 from emu.cluster.fake.fake_tensors import KnownNumbers, use_fake_tensors
 from emu.cluster.fake.unknown_numbers import UnknownError
 from emu.cluster.rank_failure import RankExit, job_error
@@ -31,6 +42,69 @@ from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
+
+_OF_ROOT = ("gather", "scatter")  # operations whose size the root alone sees
+_TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
+    "sum": lambda data, n: data * n,
+    "product": lambda data, n: data**n,
+    "xor": lambda data, n: data * (n % 2),
+}
+
+
+class FakeRequests:
+    """A handler that answers the requests of the one existing rank as soon as it makes them.
+
+    Args:
+        rank: The rank.
+        recorder: The recorder of the rank.
+        forget: A function that gets real tensors whose content only another rank knows.
+    """
+
+    def __init__(self, rank: int, recorder: Recorder, forget: Callable[[list[Tensor]], None]) -> None:
+        self._rank = rank
+        self._recorder = recorder
+        self._forget = forget
+        self._places = RequestCounter()
+
+    def join(self, n_ranks: int) -> None:
+        """Make PyTorch's default group."""
+        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
+
+    def submit(self, call: RankRequest) -> RequestWork:
+        """Record a request, and return its work, which is done."""
+        work = RequestWork(call.result, lambda *_: None, lambda _: None)
+        work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
+        work.watch.on_size(_size(call))
+        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
+            self._answer(call)
+        with pause_counting():
+            call.deliver()
+        work.finish()
+        return work
+
+    def _answer(self, call: RankRequest) -> None:
+        """Write the answer that equal members would give, for whole numbers, which are real."""
+        n, at = len(call.group.ranks), call.rank
+        if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
+            self._forget(call.result)
+            return
+        with unset_fake_temporarily(), pause_counting():
+            given, made = call.input.view(-1), call.output.view(-1)
+            if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
+                given = given.view(n, -1)[at]
+            if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
+                given = _TIMES[call.reduce](given, n)
+            if given.numel() and made.numel() % given.numel() == 0:
+                made.copy_(given.repeat(made.numel() // given.numel()))
+
+
+def _size(call: RankRequest) -> int:
+    """Return the elements of the largest buffer of any member."""
+    n = len(call.group.ranks)
+    if call.operation in _OF_ROOT:
+        return n * int(call.known.elements.max(initial=0))
+    return call.count
+
 
 T = TypeVar("T")
 _MOST_STEPS = 5

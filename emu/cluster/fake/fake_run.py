@@ -23,7 +23,7 @@ from emu.backend.rank.notes import Notes
 from emu.cluster.fake.fake_rank import FakeRanks, Mesh, TracedRank
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.rank_failure import RankExit
-from emu.cluster.rank_state.parent_process import end_with_parent
+from emu.cluster.rank_state.child_processes import end_with_parent
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source

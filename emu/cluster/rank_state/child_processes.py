@@ -1,10 +1,14 @@
 """The processes that ranks start: all of them end with the run, whatever process is their parent by then.
 
 While ranks run, their process adopts orphans, so that all processes that they start are its descendants.
+
+The parent of a process: a process can end with its parent, and can adopt the children of processes that have ended.
 """
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -14,7 +18,32 @@ from typing import Any
 
 import psutil
 
-from emu.cluster.rank_state.parent_process import adopt_orphans
+_PDEATHSIG, _SUBREAPER, _IS_SUBREAPER = 1, 36, 37  # of Linux's <sys/prctl.h>
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let a signal end this process when the thread that forked it is gone; nothing happens on other systems than Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, number, 0, 0, 0)
+
+
+@contextmanager
+def adopt_orphans() -> Iterator[None]:
+    """Make this process the parent of all its descendants whose own parent ends, while the context lasts.
+
+    Only Linux can do this (it calls the process a *subreaper*).
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    prctl, was = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(_IS_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    prctl(_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_SUBREAPER, was.value, 0, 0, 0)
+
 
 _GRACE_S, _KILL_S, _LOOK_S = 2.0, 5.0, 0.02  # after SIGTERM, after SIGKILL, and between two looks
 

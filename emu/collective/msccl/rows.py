@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.msccl.gpu_buffers import BufferLayout, Spot
-from emu.collective.msccl.parse import RECEIVES, SENDS, ProgramStep
+from emu.collective.msccl.parse import RECEIVES, SENDS, BufferLayout, ProgramStep, Spot
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 

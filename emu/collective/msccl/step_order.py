@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 
-from emu.collective.msccl.gpu_buffers import Spot
-from emu.collective.msccl.parse import RECEIVES, SENDS, MscclProgram, ProgramStep
+from emu.collective.msccl.parse import RECEIVES, SENDS, MscclProgram, ProgramStep, Spot
 from emu.errors import InputError, must_be
 
 Lane = tuple[int, int, int]  # src, dst, channel

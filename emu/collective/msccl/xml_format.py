@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from emu.collective.msccl.gpu_buffers import COLLS, BufferLayout, Spot
-from emu.collective.msccl.parse import parse
+from emu.collective.msccl.parse import COLLS, BufferLayout, Spot, parse
 from emu.collective.msccl.rows import schedule_of
 from emu.collective.msccl.step_order import order_steps
 from emu.collective.operation import Operation, operation

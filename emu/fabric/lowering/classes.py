@@ -25,12 +25,11 @@ from cachetools import LRUCache, cached
 
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule, Translations
-from emu.fabric.lowering.circuits import SwitchTurns, turns_of
 from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
-from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
-from emu.fabric.lowering.message_routes import MessageRoutes
-from emu.fabric.lowering.message_table import (
+from emu.fabric.lowering.edges import Edges, Predecessors, SwitchTurns, columns_of, turns_of
+from emu.fabric.lowering.message_routes import (
     Accesses,
+    MessageRoutes,
     MessageTable,
     Queues,
     RowTable,

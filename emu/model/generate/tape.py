@@ -13,8 +13,8 @@ from emu.arrays import I64, column
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.ledger import Ledger
-from emu.trace.event_order import queues_of
 from emu.trace.kernel import MOVES, Shape
+from emu.trace.steps import queues_of
 from emu.trace.trace import Events, Kind
 
 _STEP = 1

@@ -37,8 +37,8 @@ from torch.optim import Optimizer
 
 from emu.errors import WriteError, must_be
 from emu.model.parallel.data_parallel import parameter_states
+from emu.model.parallel.mesh import ParameterPart, local_tensor
 from emu.model.parallel.parallel_model import ParallelModel
-from emu.model.parallel.parameter_part import ParameterPart, local_tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the states of AdamW that have a parameter's shape; `step` is a number
 _WHOLE = ".metadata"

@@ -19,14 +19,18 @@ block the half that the mask hides is skipped.
 
 Sources: Liu et al., Ring Attention with Blockwise Transformers (2023); Dubey et al., The Llama 3 Herd of Models (2024), section
 3.3.2, for `all_gather` and the two chunks.
+
+Activation recomputation: activations that are not saved for the backward pass but computed again in it.
 """
 
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental._context_parallel._attention import (
     _templated_ring_attention,
@@ -35,12 +39,63 @@ from torch.distributed.tensor.experimental._context_parallel._attention import (
 )
 from torch.distributed.tensor.experimental._context_parallel._cp_custom_ops import flex_cp_allgather
 from torch.nn import functional
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from emu.arrays import I64
-from emu.model.parallel.recomputation import CORE
-from emu.model.parts.position_tables import PositionedModule
+from emu.model.parts.rotary import PositionedModule
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import cp_positions
+from emu.model.recompute import OPS
+
+CORE = "core"  # the name of the module between an attention's products, see `AttentionCore`
+
+
+def wrap_recomputation(module: nn.Module, how: str) -> None:
+    """Wrap the modules that are computed again, in place.
+
+    Args:
+        module: A module with its layers in `layers`.
+        how: `full`: each layer; `selective`: the core of each attention, which under context parallelism requests keys and
+            values again; `ops`: each layer but the outputs of attention and of every second product; `none`. Beside its inputs
+            a flash kernel saves one log-sum-exp for each query and head, no scores.
+
+    Source: Korthikanti et al. (2022), section 5.
+    """
+    for layer in module.get_submodule("layers").children() if how != "none" else ():
+        for name, inner in list(layer.named_modules()):
+            if name.rpartition(".")[2] == (CORE if how == "selective" else ""):
+                _replace(module, layer, name, inner, how)
+
+
+def _replace(module: nn.Module, layer: nn.Module, name: str, inner: nn.Module, how: str) -> None:
+    wrapped = checkpoint_wrapper(inner, context_fn=_contexts) if how == OPS else checkpoint_wrapper(inner)
+    if not name:
+        layers = module.get_submodule("layers")
+        setattr(layers, next(at for at, each in layers.named_children() if each is layer), wrapped)
+        return
+    parent, _, own = name.rpartition(".")
+    setattr(layer.get_submodule(parent), own, wrapped)
+
+
+_ATTENTION = (
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+)
+
+
+def _contexts() -> Any:
+    """Return PyTorch's two contexts of a layer's forward and of its recomputation, which keep what `outputs_kept` names."""
+    forward, again = count(), count()
+
+    def policy(context: Any, operator: Any, *args: object, **named: object) -> CheckpointPolicy:
+        kept = operator in _ATTENTION
+        if operator == torch.ops.aten.mm.default:
+            kept = next(again if context.is_recompute else forward) % 2 == 0
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+
 
 _TOKENS = 2  # the dimension of tokens in queries, keys and values
 _KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

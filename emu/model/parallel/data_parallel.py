@@ -22,8 +22,7 @@ from torch.optim import AdamW, Optimizer
 
 from emu.backend.rank.count import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
-from emu.model.parallel.mesh import Meshes, flat_mesh, sub_mesh
-from emu.model.parallel.parameter_part import local_tensor
+from emu.model.parallel.mesh import Meshes, flat_mesh, local_tensor, sub_mesh
 from emu.model.plan.plan import Plan
 from emu.model.plan.rank_axes import REPLICATE, SHARD
 

@@ -28,8 +28,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor, all
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Shard, distribute_tensor
 
-from emu.model.parallel.mesh import sub_mesh
-from emu.model.parallel.parameter_part import local_tensor
+from emu.model.parallel.mesh import local_tensor, sub_mesh
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.plan.plan import Plan
 

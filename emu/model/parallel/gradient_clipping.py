@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from emu.model.parallel.mesh import Meshes
-from emu.model.parallel.parameter_part import ParameterPart, local_tensor
+from emu.model.parallel.mesh import Meshes, ParameterPart, local_tensor
 
 
 def clip_gradients(

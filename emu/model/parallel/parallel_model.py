@@ -26,11 +26,10 @@ from torch.distributed import ProcessGroup
 from emu.arrays import I64
 from emu.backend.rank.count import pause_counting
 from emu.model.model import Model, own_tokens
+from emu.model.parallel.context_parallel import wrap_recomputation
 from emu.model.parallel.data_parallel import replicate, shard_states
 from emu.model.parallel.expert_parallel import ExpertGradientSum, blocks_of, localize, shard_experts
-from emu.model.parallel.mesh import Meshes, sub_mesh
-from emu.model.parallel.parameter_part import ParameterPart, local_tensor, parameter_parts
-from emu.model.parallel.recomputation import wrap_recomputation
+from emu.model.parallel.mesh import Meshes, ParameterPart, local_tensor, parameter_parts, sub_mesh
 from emu.model.parallel.tensor_parallel import module_names, shard_tensors
 from emu.model.parts.expert_block import ExpertBlock, limit_capacity
 from emu.model.parts.token_routing import set_balance

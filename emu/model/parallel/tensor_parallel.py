@@ -3,6 +3,11 @@
 With sequence parallelism the activations between the products of a layer are sharded along their tokens, dimension 1: an
 all_gather before the first product and a reduce_scatter after the last replace an all_reduce. Source: Korthikanti et al.,
 Reducing Activation Recomputation in Large Transformer Models (2022), section 4.2.2.
+
+The tensor-parallel styles of blocks that architectures share, beyond DTensor's plain styles.
+
+Each style depends on the placement of activations between blocks: whole on every rank, or, with sequence parallelism, sharded
+by tokens.
 """
 
 import fnmatch
@@ -10,10 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleInputOutput,
+    PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -21,8 +36,99 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from emu.errors import must_be
-from emu.model.parts.sharding_styles import PART_STYLES
 from emu.registry import unknown
+
+_WHOLE, _TOKENS = Replicate(), Shard(1)
+
+
+def _tied_style(between: Placement) -> ParallelStyle:
+    return PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(_WHOLE,),
+        output_layouts=(Shard(-1),),
+        desired_output_layouts=(_WHOLE,),
+    )
+
+
+def _sparse_style(between: Placement) -> ParallelStyle | None:
+    if between.is_replicate():
+        return None
+    return PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(_WHOLE,),
+        use_local_input=True,
+        output_layouts=(_WHOLE,),
+        desired_output_layouts=(between,),
+    )
+
+
+def _whole_style(between: Placement) -> ParallelStyle | None:
+    if between.is_replicate():
+        return None
+    return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
+
+
+class ShardedExperts(ParallelStyle):
+    """The style of experts: columns of their first products and rows of their last are sharded; every rank has all rows."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, self._cut, _with_summed_gradients, _sum_of_ranks)  # type: ignore[arg-type]
+
+    def _cut(self, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
+        for name, weight in list(module.named_parameters(recurse=False)):
+            cut = Shard(1) if name == "w2" else Shard(2)  # [E, in, out]
+            whole = distribute_tensor(weight, mesh, [cut], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(whole))
+
+
+def _with_summed_gradients(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
+    """Return the inputs unchanged; backward the gradients of all ranks are summed."""
+    first, *rest = given
+    return DTensor.from_local(first, mesh, [_WHOLE], run_check=False).to_local(grad_placements=[Partial()]), *rest
+
+
+def _sum_of_ranks(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
+    return DTensor.from_local(out, mesh, [Partial()], run_check=False).redistribute(placements=[_WHOLE]).to_local()
+
+
+class SummedGradients(ParallelStyle):
+    """The style of a module that is whole on every rank and used for its own heads: the gradients of all ranks are summed."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, None, _with_summed_gradients, None)  # type: ignore[arg-type]
+
+
+PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
+    # An output product by the embedding's own weight, which is cut by the vocabulary already.
+    "tied": _tied_style,
+    # A word table inside an embedding that adds positions; and that embedding, whose output lies between blocks.
+    "words": lambda _: RowwiseParallel(input_layouts=_WHOLE, output_layouts=_WHOLE),
+    "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
+    # A block of experts: its router and the input of the experts are whole on every rank.
+    "sparse": _sparse_style,
+    "experts": lambda _: ShardedExperts(),
+    # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
+    "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
+    "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
+    # A block of experts to which tokens travel: inside it every rank has its own tokens, or rows of them.
+    "own tokens": lambda between: PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(_TOKENS,),
+        use_local_input=True,
+        output_layouts=(_TOKENS,),
+        desired_output_layouts=(between,),
+    ),
+    "own rows": lambda _: SequenceParallel(sequence_dim=0, use_local_output=True),
+    "own shared": lambda _: PrepareModuleInput(input_layouts=(_TOKENS,), desired_input_layouts=(_WHOLE,)),
+    "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
+    # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
+    "whole": _whole_style,
+    "summed": lambda _: SummedGradients(),
+    # A norm at the end of a block, whose output is added to what came in.
+    "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
+    # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.
+    "heads": lambda _: SequenceParallel(sequence_dim=2, use_local_output=True),
+}
 
 
 class _Columns(ColwiseParallel):

@@ -12,8 +12,7 @@ from torch.nn import functional
 from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.position_tables import PositionedModule
-from emu.model.parts.rotary import RotaryScaling, angles_bytes, rotate_part, rotation, rotation_operators
+from emu.model.parts.rotary import PositionedModule, RotaryScaling, angles_bytes, rotate_part, rotation, rotation_operators
 from emu.model.plan.plan import divisors, nearest
 from emu.model.stack.passes import element_wise
 

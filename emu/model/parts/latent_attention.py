@@ -14,8 +14,7 @@ from torch.nn import functional
 from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tokens, attention, product
 from emu.model.parts.attention_block import AttentionCore
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.position_tables import PositionedModule
-from emu.model.parts.rotary import angles_bytes, rotate, rotation, rotation_operators
+from emu.model.parts.rotary import PositionedModule, angles_bytes, rotate, rotation, rotation_operators
 from emu.model.stack.passes import element_wise
 
 

@@ -2,16 +2,35 @@
 
 B sequences, T tokens, H heads, D rotated elements of a head.
 Source: Su et al., RoFormer (2021), equation 15.
+
+Modules with a table of positions: a module's tokens have the positions 0, 1, ... of a sequence, unless others are set.
+
+Learned positions, added to word embeddings; and an output product that has the weights of the word embedding.
+
+Sources: Radford et al., Language Models are Unsupervised Multitask Learners (2019); Press and Wolf, Using the Output Embedding
+to Improve Language Models (2017).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from emu.model.operator import ModelOperator, Tokens
+from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.stack.passes import element_wise
+
+
+class PositionedModule(nn.Module):
+    """A module with tables that have a row for each position; it reads as many first rows as it sees tokens of a sequence."""
+
+    tables: tuple[str, ...] = ()  # the names of the buffers that are tables
+
+    def place(self, positions: Tensor) -> None:
+        """Keep only the rows of these positions [T], in their order, for the tokens that the module sees from now on."""
+        for name in self.tables:
+            self.register_buffer(name, self.get_buffer(name)[positions], persistent=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +96,45 @@ def rotation_operators(
     if turned == dim:
         return (whole,)
     return whole, element_wise(f"{name}_part", "part of a rotation", tokens.n * heads * dim, cut=cut)
+
+
+class LearnedEmbedding(PositionedModule):
+    """An embedding with a row for each word and a row for each position."""
+
+    numbers: Tensor
+    tables = ("numbers",)
+
+    def __init__(self, vocab: int, positions: int, hidden: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocab, hidden)
+        self.positions = nn.Embedding(positions, hidden)
+        self.register_buffer("numbers", torch.arange(positions), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map [B, T] to [B, T, hidden]."""
+        return self.words(tokens) + self.positions(self.numbers[: tokens.size(1)])  # type: ignore[no-any-return]
+
+
+class TiedOutput(nn.Module):
+    """An output product with the weights of an embedding."""
+
+    def __init__(self, words: nn.Embedding) -> None:
+        super().__init__()
+        self.words = words
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., hidden] to [..., vocab]."""
+        return functional.linear(x, self.words.weight)
+
+
+TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tied"}
+
+
+def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
+    """Return the operators of the embedding, which is called `embedding`."""
+    rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
+    return (
+        lookup("embedding.words", tokens.n, vocab, hidden),
+        replace(placed, ahead=placed.eager.forward, table_bytes=8 * positions),
+        element_wise("embedding.sum", "positions", tokens.n * hidden, constants=rows),
+    )

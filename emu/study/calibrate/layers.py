@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from emu.backend.rank.count import Count, Operator
 from emu.model.parallel.gradient_clipping import clip_gradients
-from emu.model.parallel.parameter_part import parameter_parts
+from emu.model.parallel.mesh import parameter_parts
 from emu.model.parts.attention_block import Attention, Heads
 from emu.model.parts.decoder import Decoder, DecoderLayer
 from emu.model.parts.feed_forward import GatedFeedForward

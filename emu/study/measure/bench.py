@@ -14,7 +14,7 @@ from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError
-from emu.fabric.lowering.circuits import TornError
+from emu.fabric.lowering.edges import TornError
 from emu.fabric.run import Spread
 from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import library_choice

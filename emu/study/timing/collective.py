@@ -11,10 +11,9 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import name_tasks
 from emu.fabric.isolated_time import time_alone
-from emu.fabric.lower import UnevenError, lower, store_rows
+from emu.fabric.lower import FabricJob, UnevenError, lower, store_rows
 from emu.fabric.lowering.classes import invariant
 from emu.fabric.lowering.tasks import message_name
 from emu.fabric.run import Spread, spread

@@ -20,8 +20,8 @@ from scipy.optimize import least_squares
 
 from emu.arrays import F64, I64, Bool, equal_rows
 from emu.study.training.step.step import TimedTrace
+from emu.trace.device.attention import beside
 from emu.trace.device.device import SPREAD, Device
-from emu.trace.device.kernels import beside
 from emu.trace.report.critical_path import COMPUTATION, critical_path
 from emu.trace.trace import Events, Kind
 

@@ -14,8 +14,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits, check_world
 from emu.model.plan.plan_text import spell
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import spell_stack
+from emu.model.stack.stack import Stack, spell_stack
 from emu.study.training.axes import axes_named, axes_of, check_axes, npus_of, operations_by_axis
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.generated_step import GeneratedStep, roles_of

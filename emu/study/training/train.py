@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.host_memory import check_free
-from emu.model.memory.memory import host_bytes
+from emu.model.memory.step_memory import host_bytes
 from emu.model.model import Model
 from emu.model.model_file import anywhere, find_model
 from emu.model.plan.plan import Plan

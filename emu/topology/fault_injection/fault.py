@@ -2,12 +2,21 @@
 
 Examples: `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from step 3 to 5`, `rank 2 kill at step 3`,
 `switch 64 at 1.5ms`.
+
+Checks of faults against the machine and the job: a part, rank or step must exist; the message names the nearest that does.
+
+Letter: C cables (pairs of nodes that links join).
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from emu.arrays import I64, column
 from emu.errors import InputError, must_be
+from emu.topology.topology import Topology
 from emu.units import format_time, parse_time, seconds
 
 PARTS = ("link", "npu", "nic", "switch", "rank")
@@ -116,3 +125,135 @@ def _when(word: str, text: str) -> tuple[int, bool]:
     if not re.fullmatch(r"[0-9]{1,9}", number) or not int(number):
         raise must_be("fault", f"the step of {text!r}", "a whole number of 1 or more", number, "take 1")
     return int(number), False
+
+
+def cables(topology: Topology) -> I64:
+    """Return [C, 2] the pairs of nodes that links join, lower first, each once."""
+    ends = np.stack((topology.links.src, topology.links.dst)).astype(np.int64)
+    return np.unique(np.sort(ends, axis=0).T, axis=0).reshape(-1, 2)
+
+
+def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
+    """Return the cables of an NPU's NIC: its cables to switches of the farthest tier that it has a link to.
+
+    Raises:
+        InputError: No link joins the NPU to a switch.
+    """
+    links = topology.links
+    out = np.flatnonzero((links.src == npu) & (links.dst >= topology.n_npus))
+    if not len(out):
+        near = ", ".join(f"link {npu}-{node}" for node in _near(topology, npu)[:1].tolist())
+        mend = f"name a link of it, such as {near}" if near else "name another"
+        raise InputError(f"fault: NPU {npu} of {topology.name} has no NIC, as no switch joins it; {mend}")
+    far = out[links.dimension[out] == links.dimension[out].max()]
+    return tuple((npu, switch) for switch in np.unique(links.dst[far]).tolist())
+
+
+def check_faults(faults: Iterable[Fault], topology: Topology, ranks: int, steps: int, *, clock: bool = False) -> None:
+    """Check that every fault names a part, rank and step that exists.
+
+    Args:
+        faults: The faults of one job.
+        topology: The whole machine.
+        ranks: The number of ranks of the job.
+        steps: The number of steps of the job; steps count from 1.
+        clock: Whether faults may be at times.
+
+    Raises:
+        InputError: A fault does not. The message names the fault, and the nearest valid part or step.
+    """
+    for fault in faults:
+        _check_when(fault, steps, clock=clock)
+        if fault.part == "link":
+            _check_link(fault, topology)
+        else:
+            _check_number(fault, topology, ranks)
+        if fault.part == "nic":
+            nic_of(topology, fault.at[0])
+
+
+def check_clocks(faults: Sequence[Fault]) -> None:
+    """Check that all faults are at steps, or all at times.
+
+    Raises:
+        InputError: They are mixed; the message names one of each.
+    """
+    steps, times = ([fault for fault in faults if fault.timed == timed] for timed in (False, True))
+    if steps and times:
+        said = f"{str(times[0])!r} is at a time, and {str(steps[0])!r} at a step"
+        raise InputError(f"fault: {said}; take all at times or all at steps")
+
+
+def check_before_end(faults: Iterable[Fault], ended_s: float) -> None:
+    """Check that every fault is at a time before the job ended.
+
+    Args:
+        faults: Faults at times.
+        ended_s: When the job ended, in seconds.
+
+    Raises:
+        InputError: A fault is not; the message names it.
+    """
+    for fault in faults:
+        if seconds(fault.first) >= ended_s:
+            what = f"before {format_time(ended_s)}, when the job has ended"
+            raise must_be("fault", f"the moment of {str(fault)!r}", what, format_time(seconds(fault.first)))
+
+
+def _check_when(fault: Fault, steps: int, *, clock: bool) -> None:
+    """Check that a fault at a time has a clock, and that a fault at a step is within the job's steps."""
+    if fault.timed and not clock:
+        mend = "take a step, such as `at step 1`; `emu replay` and --pace have a clock"
+        when = format_time(seconds(fault.first))
+        raise must_be("fault", f"the moment of {str(fault)!r}", "a step, as there is no clock here", when, mend)
+    if not fault.timed and fault.first > steps:
+        raise must_be("fault", f"the step of {str(fault)!r}", f"1..{steps}, the steps of the job", fault.first, f"take {steps}")
+
+
+def _check_link(fault: Fault, topology: Topology) -> None:
+    """Check that a link joins the two nodes that a fault names."""
+    a, b = fault.at
+    for node in fault.at:
+        _check_range(fault, topology, node, 0, topology.n_nodes, "a node")
+    near = _near(topology, a)
+    if b in near:
+        return
+    if not len(near):
+        raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.call(a)}")
+    nearest = int(near[np.argmin(np.abs(near - b))])
+    what = f"a link of {topology.name}; {topology.call(a)} has links to {_list_numbers(near)}"
+    raise must_be("fault", f"the link of {str(fault)!r}", what, f"{a}-{b}", f"take {a}-{nearest}, the nearest")
+
+
+def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
+    """Check that the rank, switch or NPU of a fault exists."""
+    (number,) = fault.at
+    n, n_nodes = topology.n_npus, topology.n_nodes
+    if fault.part == "rank":
+        _check_range(fault, topology, number, 0, ranks, "a rank")
+    elif fault.part == "switch":
+        if n_nodes == n:
+            raise InputError(f"fault: {str(fault)!r} names a switch, and {topology.name} has none; name a link or an NPU")
+        _check_range(fault, topology, number, n, n_nodes, "a switch")
+    else:
+        _check_range(fault, topology, number, 0, n, "an NPU")
+
+
+def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:
+    """Check that a number of a fault is within low..end-1; the message offers the nearest."""
+    if not low <= number < end:
+        of = "the job" if what == "a rank" else topology.name
+        nearest = low if number < low else end - 1
+        raise must_be("fault", f"{what} of {str(fault)!r}", f"{low}..{end - 1} of {of}", number, f"take {nearest}, the nearest")
+
+
+def _near(topology: Topology, node: int) -> I64:
+    """Return the nodes that a node has a link to, or from."""
+    links = topology.links
+    return column(np.unique(np.concatenate((links.dst[links.src == node], links.src[links.dst == node]))), np.int64)
+
+
+def _list_numbers(numbers: Sequence[int] | I64) -> str:
+    """Return numbers in words; of more than eight only the first two and the last."""
+    words = [str(int(number)) for number in numbers]
+    return ", ".join(words) if len(words) <= 8 else f"{words[0]}, {words[1]}, ... {words[-1]}"

@@ -16,8 +16,7 @@ import numpy as np
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.description.values import load_toml
-from emu.topology.fault_injection.fault import Fault, parse_fault
-from emu.topology.fault_injection.fault_check import cables, check_clocks, check_faults
+from emu.topology.fault_injection.fault import Fault, cables, check_clocks, check_faults, parse_fault
 from emu.topology.topology import Topology
 from emu.units import parse_time
 

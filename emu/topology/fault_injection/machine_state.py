@@ -11,8 +11,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError
-from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.fault_check import nic_of
+from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.orbits import components
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology

@@ -9,18 +9,21 @@ last.
 Letters: L links, V nodes, D searches.
 
 Also here: the links that leave each node, or lead to it, found for many nodes at one time.
+
+The paths between one pair of nodes: those that are taken, by which channels, and others that are as short.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I64, Bool, column
 from emu.topology.builders.route_parts import between_npus, interleave, mix
-from emu.topology.topology import Links, Router, Routes
+from emu.topology.topology import Links, Router, Routes, Topology
 
 UNREACHED = 2**38  # cost that stands for: there is no path
 _CHUNK_WORK = 2**22  # destinations times links or nodes that are held at one time
@@ -221,3 +224,56 @@ def least_weights(
         np.minimum.at(found, there[better], away[better])
         here = np.unique(there[better])
     return found.reshape(len(sources), n_nodes)
+
+
+CHANNELS_ASKED = 64  # number of channels whose paths are listed
+_MOST_UNTAKEN = 8  # number of paths that are listed although no channel takes them
+
+
+@dataclass(frozen=True, slots=True)
+class PairPath:
+    """One path from a node to another."""
+
+    nodes: tuple[int, ...]  # [H + 1] nodes in order
+    links: tuple[int, ...]  # [H] links in order
+    channels: tuple[int, ...]  # channels that take it; none: it is a shortest path that no channel takes
+
+
+def paths_between(topology: Topology, src: int, dst: int) -> tuple[PairPath, ...]:
+    """Return the paths that the first channels of communicator 0 take, in their order, then others that are as short.
+
+    Args:
+        topology: The topology whose router is used.
+        src: A node.
+        dst: Another node.
+
+    Raises:
+        InputError: A node does not exist, or no path joins the two.
+    """
+    channels = np.arange(CHANNELS_ASKED)
+    routes = topology.routes(np.full_like(channels, src), np.full_like(channels, dst), channels)
+    taken: dict[tuple[int, ...], list[int]] = {}
+    for channel in channels.tolist():
+        taken.setdefault(tuple(routes.of(channel).tolist()), []).append(channel)
+    others = islice((links for links in _cheapest(topology, src, dst) if links not in taken), _MOST_UNTAKEN)
+    found = [*((links, tuple(by)) for links, by in taken.items()), *((links, ()) for links in others)]
+    return tuple(PairPath((src, *topology.links.dst[list(links)].tolist()), links, by) for links, by in found)
+
+
+def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...]]:
+    """Return an iterator over the links of every path of least cost, whatever its rate."""
+    cost = np.ones(len(topology.links)) if topology.cost is None else topology.cost
+    ways = shortest(topology.links, topology.n_nodes, topology.passes, cost)
+    grades = ways.grades(np.array([dst]))
+    return _onward(ways, grades, src, dst) if grades[0, src] < UNREACHED else iter(())
+
+
+def _onward(ways: ShortestPaths, grades: I64, here: int, dst: int) -> Iterator[tuple[int, ...]]:
+    """Yield the best paths from a node to a target, each as its links."""
+    if here == dst:
+        yield ()
+        return
+    zero = np.zeros(1, np.int64)
+    for link in ways.best(grades, zero, np.array([here]), zero)[0].tolist():
+        for rest in _onward(ways, grades, int(ways.links.dst[link]), dst):
+            yield (link, *rest)

@@ -13,7 +13,7 @@ import numpy as np
 
 from emu.arrays import F64, I32, I64
 from emu.trace.device.dtypes import TF32
-from emu.trace.event_order import computes, order_of, queues_of
+from emu.trace.steps import computes, order_of, queues_of
 from emu.trace.trace import Events, Kind
 
 

@@ -7,7 +7,7 @@
 - A kernel that adds rows to rows that repeat takes an atomic operation for each element, at the rate of the cache.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
 - A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
-Sources: Williams et al., Roofline (2009); for waves see `emu.trace.device.kernels`.
+Sources: Williams et al., Roofline (2009); for waves see `emu.trace.device.attention`.
 E events of a role.
 """
 
@@ -23,9 +23,8 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.attention import FA2, NO_RATES, AttentionTable
+from emu.trace.device.attention import FA2, NO_RATES, AttentionTable, Tiling, beside
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
-from emu.trace.device.kernels import Tiling, beside
 from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.device.step_error import RunKind, StepError
 from emu.trace.kernel import ATTENTIONS, MASKED, Kernel

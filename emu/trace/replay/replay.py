@@ -19,21 +19,20 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
-from emu.fabric.fabric_job import FabricJob
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import LoweredSchedule, delay_entries, lay, lower_placed
+from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.event_order import computes, order_of
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import matched_calls
 from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
 from emu.trace.split_sizes import block_counts
+from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.validation import check_trace
 

@@ -15,8 +15,8 @@ from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled
 from emu.compiled.kinds import I64_OUT
 from emu.fabric.timeline import Timeline
-from emu.trace.event_order import computes, order_of
 from emu.trace.replay.replay import ReplayGraph
+from emu.trace.steps import computes, order_of
 from emu.trace.trace import Events, Kind, Trace
 
 

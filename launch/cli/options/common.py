@@ -13,8 +13,7 @@ from emu.collective.algorithm import AUTO, Algorithm
 from emu.collective.msccl.program_file import file_program
 from emu.errors import must_be
 from emu.model.stack.software import Software
-from emu.model.stack.stack import SOFTWARE, Stack
-from emu.model.stack.stack_text import ROLES, beside, parse_stack
+from emu.model.stack.stack import ROLES, SOFTWARE, Stack, beside, parse_stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import algorithm_cache

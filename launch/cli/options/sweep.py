@@ -15,8 +15,7 @@ import click
 from emu.errors import InputError, WriteError, must_be
 from emu.files import write_file
 from emu.model.plan.plan_text import WORDS
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import STACK_WORDS
+from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
 from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
@@ -27,7 +26,7 @@ from launch.cli.options.files import may_fail, print_text, write_png
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 from launch.show.progress import with_progress
-from launch.show.text.sweep_table import SweepRow, SweepStep, sweep_csv
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_csv
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PLAIN = ("model", "device", "seq", "global-batch")

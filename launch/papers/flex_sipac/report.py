@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from launch.papers.figure import Curve, Figure
 from launch.papers.flex_sipac.counts import COUNTS, RADICES, flex, tpuv4
 from launch.papers.flex_sipac.times import TIMES, times
 from launch.papers.networks import build_once
-from launch.papers.paper import Paper, from_nothing, register
+from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 
 _SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
 

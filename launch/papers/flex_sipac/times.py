@@ -12,12 +12,11 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid, Shape
 from launch.papers.flex_sipac.counts import component_sizes, flex, tpuv4
-from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.networks import build_once, collective_s
+from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from topologies.sipac.assignment import distance, heuristic, program, scale_traffic
-from topologies.sipac.combs import comb_lines
-from topologies.sipac.levels import Levels, Neighbours, neighbours
+from topologies.sipac.levels import Levels, Neighbours, comb_lines, neighbours
 
 _SYSTEMS = ((2, 2), (3, 2), (4, 2), (2, 3), (3, 3), (2, 4))  # values of r and L
 _JOBS = ((3, 2), (4, 2), (4, 3), (8, 5))  # values of r, and of rows with L = 2

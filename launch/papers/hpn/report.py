@@ -17,11 +17,10 @@ from typing import Any
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.study.planning.search.row import PlanRow
-from launch.papers.figure import Curve, Figure
 from launch.papers.hpn.counts import COUNTS
 from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, TIMES, dual_plane, gain_percent
 from launch.papers.networks import build_once
-from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
+from launch.papers.paper import AnswerFunction, Curve, Figure, Paper, from_nothing, register
 from launch.papers.step_estimates import PaperSteps
 from launch.papers.targets import Answer
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64
-from launch.papers.figure import Curve, Figure
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
 from launch.papers.infinitehbd.orderings import largest, waiting
@@ -20,7 +19,7 @@ from launch.papers.infinitehbd.setting import DENSE, InfiniteHBDSteps
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING, BestPlan, best_plan
 from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
-from launch.papers.paper import Paper, register
+from launch.papers.paper import Curve, Figure, Paper, register
 
 _ON_TRACE = "over the production trace, nodes of 4 GPUs"
 _SCALES = (0.70, 0.75, 0.80, 0.85, 0.875, 0.90, 0.925, 0.95)

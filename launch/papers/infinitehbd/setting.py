@@ -9,8 +9,7 @@ from typing import Any
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import even_layers
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import Stack, parse_stack
 from emu.study.planning.search.row import PlanRow
 from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest

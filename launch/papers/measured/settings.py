@@ -13,8 +13,7 @@ from emu.collective.algorithm import AUTO
 from emu.errors import InputError, must_be
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import Stack, parse_stack
 from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.description.values import located

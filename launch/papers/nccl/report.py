@@ -13,8 +13,7 @@ from scipy.optimize import least_squares
 
 from emu.arrays import F64
 from emu.collective.algorithm import AUTO
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import parse_stack, spell_stack
+from emu.model.stack.stack import Stack, parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import topology_under

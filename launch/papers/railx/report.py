@@ -12,8 +12,7 @@ from emu.study.cost.cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.data.prices import find_book
-from launch.papers.figure import Curve, Figure
-from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
+from launch.papers.paper import AnswerFunction, Curve, Figure, Paper, from_nothing, register
 from launch.papers.railx.counts import COUNTS, availability, mean_largest_job
 from launch.papers.railx.times import SEQUENCES, SIZES, TIMES, all_reduce_times, ports_of_cp
 from launch.papers.railx.traffic import BY_K, OTHERS, ChipFabric

@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.arrays import I64
-from launch.papers.formulas import FormulaCase, check_formula
 from launch.papers.networks import collective_s
+from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.railx.traffic import ALL_TO_ALL
 from launch.papers.targets import Answer
 

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import Stack
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import Stack, parse_stack
 from emu.study.training.estimate import EstimateRequest
 from launch.data.fitted import DATA
 from launch.data.stacks import STACKS

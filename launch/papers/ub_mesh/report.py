@@ -14,10 +14,9 @@ import numpy as np
 
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
-from emu.topology.paths.deadlock import cycle
-from launch.papers.formulas import FormulaCase, check_formula
+from emu.topology.paths.path_check import cycle
 from launch.papers.networks import build_once, collective_s
-from launch.papers.paper import AnswerFunction, Paper, from_nothing, register
+from launch.papers.paper import AnswerFunction, FormulaCase, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
 from launch.papers.ub_mesh.costs import COSTS
 from launch.papers.ub_mesh.counts import CLOS, COUNTS, POD, RACK, SUPERPOD

@@ -17,7 +17,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model
 from emu.model.model_file import find_model
 from emu.model.plan.plan import Plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.planning.search.row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device

@@ -1,16 +1,96 @@
-"""Charts that compare algorithms, or topologies: bars of time where there is one size, else lines of time against size."""
+"""Charts that compare algorithms, or topologies: bars of time where there is one size, else lines of time against size.
+
+A picture of the messages of a schedule, round by round.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
+from emu.collective.schedule import Schedule
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
-from launch.show.canvas import rank_range
+from launch.show.canvas import INK, new_page, rank_range
 from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
+from launch.show.text.proof_table import MOST_RANKS, messages_of
+
+_COPY, _ADD = "#0072b2", "#d95f02"
+
+
+def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:
+    """Return a picture of a schedule.
+
+    Up to 16 participants are drawn as arrows between rounds, more as a heat map of slots sent by each pair of ranks.
+
+    Args:
+        schedule: A schedule with all rows in memory.
+        title: The text above the picture.
+        only: The one round to draw; None draws all.
+    """
+    arrows = schedule.n_participants <= MOST_RANKS
+    rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if only in (None, number)}
+    if arrows:
+        figure, axes = new_page(min(28, max(6.5, 1.6 + 1.3 * len(rounds))), 1.8 + 0.42 * schedule.n_participants, title)
+        _draw_arrows(figure, axes, schedule, rounds)
+    else:
+        figure, axes = new_page(8, 7, title if only is None else f"{title}\nround {only} alone")
+        _draw_pairs(figure, axes, schedule, list(rounds.values()))
+    return figure
+
+
+def _draw_arrows(figure: Figure, axes: Axes, schedule: Schedule, rounds: dict[int, slice]) -> None:
+    """Draw a column of participants before and after each round, with an arrow for each message."""
+    people = np.arange(schedule.n_participants)
+    for place, rows in enumerate(rounds.values()):
+        _draw_round(axes, schedule, place, rows)
+    edges = np.arange(len(rounds) + 1)
+    for edge in edges:
+        axes.plot(np.full(len(people), edge), people, "o", color=INK, markersize=4)
+    names = [f"rank {p}" if p < schedule.n_ranks else "helper" for p in people.tolist()]
+    axes.set_yticks(people, names, fontsize=8)
+    axes.set_xticks(edges[:-1] + 0.5, [f"round {t}" for t in rounds], fontsize=8)
+    axes.set_ylim(schedule.n_participants - 0.4, -0.6)
+    axes.set_xlim(-0.15, len(rounds) + 0.15)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    keys = [Line2D([], [], color=_ADD, label="added"), Line2D([], [], color=_COPY, label="copied")]
+    figure.legend(handles=keys, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+
+
+def _draw_round(axes: Axes, schedule: Schedule, place: int, rows: slice) -> None:
+    """Draw the messages of one round; their slots are written where each participant sends one message at most."""
+    groups = list(messages_of(schedule, rows))
+    for group in groups:
+        src, dst = int(schedule.src[group[0]]), int(schedule.dst[group[0]])
+        colour = _ADD if schedule.reduce[group[0]] else _COPY
+        style = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.85}
+        axes.annotate("", (place + 1, dst), (place, src), arrowprops=style)
+        if len(groups) <= len({int(schedule.src[g[0]]) for g in groups}):  # one message a sender: its label has room
+            label = ",".join(map(str, schedule.slot[group].tolist())) if len(group) <= 4 else f"{len(group)} slots"
+            at = (place + 0.06, src + 0.06 * (dst - src) - 0.1)
+            axes.text(*at, label, fontsize=7, color=colour)
+
+
+def _draw_pairs(figure: Figure, axes: Axes, schedule: Schedule, rounds: list[slice]) -> None:
+    """Draw a heat map with a cell for each sender and receiver, coloured by the number of slots sent."""
+    people = schedule.n_participants
+    pairs = (schedule.src[rows].astype(np.int64) * people + schedule.dst[rows] for rows in rounds)
+    pair = np.concatenate([np.empty(0, np.int64), *pairs])
+    sent = np.bincount(pair, minlength=people**2).reshape(people, people)
+    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis", vmin=0, interpolation="nearest")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("receiver")
+    axes.set_ylabel("sender")
+    figure.colorbar(image, ax=axes, label="slots sent", ticks=MaxNLocator(integer=True, min_n_ticks=1))
+
 
 _BEST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, safe for colour-blind readers
 _MOST_LETTERS = 44  # most letters of the names of algorithms that share a line

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from launch.papers.figure import Curve, Figure
+from launch.papers.paper import Curve, Figure
 from launch.show.canvas import INK, dress, new_page
 
 _WIDE_IN, _HIGH_IN = 10.0, 5.6

@@ -15,8 +15,7 @@ from matplotlib.colors import to_rgb
 from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
 from launch.show.html.page import Svg
-from launch.show.picture.cables import cables, curves
-from launch.show.picture.frames import frame_labels, frames
+from launch.show.picture.cables import cables, curves, frame_labels, frames
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout

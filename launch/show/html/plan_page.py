@@ -6,8 +6,19 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
-from launch.show.html.frame import ChartAxis, frame_of
-from launch.show.html.page import Cell, KeyFigure, LegendKey, Page, Section, Svg, Table, TextBlock, table_of
+from launch.show.html.page import (
+    Cell,
+    ChartAxis,
+    KeyFigure,
+    LegendKey,
+    Page,
+    Section,
+    Svg,
+    Table,
+    TextBlock,
+    frame_of,
+    table_of,
+)
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
 from launch.show.step_parts import exposed_axes
 from launch.show.text.plan_table import not_searched_text, searched_text, undecided_text

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.show.html.frame import ChartAxis, frame_of
-from launch.show.html.page import Cell, LegendKey, Page, Section, Svg, Table, TextBlock, table_of
+from launch.show.html.page import Cell, ChartAxis, LegendKey, Page, Section, Svg, Table, TextBlock, frame_of, table_of
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")

@@ -8,8 +8,7 @@ import pytest
 
 from emu.bound.network import network
 from emu.bound.programs import prices
-from emu.bound.programs.flows import exchange
-from emu.bound.programs.prices import by_prices, kinds_of_arcs
+from emu.bound.programs.prices import by_prices, exchange, kinds_of_arcs
 from emu.bound.symmetry import symmetry
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from emu.errors import InputError
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.trace.device.device import BARE
 from launch.data.devices import DEVICES, LIKE, find_device
 from launch.data.fitted import read_fitted

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emu.model.model import ARCHITECTURES
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.training.device_fit import with_constants
 from launch.data.devices import DEVICES
 from launch.data.fitted import DATA, read_fitted

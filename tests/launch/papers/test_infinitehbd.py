@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from launch.papers.figure import Figure
 from launch.papers.infinitehbd import traffic
 from launch.papers.infinitehbd.report import FIGURES, InfiniteHBDPaper
+from launch.papers.paper import Figure
 
 NAMED = {"hbd-b-params", "hbd-t6-NVL-36x2-watts", "hbd-w-20x"}  # exact rows that the paper's own figures contradict
 ESTIMATED = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-", "hbd-t5-mfu", "hbd-t5-ep1")

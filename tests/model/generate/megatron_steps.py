@@ -7,7 +7,7 @@ import numpy as np
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.trace.trace import Kind
 
 GPT, LLAMA = MODELS.find("gpt-tiny"), MODELS.find("llama-tiny")

@@ -10,8 +10,7 @@ from emu.model.generate.generate import generate, holds, memory_by_part
 from emu.model.model import MODELS
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Precision, Stack
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import EXECUTED, Precision, Stack, parse_stack
 from emu.trace.trace import Kind
 from tests.model.generate.executed import compared, executed, splits_of
 from tests.two_layers import MODEL, TWO_LAYERS

@@ -10,8 +10,8 @@ from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.stack import parse_stack
 from emu.model.stack.stack_kernels import saved_amount
-from emu.model.stack.stack_text import parse_stack
 from emu.trace.kernel import Kernel
 from emu.trace.trace import Kind
 from tests.model.generate.megatron_steps import GPT, LLAMA, B, H, L, S, V, asked, flops, traced

@@ -14,8 +14,7 @@ from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.tape import Tape
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import Precision
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import Precision, parse_stack
 from emu.trace.trace import Kind
 
 L, H, V = 8, 64, 256  # of the tiny models

@@ -12,7 +12,7 @@ from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import PRODUCT, Tokens
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.trace.kernel import Kernel
 from emu.trace.trace import Kind
 

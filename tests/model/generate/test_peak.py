@@ -13,8 +13,7 @@ from emu.model.generate.generate import holds, memory_by_part, roles_by_place
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import SOFTWARE
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import SOFTWARE, parse_stack
 
 GPT, LLAMA = MODELS.find("korthikanti-22b"), MODELS.find("llama3-8b")
 S, B, H, A, T, V = 2048, 4, 6144, 64, 8, 51_200

@@ -14,7 +14,7 @@ from emu.model.generate.tape import SilentTape
 from emu.model.memory.ledger import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 
 LLAMA, T, V, H, FFN = MODELS.find("llama3.1-8b"), 16_384, 128_256, 4096, 14_336
 P = LLAMA.parameters()

@@ -10,9 +10,8 @@ from emu.cluster.threads.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.parallel.gradient_clipping import clip_gradients
-from emu.model.parallel.mesh import build_mesh, build_meshes, flat_mesh
+from emu.model.parallel.mesh import build_mesh, build_meshes, flat_mesh, local_tensor
 from emu.model.parallel.parallel_model import build_module, parallelize
-from emu.model.parallel.parameter_part import local_tensor
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import AXES

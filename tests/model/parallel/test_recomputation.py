@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from emu.model.parallel.recomputation import _contexts
+from emu.model.parallel.context_parallel import _contexts
 
 
 class Counted(TorchDispatchMode):

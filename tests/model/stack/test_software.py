@@ -14,8 +14,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_checks import check_fits, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import Software
-from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import SOFTWARE, Stack, find_software, parse_stack
 from emu.study.planning.bound.bound import PATHS
 
 ROOT = Path(emu.__file__).parents[1]

@@ -4,8 +4,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.stack.megatron import MEGATRON
-from emu.model.stack.stack import Precision, Stack
-from emu.model.stack.stack_text import beside, parse_stack, spell_stack
+from emu.model.stack.stack import Precision, Stack, beside, parse_stack, spell_stack
 
 
 def test_what_is_left_out_is_as_the_software_has_it():

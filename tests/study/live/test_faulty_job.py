@@ -9,12 +9,11 @@ from emu.model.plan.plan import Plan
 from emu.study.live.faulty_job import time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.fault_check import check_faults, nic_of
+from emu.topology.fault_injection.fault import check_faults, nic_of, parse_fault
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
-from topologies.sipac.jobs import initial, reconfigure
+from topologies.sipac.assignment import initial, reconfigure
 from topologies.sipac.levels import Levels
 from topologies.sipac.sipac_system import topology_of
 

@@ -7,8 +7,7 @@ from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.study.live.faulty_job import check_room_for_job, job_ends, losses, time_faulty_job
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.fault_check import check_faults
+from emu.topology.fault_injection.fault import check_faults, parse_fault
 from emu.topology.fault_injection.history import MachineHistory
 from emu.topology.fault_injection.machine_state import machine_state
 from emu.units import MAX_TICKS

@@ -14,8 +14,7 @@ from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, times_of_trace
 from emu.study.live.timed_faults import RecordedSteps, run_through_timed_faults
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.fault_check import check_before_end
+from emu.topology.fault_injection.fault import check_before_end, parse_fault
 from emu.topology.fault_injection.fault_script import faults_of
 from emu.topology.fault_injection.history import MachineHistory
 from emu.topology.fault_injection.machine_state import machine_state

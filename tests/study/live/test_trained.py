@@ -21,7 +21,7 @@ from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.train import TrainRequest, run_steps
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault_check import cables
+from emu.topology.fault_injection.fault import cables
 from launch.data.devices import find_device
 
 RINGS = tuple(f"{operation}=ring" for operation in ("all_reduce", "all_gather", "reduce_scatter"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED

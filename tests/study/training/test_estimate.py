@@ -7,8 +7,7 @@ import pytest
 from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import EXECUTED, Stack
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import EXECUTED, Stack, parse_stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.learn.learn import on_threads

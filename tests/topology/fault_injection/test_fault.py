@@ -4,8 +4,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.fault_injection.fault import Fault, parse_fault
-from emu.topology.fault_injection.fault_check import check_faults
+from emu.topology.fault_injection.fault import Fault, check_faults, parse_fault
 from emu.topology.fault_injection.fault_script import faults_of, job_steps, read_faults
 
 BOARD = build_topology("ub-mesh:board")

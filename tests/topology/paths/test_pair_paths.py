@@ -9,7 +9,7 @@ import pytest
 import emu
 from emu.topology.builders.route_parts import join
 from emu.topology.catalogue import build_topology
-from emu.topology.paths.pair_paths import CHANNELS_ASKED, paths_between
+from emu.topology.paths.shortest_paths import CHANNELS_ASKED, paths_between
 
 
 def _all_shortest(topology, src, dst, *, relays=()):

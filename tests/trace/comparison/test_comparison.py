@@ -13,8 +13,7 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.program import Program, read_text
 from emu.trace.comparison.comparison import compare
-from emu.trace.event_order import computes, order_of
-from emu.trace.steps import equal_steps
+from emu.trace.steps import computes, equal_steps, order_of
 from emu.trace.trace import Events, Group, Kind
 from tests.trace.laid import trace_of
 from tests.two_layers import TWO_LAYERS

@@ -2,17 +2,86 @@
 
 They are corrected where the print cannot run: Algorithm 3's innermost loop and Algorithm 4's last call are a level too deep,
 the number of sub-lines is n p/d (not n d/p), and every probe of the search begins with the given faults. Letter: G groups.
+
+The bundles of OCSTrx of a node, the ends of their two external paths, and the state that lights each (InfiniteHBD 4.1, 4.2).
+
+Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones. In state 0 it loops them to each other; in state 1 or 2
+it sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
 """
 
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
 from emu.topology.placement import in_whole_units
-from topologies.infinitehbd.circuits.fibres import blocked_distance
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
+
+LOOPBACK = 0
+
+
+def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
+    """Return the bundle of a node, and its state, that lights the fibre to the node `away` up the line (below 0: down).
+
+    -1: none.
+
+    The fibres of a side are paired, nearest first, so that a node can use any of one side with any of the other. Where K is
+    odd, the two farthest share the last bundle.
+
+    Args:
+        plan: The sizes.
+        away: The distance of each node.
+    """
+    signed = np.asarray(away, np.int64)
+    nth, up = np.searchsorted(plan.reach, np.abs(signed)), signed > 0
+    joined = np.isin(np.abs(signed), plan.reach)
+    shared = (nth == plan.k - 1) & (plan.k % 2 == 1)
+    own = nth // 2 + np.where(up, plan.gpus // 2, 0)
+    state = 1 + np.where(shared, up, nth % 2)
+    return np.where(joined, np.where(shared, plan.gpus - 1, own), -1), np.where(joined, state, -1)
+
+
+def bundles(plan: OcstrxPlan) -> I64:
+    """Return [K] the bundles that are OCSTrx; the others are copper."""
+    away = np.array(plan.reach)
+    return np.unique(bundle(plan, np.concatenate((away, -away)))[0])
+
+
+def blocked_distance(plan: OcstrxPlan) -> int:
+    """Return the distance of the two fibres, one up and one down, that share a bundle, so that no node uses both.
+
+    0: none do.
+    """
+    return plan.reach[-1] if plan.k % 2 else 0
+
+
+def fibres(plan: OcstrxPlan) -> I64:
+    """Return [F, 2] the places on the line that a fibre of each OCSTrx of a bundle joins, whether it is lit or not.
+
+    These are all fibres of the K-hop ring or line.
+    """
+    at, away = (grid.ravel() for grid in np.meshgrid(np.arange(plan.nodes), plan.reach, indexing="ij"))
+    there = at + away
+    kept = there < plan.nodes
+    return np.stack((at, there % plan.nodes), axis=-1)[kept | plan.closed]
+
+
+def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+    """Return the bundle and its state, at the places `src` and at the places `dst`, that join each two; -1: no fibre does.
+
+    A place needs a reconfiguration between two rounds that take one bundle in two states.
+
+    Args:
+        plan: The sizes.
+        src: [P] places on the line; numbers of nodes where a ToR has one.
+        dst: [P] other places.
+    """
+    away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
+    if plan.closed:
+        away = np.where(np.abs(away) > plan.reach[-1], away - np.sign(away) * plan.nodes, away)
+    return bundle(plan, away), bundle(plan, -away)
 
 
 def deploy(plan: OcstrxPlan) -> I64:

@@ -7,8 +7,7 @@ node by upper lanes enters the next at the upper lanes' GPU and leaves it by the
 import numpy as np
 
 from emu.arrays import I64
-from topologies.infinitehbd.circuits.fibres import LOOPBACK, bundle
-from topologies.infinitehbd.circuits.orchestration import deploy
+from topologies.infinitehbd.circuits.orchestration import LOOPBACK, bundle, deploy
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 

@@ -18,8 +18,7 @@ from emu.topology.builders.route_parts import between_npus, take_turns
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
-from topologies.ub_mesh.mesh_routes.rack_routes import lane_routes, walk_paths
-from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Strategy
+from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Strategy, lane_routes, walk_paths
 from topologies.ub_mesh.parts import SPARES, MeshPlan, pair
 from topologies.ub_mesh.wires import cables
 

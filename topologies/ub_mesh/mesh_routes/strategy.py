@@ -1,9 +1,24 @@
-"""The setting `routing`: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1), for routes between two NPUs."""
+"""The setting `routing`: shortest, detour and borrow (UB-Mesh 6.3), and multipath (5.1), for routes between two NPUs.
 
+Routes inside a board or a rack: they are source-routed, so that the sender's channel picks one of the paths of a pair (4.1).
+
+Channel 0 goes X, then Y, and so do all channels of the shortest-path strategy. With the others, channels take the pair's
+further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. Letters: P pairs,
+H hops at most.
+"""
+
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, NamedTuple
 
+import numpy as np
+
+from emu.arrays import I64, column
 from emu.errors import must_be
+from emu.topology.builders.route_parts import join
 from emu.topology.catalogue import SettingKind
+from emu.topology.topology import CHANNELS, Router, Routes
+from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
 
 class Strategy(NamedTuple):
@@ -43,3 +58,48 @@ def without_hrs(name: str, routing: str) -> str:
         what = " or ".join(name for name, strategy in STRATEGIES.items() if not strategy.borrow)
         raise must_be(name, "routing", what, routing, "HRS to borrow from are in ub-mesh:superpod")
     return routing
+
+
+def mesh_router(links: Router, dims: tuple[int, ...], routing: str) -> Router:
+    """Return the router of one full mesh.
+
+    Args:
+        links: A router along the last dimension first, whose links are used.
+        dims: The dims of the mesh.
+        routing: One of `strategy.STRATEGIES`.
+    """
+    strategy = STRATEGIES[routing]
+    return partial(_route, links, mesh_paths(dims, strategy.detours)) if strategy.by_channel else links
+
+
+def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of pairs within a mesh, each on the path that its channel takes."""
+    nodes, lanes = walk_paths(known, src, dst, key)
+    here, there = nodes[:, :-1], nodes[:, 1:]
+    hops = here != there
+    link = np.full(here.shape, -1)
+    link[hops] = links(here[hops], there[hops], np.zeros(hops.sum(), np.int64)).link
+    return lane_routes(link, lanes)
+
+
+def walk_paths(known: MeshPaths, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
+    """Return the nodes of the path that each key's channel takes [P, H + 1], the last repeated, and virtual lanes [P, H]."""
+    first, count = known.between(src, dst)
+    return known.walk(src, first + key % CHANNELS % count)
+
+
+def lane_routes(link: I64, lane: I64) -> Routes:
+    """Return routes from the link of each hop [P, H], -1 where there is none, and its virtual lane [P, H]."""
+    return replace(join([link]), virtual=column(lane[link >= 0], np.int16))
+
+
+def inside_words(routing: str) -> str:
+    """Return the assumption on messages inside a rack, as a sentence."""
+    ways = {
+        "shortest": "X, then Y",
+        "multipath": "X, then Y on even channels and Y, then X on odd ones",
+    }.get(
+        routing,
+        "X, then Y on channel 0, on the others further ways in turn, of a hop more at most, of which no two share a link",
+    )
+    return f"inside a rack messages go {ways}, cut through by the NPUs between; its LRS carry none of them"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.backend.executor.compiler.cell_moves import CellMoves
+from emu.backend.executor.compiler.crossing import CellMoves
 from emu.backend.executor.compiler.slot_layout import MEMORY, STAGE, SlotLayout, SlotPlace
 from emu.collective.schedule import Translations
 

@@ -26,8 +26,8 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.rates import Requests, ranks_of
 from emu.trace.device.device import Device
-from emu.trace.event_order import computes, queue_order
 from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.steps import computes, queue_order
 from emu.trace.trace import Events, Kind
 
 

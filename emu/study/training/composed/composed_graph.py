@@ -21,9 +21,9 @@ from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import LoweredPart, RequestMessages
 from emu.trace.device.device import Device
-from emu.trace.event_order import computes, queue_order, stated_order
 from emu.trace.replay.delay import NO_ENTRIES, Entries
 from emu.trace.replay.replay import ReplayGraph, Service, event_name
+from emu.trace.steps import computes, queue_order, stated_order
 from emu.trace.trace import Trace
 
 

@@ -24,9 +24,8 @@ from emu.errors import InputError, LostError, must_be
 from emu.model.model_file import find_model
 from emu.model.parallel.data_parallel import accumulate, optimizer_of
 from emu.model.parallel.gradient_clipping import clip_gradients
-from emu.model.parallel.mesh import Meshes, build_meshes
+from emu.model.parallel.mesh import Meshes, ParameterPart, build_meshes
 from emu.model.parallel.parallel_model import ParallelModel, build_module, parallelize, single_rank_model
-from emu.model.parallel.parameter_part import ParameterPart
 from emu.model.plan.plan import Plan
 from emu.study.training.learn.checkpoints import CheckpointFolder
 from emu.topology.fault_injection.repair_action import RankLoss

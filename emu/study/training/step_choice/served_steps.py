@@ -14,9 +14,8 @@ from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.step_choice.descent import NEVER
-from emu.study.training.step_choice.open_requests import OpenRequests
 from emu.study.training.step_choice.options import Coordinate
-from emu.study.training.step_choice.step_to_serve import DescentResult, StepToServe, TimingEffort
+from emu.study.training.step_choice.step_to_serve import DescentResult, OpenRequests, StepToServe, TimingEffort
 
 
 class ServedStep(NamedTuple):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from launch.papers.figure import Curve, Figure
+from launch.papers.paper import Curve, Figure
 from launch.show.chart.paper_chart import picture
 
 

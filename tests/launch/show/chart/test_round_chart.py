@@ -8,8 +8,8 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
 from launch.show.canvas import save
-from launch.show.chart.round_chart import picture
-from launch.show.text.round_lines import round_lines
+from launch.show.chart.algorithm_chart import picture
+from launch.show.text.proof_table import round_lines
 from tests.launch.show.drawn import outside
 
 

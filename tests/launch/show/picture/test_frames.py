@@ -5,7 +5,7 @@ import pytest
 
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Box
-from launch.show.picture.frames import frames
+from launch.show.picture.cables import frames
 
 LINES = ["fat-tree:radix=4,tiers=3", "dragonfly:p=2,a=4,h=2", "ub-mesh:rack-full", "hammingmesh:boards=4x4,side=2"]
 

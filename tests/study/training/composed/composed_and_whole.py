@@ -3,7 +3,7 @@
 from emu.model.generate.generate import roles_by_place, trace_of
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.composed import composition, representative_tapes
 from emu.study.training.composed.place_requests import representatives_of_plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.model.stack.stack_text import parse_stack, spell_stack
+from emu.model.stack.stack import parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.request_parts import goes_round

@@ -6,7 +6,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.training.step.rate import Products, messages_of, peaks_told, products_of, rate, work_of
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN

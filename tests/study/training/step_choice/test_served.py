@@ -7,7 +7,7 @@ import pytest
 from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
 from benchmarks.composed.drawn import Drawn, several
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack_text import parse_stack
+from emu.model.stack.stack import parse_stack
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_moments
 from emu.study.training.step_choice import served_steps
