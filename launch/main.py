@@ -21,9 +21,8 @@ import click
 from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.files import with_files
-from launch.keeper import keep
+from launch.keeper import STOPPED, TerminationSignal, keep, listen
 from launch.show.progress import late_notice
-from launch.signals import STOPPED, TerminationSignal, listen
 
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",

@@ -14,8 +14,7 @@ import numpy as np
 
 from emu.errors import must_be
 from emu.topology.builders.clos import Tier, bisection, clos, count
-from emu.topology.builders.switch_adding import SwitchAdding
-from emu.topology.builders.wiring import Cables, wire
+from emu.topology.builders.wiring import Cables, SwitchAdding, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Box, Drawing, Topology

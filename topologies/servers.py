@@ -13,8 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.switch_adding import SwitchAdding
-from emu.topology.builders.wiring import Cables, wire
+from emu.topology.builders.wiring import Cables, SwitchAdding, wire
 from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
 from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.placement import in_units

@@ -4,14 +4,13 @@ from dataclasses import replace
 from functools import partial
 
 from emu.collective.schedule import Schedule
-from emu.fabric.graph import Graph, name_tasks
+from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import message_name
 from emu.fabric.run import run
-from emu.fabric.timeline import Timeline
 
 
 def time_alone(job: FabricJob) -> Timeline:

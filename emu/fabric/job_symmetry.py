@@ -16,8 +16,7 @@ from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.orbits import Orbits
-from emu.topology.topology import Links, Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import Links, Topology, cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
 _PROVED = 2**21  # up to this many hops, the routes of all copies are compared

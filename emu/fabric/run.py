@@ -17,8 +17,7 @@ from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, Timeline
 from emu.units import seconds
 
 

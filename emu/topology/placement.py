@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I32, I64, Bool, column
 from emu.errors import InputError, must_be
-from emu.topology.topology import Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import Topology, cached_by_topology
 
 
 @cached_by_topology(1)

@@ -1,13 +1,19 @@
 """The network of a machine as a value: directed links as columns, and a router that is called only for the pairs in question.
 
 NPUs are numbered 0..n_npus-1, switches after them. Letters: L links, P pairs, H hops.
+
+A cache of results for each topology, which is freed together with the topology.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from math import prod
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I16, I32, I64, Bool, column, digest
@@ -244,3 +250,31 @@ def check_link_count(name: str, count: int) -> None:
     """
     if count > MAX_LINKS:
         raise must_be(name, "links", "at most 2**24", count, "take fewer NPUs")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Of = Callable[Concatenate[Topology, P], R]
+
+
+def cached_by_topology(most: int) -> Callable[[Of[P, R]], Of[P, R]]:
+    """Return a decorator that caches the last `most` results of a function for each topology, while the topology lives.
+
+    A result must not refer to the topology.
+    """
+
+    def keeping(found: Of[P, R]) -> Of[P, R]:
+        by_topology: WeakKeyDictionary[Topology, LRUCache[object, R]] = WeakKeyDictionary()
+
+        @wraps(found)
+        def of(topology: Topology, /, *args: P.args, **words: P.kwargs) -> R:
+            if topology not in by_topology:
+                by_topology[topology] = LRUCache(most)
+            results, key = by_topology[topology], (args, *words.items())
+            if key not in results:
+                results[key] = found(topology, *args, **words)
+            return results[key]
+
+        return of
+
+    return keeping

@@ -11,8 +11,7 @@ import click
 from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost.cost import Cost, cost
-from emu.study.faults.log import read_log
-from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults
+from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
 from emu.study.faults.waste import Machine, Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds

@@ -17,7 +17,7 @@ from launch.papers.paper import REGISTERED, Paper
 from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import PaperRow, Target, judge
 from launch.show.progress import with_progress
-from launch.show.text.paper_page import paper_page, paper_report, score, scores, unmet_rows
+from launch.show.text.measured_report import paper_page, paper_report, score, scores, unmet_rows
 
 _PROCESSES = 4  # most processes that compute rows
 

@@ -44,7 +44,7 @@ from launch.cli.options.sweep import (
 from launch.cli.options.view_options import html_option
 from launch.data.devices import find_device
 from launch.show.progress import late_notice, progress_bar
-from launch.show.text.plan_table import plans_report
+from launch.show.text.estimate_table import plans_report
 
 _PROCESSES = 2  # most processes that time candidates
 

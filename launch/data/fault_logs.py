@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emu.study.faults.log import FaultLog, read_log
+from emu.study.faults.source import FaultLog, read_log
 
 LOG = Path(__file__).with_name("faults") / "servers-400.csv"
 SERVERS, GPUS = 400, 8  # of a server

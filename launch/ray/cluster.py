@@ -28,8 +28,7 @@ from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace
-from launch.ray.options import read_options
-from launch.ray.process import RayProcess
+from launch.ray.process import RayProcess, read_options
 
 T = TypeVar("T")
 _cloudpickle: Any = ray.cloudpickle  # Ray has no types for it

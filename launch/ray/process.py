@@ -2,6 +2,8 @@
 
 Ray prints warnings and errors to any terminal that it finds, takes over signals and writes the environment. In a process of its
 own its output goes to a log file, and the end of that process tree ends Ray.
+
+The options of Ray's actors, in Ray's own words: `--ray-options FILE.toml`.
 """
 
 import os
@@ -12,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event
@@ -21,7 +25,57 @@ from typing import Any
 import psutil
 
 from emu.errors import InputError, RunError, must_be
-from launch.ray.options import RayOptions
+from emu.topology.description.values import check_keys, load_toml, read_word
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_KEYS = ("strategy", "resources", "wait_s", "runtime_env")
+
+
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """The placement and the environment of actors.
+
+    Without a strategy or resources an actor takes no resources, and Ray spreads them over the nodes.
+    """
+
+    strategy: str | None = None  # the strategy of a placement group that has one bundle for each actor
+    resources: Mapping[str, float] = field(default_factory=dict)  # the resources of each actor
+    wait_s: float = 30.0  # seconds to wait for room for all actors
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def placement(self) -> tuple[str, dict[str, float], float] | None:
+        """The strategy, the resources and the seconds to wait; None: Ray places actors freely."""
+        if self.strategy is None and not self.resources:
+            return None
+        return self.strategy or "PACK", dict(self.resources) or {"CPU": 1.0}, self.wait_s
+
+
+def read_options(path: Path | None) -> RayOptions:
+    """Return the options in a file, or the defaults if there is no file.
+
+    Raises:
+        InputError: a file that cannot be read, an unknown key, or an invalid value.
+    """
+    if path is None:
+        return RayOptions()
+    given = load_toml(path, "--ray-options", str(path))
+    check_keys(given, _KEYS, path.name)
+    strategy = read_word(given["strategy"], "strategy", STRATEGIES, path.name) if "strategy" in given else None
+    resources = given.get("resources", {})
+    if not isinstance(resources, dict) or not all(_is_amount(amount) for amount in resources.values()):
+        raise must_be(path.name, "resources", "amounts above 0 by name", resources, "such as { CPU = 1, npu = 1 }")
+    wait_s, env = given.get("wait_s", 30.0), given.get("runtime_env", {})
+    if not _is_amount(wait_s):
+        raise must_be(path.name, "wait_s", "seconds above 0", wait_s)
+    if not isinstance(env, dict):
+        raise must_be(path.name, "runtime_env", "a table as Ray takes it", env, "see Ray's pages on runtime environments")
+    return RayOptions(strategy, resources, float(wait_s), env)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _WATCHDOG = Path(__file__).with_name("ray_watchdog.py")

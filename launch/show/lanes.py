@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay

@@ -14,11 +14,10 @@ from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt, wrap
-from launch.show.picture.cables import CableCounts, cable_counts
+from launch.show.picture.cables import NPU, TIMES, CableCounts, Palette, cable_counts, palette
 from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
 from launch.show.picture.groups import group_nodes, switch_names
 from launch.show.picture.layout import layout
-from launch.show.picture.style import NPU, TIMES, Palette, palette
 from launch.show.text.topology_facts import LinkClass, link_classes
 
 MOST_NODES = 400  # nodes of a topology that is drawn in full

@@ -7,8 +7,7 @@ from random import Random
 
 import numpy as np
 
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, Timeline
 
 TICKS_PER_S = 10**15
 GB = 10**9

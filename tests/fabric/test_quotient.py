@@ -15,10 +15,9 @@ from emu.fabric.engine.quotient import refine as refining
 from emu.fabric.engine.quotient.quotient import Quotient, merge, quotient
 from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import lower
 from emu.fabric.run import CapacityEvent, run
-from emu.fabric.timeline import Timeline
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import GB, MS, Task, graph_of, messages, random_case, timed, times_of
 from tests.fabric.test_invariance import relabelled

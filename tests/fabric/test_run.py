@@ -8,9 +8,8 @@ import numpy as np
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, Timeline
 from emu.fabric.run import CapacityEvent, run
-from emu.fabric.timeline import Timeline
 from emu.units import TICKS_PER_S
 from tests.fabric.reference import GB, MS, Task, Times, graph_of, longest_chain, messages, random_case, timed, times_of
 

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 BEGIN = """
 import os, signal, sys, time
-from launch.signals import TerminationSignal, listen
+from launch.keeper import TerminationSignal, listen
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 listen()

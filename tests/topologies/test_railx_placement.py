@@ -6,7 +6,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from topologies.railx.grid_placement import largest_grid
+from topologies.railx.rail_repair import largest_grid
 
 
 def _size(rows, columns, faults):

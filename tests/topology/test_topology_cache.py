@@ -4,7 +4,7 @@ import gc
 import weakref
 
 from emu.topology.catalogue import build_topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import cached_by_topology
 
 LINE = "ring:n=4,bandwidth=1GB/s,latency=1us"
 

@@ -15,8 +15,7 @@ from emu.topology.builders.wiring import star
 from emu.trace.replay.replay import replay
 from emu.trace.steps import with_steps
 from emu.trace.trace import Group
-from emu.trace.trace_file import load, save
-from emu.trace.validation import check_trace
+from emu.trace.trace_file import check_trace, load, save
 from tests.trace.laid import DEVICE, replayed, trace_of
 
 MS, GB = 10**12, 10**9

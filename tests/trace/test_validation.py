@@ -3,7 +3,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.trace.trace import Group, Trace
-from emu.trace.validation import check_trace
+from emu.trace.trace_file import check_trace
 
 WORLD = Group("world", (0, 1))
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.builders.switch_adding import SwitchAdding
+from emu.topology.builders.wiring import SwitchAdding
 from emu.topology.catalogue import Bandwidth, Invariants, Latency
 
 AGGS = 60  # Aggs of a plane: one for each of a ToR's uplinks (6.1)

@@ -2,6 +2,8 @@
 
 Symbols (4.2, appendix D): n nodes of R GPUs, K bundles of OCSTrx a node; t GPUs of a TP group, on m = t/R nodes; p nodes
 under a ToR, d under a set of aggregation switches.
+
+The drawing of an InfiniteHBD (Fig. 6b and 7): ToRs as columns of nodes, each a circle of GPUs, and the DCN on top.
 """
 
 import re
@@ -10,8 +12,11 @@ from functools import cached_property
 from math import prod
 from typing import Annotated
 
+import numpy as np
+
 from emu.errors import must_be
 from emu.topology.catalogue import Bandwidth, Latency, SettingKind
+from emu.topology.topology import Box, Drawing
 
 TURN = 70_000_000_000  # ticks: 70 us, the middle of 60-80 us (5.1)
 OCSTRX = 8  # OCSTrx in a bundle (Fig. 4)
@@ -144,3 +149,26 @@ def _show_all(count: int) -> str:
 
 All = Annotated[int, SettingKind(_read_all, _show_all)]  # 0: all
 Nodes = Annotated[tuple[int, ...], SettingKind(_read_nodes, _show_nodes)]
+
+
+_GAP = 1.6  # gap between the circles of two nodes
+
+
+def draw(plan: OcstrxPlan) -> Drawing:
+    """Return the drawing.
+
+    The bundles to the left of a node are on its left, so that a ring runs along a row, as its sub-line does.
+    """
+    radius = max(0.7, plan.gpus / 6)
+    pitch = 2 * radius + _GAP
+    domain, column, row = np.unravel_index(np.arange(plan.nodes), plan.dims[:3])
+    along = (domain * (plan.subline + 0.7) + column) * pitch
+    node = np.stack((along, -row * pitch), axis=-1)
+    turn = np.pi - (np.arange(plan.gpus) - 0.5 - (plan.k // 2 - 1) / 2) * 2 * np.pi / plan.gpus
+    circle = radius * np.stack((np.cos(turn), np.sin(turn)), axis=-1)
+    gpus = (node[:, None] + circle).reshape(-1, 2)
+    hub = [[along[-1] / 2, pitch + along[-1] / 12]]
+    size = plan.tor * plan.gpus
+    label = "ToR" if plan.tor > 1 else "node"
+    boxes = tuple(Box(f"{label} {i}", (i * size, (i + 1) * size)) for i in range(plan.nodes // plan.tor))
+    return Drawing(np.concatenate((gpus, hub)), boxes)

@@ -18,8 +18,7 @@ from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_l
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.circuits.orchestration import blocked_distance, bundles, fibres, orchestrate, usable_gpus
 from topologies.infinitehbd.circuits.rings import rings
-from topologies.infinitehbd.ocstrx_plan import OCSTRX, OcstrxPlan
-from topologies.infinitehbd.tor_drawing import draw
+from topologies.infinitehbd.ocstrx_plan import OCSTRX, OcstrxPlan, draw
 
 TIERS = ("copper", "loopback", "fibre", "DCN")
 

@@ -13,8 +13,7 @@ from emu.errors import must_be
 from emu.topology.catalogue import Count, Dims, Invariants, SettingKind, topology
 from emu.topology.topology import Box, Drawing, Router, Topology
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.railx.grid_placement import placer
-from topologies.railx.rail_repair import repair_grid
+from topologies.railx.rail_repair import placer, repair_grid
 from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
 from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts
 

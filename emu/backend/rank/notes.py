@@ -9,8 +9,7 @@ import numpy as np
 from emu.arrays import column
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.collective.operation import OPERATIONS, ROUTED, operation
-from emu.trace.request_lines import Lines, lines_entry
-from emu.trace.trace import PARTS, Events, Group, Trace
+from emu.trace.trace import PARTS, Events, Group, Lines, Trace, lines_entry
 
 _TYPES = (
     np.int32,

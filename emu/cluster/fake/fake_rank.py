@@ -34,8 +34,7 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
 from emu.cluster.call_matcher import RequestCounter
 from emu.cluster.fake.fake_mode import CachedFakeMode
-from emu.cluster.fake.fake_tensors import KnownNumbers, use_fake_tensors
-from emu.cluster.fake.unknown_numbers import UnknownError
+from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
 from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
 from emu.cluster.rank_state.library_state import library_state

@@ -29,8 +29,7 @@ from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source
 from emu.errors import InputError, RunError, must_be
 from emu.trace.report.report import STAGES
-from emu.trace.request_lines import lines_entry
-from emu.trace.trace import PARTS, Group, Kind, Trace
+from emu.trace.trace import PARTS, Group, Kind, Trace, lines_entry
 
 
 class MeshDim(NamedTuple):

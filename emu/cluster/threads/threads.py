@@ -46,8 +46,7 @@ from emu.cluster.threads.core import Core, collect_less, outside_modes, processo
 from emu.cluster.threads.isolation import find_groups, rank_isolation
 from emu.cluster.threads.rests import Rests
 from emu.cluster.threads.standstill import Standstill
-from emu.cluster.watch.stop import end, where
-from emu.cluster.watch.watch import PATIENCE_S, Watch
+from emu.cluster.watch.watch import PATIENCE_S, Watch, end, where
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 

@@ -14,8 +14,7 @@ from emu.compiled.function import compiled, compiled_making_arrays
 from emu.compiled.kinds import BOOL_OUT, F64_OUT, I64_OUT
 from emu.fabric.engine.solver.admit import link_bytes
 from emu.fabric.engine.state_layout import Columns, columns
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, Timeline
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 MAX_RATES = 8  # up to this many different rates on one link are verified exactly; with more, a margin must stay free

@@ -11,11 +11,11 @@ from functools import cached_property
 
 from emu.errors import InputError
 from emu.model.generate.context_attention import ContextAttention
-from emu.model.generate.exchange import EXCHANGE, exchange
 from emu.model.generate.item import (
     ENTERS,
     GRADIENT,
     Action,
+    Around,
     Ask,
     Computation,
     Gradient,
@@ -25,9 +25,9 @@ from emu.model.generate.item import (
     Share,
     Step,
     WeightGradientComputation,
+    with_casts,
 )
-from emu.model.generate.narrow import Around, with_casts
-from emu.model.generate.styles import NONE, STYLES, Style
+from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, EXPERTS, HEAD, own_tokens
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment

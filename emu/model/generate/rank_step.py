@@ -10,12 +10,21 @@ import numpy as np
 from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
-from emu.model.generate.optimizer import add_tied, clip, optimize, optimize_share
 from emu.model.generate.part import Part
 from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
-from emu.model.generate.states import Role, StateShare, group_equal_sizes, ranks_by_share, ring_ranks
+from emu.model.generate.states import (
+    Role,
+    StateShare,
+    add_tied,
+    clip,
+    group_equal_sizes,
+    optimize,
+    optimize_share,
+    ranks_by_share,
+    ring_ranks,
+)
 from emu.model.generate.tape import KnownStretches, SilentTape, Tape
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory

@@ -16,8 +16,7 @@ from emu.model.generate.item import Action, Ask, Computation, Gradient
 from emu.model.generate.part import Part
 from emu.model.generate.states import ROOT, SharingGroup, WeightGroup, WeightGroupSizes, padded_elements, sharing_group
 from emu.model.generate.tape import Tape, shifted
-from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.ledger import GATHERS, REDUCES
+from emu.model.memory.layer_memory import GATHERS, REDUCES, LayerMemory
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import ModelOperator

@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask, Computation
-from emu.model.memory.ledger import Ledger
+from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.steps import queues_of
 from emu.trace.trace import Events, Kind

@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.ledger import Ledger
+from emu.model.memory.layer_memory import LayerMemory, Ledger
 from emu.model.model import HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import LOOKUP, LOSS, NORM, PRODUCT, ModelOperator

@@ -10,8 +10,7 @@ from heapq import heapreplace
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.ledger import Ledger, LiveBytes, Pools
+from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
 from emu.model.memory.stage_memory import StageEnds
 from emu.model.model import Model
 from emu.model.operator import Cut, Tokens

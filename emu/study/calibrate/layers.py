@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from emu.backend.rank.count import Count, Operator
-from emu.model.parallel.gradient_clipping import clip_gradients
+from emu.model.parallel.data_parallel import clip_gradients
 from emu.model.parallel.mesh import parameter_parts
 from emu.model.parts.attention_block import Attention, Heads
 from emu.model.parts.decoder import Decoder, DecoderLayer

@@ -17,13 +17,11 @@ from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
 from emu.sources import edition
-from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import fastest
-from emu.study.choice.site import Requirement, Site, choosers, item_bytes_of
+from emu.study.choice.site import Requirement, Site, canonical_group, choosers, item_bytes_of
 from emu.topology.facts.hosts import hosts_of
 from emu.topology.placement import order
-from emu.topology.topology import Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.device.dtypes import check_dtype, timed_as
 
 V = TypeVar("V")

@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.errors import must_be
-from emu.study.faults.log import MachineStates
+from emu.study.faults.source import MachineStates
 from emu.topology.placement import usable_npus
 from emu.topology.topology import Topology
 

@@ -14,9 +14,9 @@ from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError
+from emu.fabric.graph import Timeline
 from emu.fabric.lowering.edges import TornError
 from emu.fabric.run import Spread
-from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms

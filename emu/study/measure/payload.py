@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emu.arrays import I64, ramps
 from emu.backend.executor.executor import Buffers
-from emu.backend.executor.reduction import FOLDS, unwritten_mark
+from emu.backend.executor.wire import FOLDS, unwritten_mark
 from emu.collective.operation import Operation
 from emu.dtypes import item_bytes
 

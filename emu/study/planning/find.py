@@ -27,8 +27,7 @@ from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site
 from emu.study.job_pool import job_pool
 from emu.study.planning.bound.bound import PATHS, Outlines
-from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.memory_floor import MemoryFloors
+from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
 from emu.study.planning.search.timer import COMPOSED, ResultCache, Timer, result_namer

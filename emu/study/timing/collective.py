@@ -11,13 +11,12 @@ import numpy as np
 from emu.arrays import I32, I64
 from emu.collective.operation import Operation, cut
 from emu.collective.schedule import RowsError, Schedule
-from emu.fabric.graph import name_tasks
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.isolated_time import time_alone
 from emu.fabric.lower import FabricJob, UnevenError, lower, store_rows
 from emu.fabric.lowering.classes import invariant
 from emu.fabric.lowering.tasks import message_name
 from emu.fabric.run import Spread, spread
-from emu.fabric.timeline import Timeline
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 

@@ -18,8 +18,7 @@ from emu.fabric.lower import busiest_fs
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.study.timing.collective import Job
-from emu.topology.topology import CHANNELS, Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import CHANNELS, Topology, cached_by_topology
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time

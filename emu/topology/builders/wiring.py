@@ -3,18 +3,41 @@
 So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
 
 Also here: NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
+
+The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP).
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, column
+from emu.arrays import I64, Bool, column
+from emu.topology.catalogue import one_of
 from emu.topology.topology import Links, Routes, Topology, check_link_count
+
+
+@dataclass(frozen=True)
+class SwitchAdding:
+    """The setting that says whether the switches inside hosts add.
+
+    `asked`: they add where the software of a stack asks them to.
+    """
+
+    adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
+
+    def of(self, topology: Topology, inside: Bool) -> Topology:
+        """Return the topology with this setting applied.
+
+        Args:
+            topology: The fabric.
+            inside: [n_nodes] whether each node is a switch inside a host.
+        """
+        return replace(topology, adds=self.adds == "yes", adders=None if self.adds == "no" else inside)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

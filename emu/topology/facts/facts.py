@@ -14,8 +14,7 @@ from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError
 from emu.topology.facts.flow import Arcs, least_cut
 from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
-from emu.topology.topology import CHANNELS, Routes, Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import CHANNELS, Routes, Topology, cached_by_topology
 
 _EXACT_WORK = 2**24  # link-words that a breadth-first step may touch; above this the diameter is sampled
 _CHUNK_WORK = 2**21  # link-words at one time

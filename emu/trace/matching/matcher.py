@@ -7,17 +7,21 @@ G equivalent groups, A requesters of each; C sends and receives on one of the gr
 The collective calls of a trace: for each, the n-th requests of all members of a group.
 
 G equivalent groups, A requesters of each; I collective calls of each group.
+
+The sizes of the blocks of a collective whose members give blocks of uneven sizes, such as an all_to_all of experts' tokens.
+
+N members, B blocks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
-from emu.collective.operation import operation
-from emu.errors import InputError
+from emu.collective.operation import Operation, operation
+from emu.errors import InputError, must_be
 from emu.trace.matching.role_requests import (
     MESSAGE,
     CallSpec,
@@ -30,8 +34,38 @@ from emu.trace.matching.role_requests import (
     first_of,
     role_requests,
 )
-from emu.trace.split_sizes import packed_blocks
 from emu.trace.trace import Kind, Trace
+
+
+def packed_blocks(where: str, op: Operation, given: Sequence[I64], elements: int) -> bytes:
+    """Return the elements of each block, packed into bytes, so that collectives of equal block sizes compare equal.
+
+    Args:
+        where: The name of the collective in error messages.
+        op: The operation of the collective.
+        given: [N] for each member, the elements of its blocks in their order; an empty array means an even division.
+        elements: The elements of all blocks together.
+
+    Raises:
+        InputError: a member gives a wrong number of sizes, or two members give different sizes of one block.
+    """
+    counts = np.full(op.n_blocks, -1, np.int64)
+    even = op.block_counts(elements)
+    for member, sizes in enumerate(given):
+        blocks = op.input_blocks(member)
+        if len(sizes) not in (0, len(blocks)):
+            what = f"none, or one for each of its {len(blocks)} blocks"
+            raise must_be("trace", f"split sizes of member {member} of {where}", what, len(sizes))
+        stated = sizes if len(sizes) else even[blocks]
+        if ((counts[blocks] >= 0) & (counts[blocks] != stated)).any():
+            raise InputError(f"trace: member {member} of {where} gives another size of a block than an earlier member does")
+        counts[blocks] = stated
+    return counts.tobytes()
+
+
+def block_counts(packed: bytes) -> I64:
+    """Return [B] the elements of each block, from bytes that `packed_blocks` packed."""
+    return np.frombuffer(packed, np.int64)
 
 
 def matched_collectives(requests: RoleRequests, groups: Iterable[EquivalentGroups]) -> Iterator[MatchedCalls]:

@@ -70,7 +70,7 @@ class CallSpec(NamedTuple):
     size_bytes: int  # bytes in the dtype that is timed
     elements: int
     dtype: str  # the dtype that ran
-    blocks: bytes  # elements of each block, as `emu.trace.split_sizes` packs them; b"": `elements` are divided evenly
+    blocks: bytes  # elements of each block, as `emu.trace.matching.matcher` packs them; b"": `elements` are divided evenly
 
     def request(self, group: Group) -> Request:
         """Return the request of a group for this call, in the dtype that ran."""

@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from emu.fabric.graph import name_tasks
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import run
-from emu.fabric.timeline import Timeline
 from emu.trace.replay.delay import links_were_exclusive, staggered_instances
 from emu.trace.replay.replay import ReplayGraph, TraceLayout, event_name
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.fabric.build import Builder
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.run import run
-from emu.fabric.timeline import Timeline
 from emu.topology.orbits import components
 
 K = TypeVar("K")

@@ -29,12 +29,11 @@ from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
-from emu.trace.matching.matcher import matched_calls
+from emu.trace.matching.matcher import block_counts, matched_calls
 from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
-from emu.trace.split_sizes import block_counts
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
-from emu.trace.validation import check_trace
+from emu.trace.trace_file import check_trace
 
 _ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Timeline
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import StepReport, stages_of

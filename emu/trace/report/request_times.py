@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled
 from emu.compiled.kinds import I64_OUT
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Timeline
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Events, Kind, Trace

@@ -20,7 +20,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import options_as_one, print_result
 from launch.cli.options.files import OutputFile, write_png
-from launch.show.text.job_report import job_report
+from launch.show.text.waste_table import job_report
 
 _COMPUTES = {"on": True, "off": False}
 _HELP = (

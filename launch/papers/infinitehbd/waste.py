@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64
-from emu.study.faults.log import FaultLog, MachineStates, states_of_log
-from emu.study.faults.source import LoggedFaults, independent_states
+from emu.study.faults.source import FaultLog, LoggedFaults, MachineStates, independent_states, states_of_log
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.fault_logs import GPUS, SOURCE, production_log

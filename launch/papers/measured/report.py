@@ -17,9 +17,8 @@ from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
 from launch.data.fitted import DATA, Blind, Fitted
-from launch.papers.measured.models import model_of
 from launch.papers.measured.rows import Run
-from launch.papers.measured.settings import request_of, setting_of, topology_of
+from launch.papers.measured.settings import model_of, request_of, setting_of, topology_of
 
 TRAINING = DATA / "training.csv"
 PREDICTED = DATA / "predicted.csv"  # runs that are in no fit

@@ -15,7 +15,7 @@ from emu.topology.topology import Topology
 from launch.papers.networks import build_once
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
-from topologies.railx.grid_placement import largest_grid
+from topologies.railx.rail_repair import largest_grid
 
 SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
 HYPERX, DRAGONFLY = "railx:hyperx:m=4,n=2", "railx:dragonfly:m=7,n=9,groups=64"

@@ -15,11 +15,10 @@ from matplotlib.colors import to_rgb
 from emu.arrays import F64, I64
 from emu.topology.topology import Links, Topology
 from launch.show.html.page import Svg
-from launch.show.picture.cables import cables, curves, frame_labels, frames
+from launch.show.picture.cables import NPU, cables, curves, frame_labels, frames, node_size_pt, palette
 from launch.show.picture.group_drawing import LINE, ROOM, WIDE, arrange, symbol_height, words_of
 from launch.show.picture.groups import GroupedTopology, group_nodes, switch_names
 from launch.show.picture.layout import layout
-from launch.show.picture.style import NPU, node_size_pt, palette
 from launch.show.topology_picture import MOST_NODES
 
 _PAGE_PT = 850.0  # width of the page

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Timeline
 from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.replay import ReplayGraph
 from emu.trace.report.report import RankTimes, rank_times

@@ -21,7 +21,7 @@ from launch.show.html.page import (
 )
 from launch.show.html.step_page import TimedStep, breakdown, step_sections
 from launch.show.step_parts import exposed_axes
-from launch.show.text.plan_table import not_searched_text, searched_text, undecided_text
+from launch.show.text.estimate_table import not_searched_text, searched_text, undecided_text
 
 _PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
 _FAR = 4  # a device's memory above so many times the largest plan is not drawn

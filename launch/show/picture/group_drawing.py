@@ -16,10 +16,21 @@ from emu.arrays import F64, I64
 from emu.topology.topology import Drawing, Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt
-from launch.show.picture.cables import SMALLEST_PT, cables, curves, frame_labels, frames
+from launch.show.picture.cables import (
+    FRAME,
+    NPU,
+    SMALLEST_PT,
+    TIMES,
+    Palette,
+    cables,
+    curves,
+    frame_labels,
+    frames,
+    least_gap,
+    node_size_pt,
+)
 from launch.show.picture.groups import GroupedTopology, layers, switch_names
 from launch.show.picture.layout import Label, free_place, grid_positions, label_around, size_of_words, tier_positions
-from launch.show.picture.style import FRAME, NPU, TIMES, Palette, least_gap, node_size_pt
 
 _SMALLEST_NAMES_PT = 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]

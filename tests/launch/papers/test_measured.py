@@ -8,9 +8,9 @@ import pytest
 from emu.trace.device.step_error import KINDS
 from launch.data.devices import DEVICES
 from launch.data.fitted import FITTED, Blind, Fitted, read_fitted, write_fitted
-from launch.papers.measured.models import model_of
 from launch.papers.measured.report import TRAINING, ask
 from launch.papers.measured.rows import Run, read_runs
+from launch.papers.measured.settings import model_of
 
 _SIZES = "layers,hidden,heads,kv_heads,ffn,vocab,seq,experts,top_k"
 HEAD = f"id,source,model,{_SIZES},device,gpus,tp,cp,pp,vp,microbatch,global_batch,step_s"

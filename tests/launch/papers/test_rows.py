@@ -13,7 +13,7 @@ from launch.papers.hpn.report import HpnPaper as Hpn
 from launch.papers.railx.report import RailXPaper as RailX
 from launch.papers.targets import judge
 from launch.papers.ub_mesh.report import UBMeshPaper as UBMesh
-from launch.show.text.paper_page import table_line
+from launch.show.text.measured_report import table_line
 
 PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[3] / "docs" / "papers").glob("*.md"))
 

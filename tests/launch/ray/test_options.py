@@ -1,7 +1,7 @@
 import pytest
 
 from emu.errors import InputError
-from launch.ray.options import RayOptions, read_options
+from launch.ray.process import RayOptions, read_options
 
 
 def test_no_file_leaves_the_placing_to_ray():

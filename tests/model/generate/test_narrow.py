@@ -7,7 +7,7 @@ import pytest
 
 from emu.dtypes import FP8
 from emu.model.generate.generate import generate
-from emu.model.generate.narrow import CAST
+from emu.model.generate.item import CAST
 from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model import EMBEDDING, HEAD, MODELS
 from emu.model.operator import PRODUCT, Tokens

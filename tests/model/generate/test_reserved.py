@@ -11,7 +11,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import RankParts, reserved_bytes, walk
 from emu.model.generate.stage_passes import ModelParts
 from emu.model.generate.tape import SilentTape
-from emu.model.memory.ledger import Ledger, Pools
+from emu.model.memory.layer_memory import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack

@@ -9,7 +9,7 @@ import torch
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError
 from emu.model.model import MODELS
-from emu.model.parallel.gradient_clipping import clip_gradients
+from emu.model.parallel.data_parallel import clip_gradients
 from emu.model.parallel.mesh import build_mesh, build_meshes, flat_mesh, local_tensor
 from emu.model.parallel.parallel_model import build_module, parallelize
 from emu.model.plan.plan import Plan

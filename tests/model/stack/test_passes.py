@@ -8,8 +8,8 @@ from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedu
 from torch.nn import functional
 
 from emu.backend.rank.count import Count
-from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
+from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model_file import find_model
 from emu.model.parts.decoder import DecoderLayer, layer_operators

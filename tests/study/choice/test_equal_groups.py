@@ -7,8 +7,8 @@ import pytest
 
 from emu.collective.algorithm import AUTO, Request
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.equal_groups import canonical_group, canonical_npus
 from emu.study.choice.fastest import fastest
+from emu.study.choice.site import canonical_group, canonical_npus
 from emu.topology.catalogue import build_topology
 
 POD = build_topology("ub-mesh:pod:dims=2x2x4x4")

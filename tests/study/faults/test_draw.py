@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.faults.log import FaultLog, states_of_log
-from emu.study.faults.source import PartLifetimes, divide_hosts, independent_states, renewals
+from emu.study.faults.source import FaultLog, PartLifetimes, divide_hosts, independent_states, renewals, states_of_log
 from launch.data.fault_logs import production_log
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.faults.log import MOST_STATES, FaultLog, read_log, states_of_log
+from emu.study.faults.source import MOST_STATES, FaultLog, read_log, states_of_log
 from launch.data.fault_logs import production_log
 
 

@@ -6,8 +6,7 @@ from scipy.stats import binom
 
 from emu.errors import InputError
 from emu.study.faults import waste as study
-from emu.study.faults.log import MachineStates
-from emu.study.faults.source import independent_states
+from emu.study.faults.source import MachineStates, independent_states
 from emu.study.faults.waste import machine_of, waste
 from emu.topology.catalogue import build_topology
 

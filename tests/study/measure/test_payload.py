@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from emu.arrays import I64
-from emu.backend.executor.reduction import REDUCE_OPERATIONS, check_reduces
+from emu.backend.executor.wire import REDUCE_OPERATIONS, check_reduces
 from emu.collective.operation import OPERATIONS, REDUCING, Operation, operation
 from emu.dtypes import DTYPES
 from emu.errors import InputError

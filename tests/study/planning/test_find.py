@@ -13,7 +13,7 @@ from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.search import frontier, search, timer
 from emu.study.planning.search.row import Candidate, parts_s, reason_of
 from emu.study.planning.search.timer import ResultCache
-from launch.show.text.plan_table import plans_report
+from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
     H100,
     asked,

@@ -13,8 +13,8 @@ from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import communicators
 from emu.trace.replay.replay import replay
+from emu.trace.report.activity import busy_shares
 from emu.trace.report.critical_path import critical_path_fs
-from emu.trace.report.link_use import busy_shares
 from emu.trace.report.report import report
 from emu.trace.trace import Group
 from launch.show.lanes import lanes

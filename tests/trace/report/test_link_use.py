@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.fabric.run import run
-from emu.trace.report.link_use import BusyLink, busiest, busy_shares
+from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.report import report
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, replayed, star_of, trace_of

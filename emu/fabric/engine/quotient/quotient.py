@@ -23,8 +23,7 @@ from emu.fabric.engine.quotient.refine import U64, refine
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, Timeline
 
 _MAX_WEIGHT = 2**31 - 1
 _MAX_STEPS = 32  # steps of search for each hop and predecessor: enough unless equal tasks list theirs in different orders

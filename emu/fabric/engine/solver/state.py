@@ -31,8 +31,7 @@ from emu.fabric.engine.state_layout import (
     align_records,
     columns,
 )
-from emu.fabric.graph import Graph, TaskError
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
 _Column = TypeVar("_Column", I32, I64)

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import Ask, Computation
-from emu.model.generate.megatron.experts import Exchange
-from emu.model.generate.megatron.rank_kernel import ContextKernels, RankKernel, kernels
-from emu.model.generate.narrow import CAST, Around, with_casts
+from emu.model.generate.item import CAST, Around, Ask, Computation, with_casts
+from emu.model.generate.megatron.rank_kernel import ContextKernels, Exchange, RankKernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD

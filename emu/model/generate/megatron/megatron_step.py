@@ -24,10 +24,9 @@ from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
 from emu.model.generate.megatron.megatron_layer import await_requests
-from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
 from emu.model.generate.pipeline import StageMessages, messages_of_stage
-from emu.model.generate.states import Role, StateShare, ring_ranks
+from emu.model.generate.states import Role, StateShare, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, SilentTape, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory

@@ -18,8 +18,8 @@ from emu.collective.operation import ROOTED
 from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.buffers import Buffer
-from emu.model.generate.optimizer import adamw
 from emu.model.generate.part import Part
+from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan

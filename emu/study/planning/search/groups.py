@@ -11,7 +11,7 @@ import numpy as np
 from emu.arrays import I64, digest
 from emu.model.generate.generate import members
 from emu.model.plan.plan import Plan
-from emu.study.choice.equal_groups import canonical_npus
+from emu.study.choice.site import canonical_npus
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.place_requests import choosing

@@ -17,7 +17,7 @@ from emu.fabric.floor import least_fs
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
-from emu.study.choice.equal_groups import canonical_npus
+from emu.study.choice.site import canonical_npus
 from emu.study.planning.bound.rates import Rates, Requests, RequestTime
 from emu.study.planning.search.groups import Groups, PlacedGroups
 from emu.study.training.composed.isolated_request import LIGHT

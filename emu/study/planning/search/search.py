@@ -19,8 +19,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.job_pool import LocalJob, PendingResult, results_of
-from emu.study.planning.bound.candidate_bounds import CandidateBounds
-from emu.study.planning.bound.memory_floor import MemoryFloors
+from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.requests import PlacedRequest

@@ -15,9 +15,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
-from emu.fabric.graph import name_tasks
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import run
-from emu.fabric.timeline import Timeline
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s

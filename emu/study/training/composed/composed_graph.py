@@ -15,8 +15,7 @@ import numpy as np
 from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
-from emu.fabric.graph import Graph
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Graph, Timeline
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import LoweredPart, RequestMessages

@@ -14,8 +14,8 @@ from emu.arrays import F64, I64, Bool, digest
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
+from emu.fabric.ideal import link_clusters_of
 from emu.fabric.job_symmetry import domain_of
-from emu.fabric.link_clusters import link_clusters_of
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -23,8 +23,7 @@ from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
-from emu.topology.topology import Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
 from emu.units import TICKS_PER_S

@@ -7,8 +7,7 @@ import numpy as np
 from emu.arrays import column
 from emu.model.stack.software import DELAYED, NOTHING, TENSOR, UNFUSED
 from emu.model.stack.stack import Stack
-from emu.topology.topology import Links, Topology
-from emu.topology.topology_cache import cached_by_topology
+from emu.topology.topology import Links, Topology, cached_by_topology
 from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 

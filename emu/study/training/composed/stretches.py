@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.fabric.timeline import Timeline
+from emu.fabric.graph import Timeline
 from emu.study.training.composed.composed_graph import ComposedGraph
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.study.training.composed.place_requests import PlaceRequests

@@ -17,8 +17,7 @@ from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
 from emu.topology.placement import order
 from emu.trace.device.dtypes import FLOAT_BYTES, timed_as, timed_bytes
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.request_lines import lines_of
-from emu.trace.trace import Kind
+from emu.trace.trace import Kind, lines_of
 from emu.units import format_size, seconds
 
 MOST = 10

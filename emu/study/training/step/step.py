@@ -9,9 +9,8 @@ from typing import Any
 from emu.arrays import F64
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
-from emu.fabric.graph import name_tasks
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import Spread, check_seeds, spread
-from emu.fabric.timeline import Timeline
 from emu.study.choice.chooser import is_automatic
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import (
@@ -31,8 +30,8 @@ from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
 from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_name
+from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.critical_path import PathPart, critical_path
-from emu.trace.report.link_use import BusyLink, busiest, busy_shares
 from emu.trace.report.report import StepReport, report
 from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace

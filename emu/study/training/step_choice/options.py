@@ -19,9 +19,8 @@ from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.study.choice.chooser import LibraryChooser, is_automatic
-from emu.study.choice.equal_groups import canonical_group
 from emu.study.choice.fastest import AlgorithmBound, bounds
-from emu.study.choice.site import Requirement, Site
+from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import parts_by_algorithm

@@ -21,7 +21,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
 from emu.fabric.graph import name_tasks
 from emu.fabric.run import run
-from emu.study.choice.equal_groups import canonical_group
+from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
 from emu.study.training.composed.composed_graph import StepFrame, compose

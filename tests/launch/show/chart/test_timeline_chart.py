@@ -5,7 +5,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.units import TICKS_PER_S
-from launch.show.chart.timeline_chart import picture
+from launch.show.chart.time_chart import picture
 from launch.show.lanes import Lane
 from tests.launch.show.drawn import on_one_another, outside
 

@@ -11,8 +11,7 @@ from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 from launch.show.html.link_map import NOTHING, heat, ink_on, link_map
-from launch.show.html.step_page import step_sections
-from launch.show.html.step_tables import figures_of, settings_of
+from launch.show.html.step_page import figures_of, settings_of, step_sections
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from emu.topology.catalogue import build_topology
+from launch.show.picture.cables import palette
 from launch.show.picture.group_drawing import arrange, paint_groups
 from launch.show.picture.groups import group_nodes
-from launch.show.picture.style import palette
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 

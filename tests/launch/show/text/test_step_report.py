@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from emu.study.training.step.rate import Products
 from emu.study.training.step.step import Step
+from emu.trace.report.activity import BusyLink
 from emu.trace.report.critical_path import PathPart
-from emu.trace.report.link_use import BusyLink
 from launch.show.text.step_report import foot_lines, step_lines, step_report
 
 STEP = Step(
