@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import direct, exchange, hyperx, multipath, relayed, ring, torus, two_d_ring
+from collectives import exchange, hyperx, multipath, relayed, ring, torus, two_d_ring
 from emu.collective.algorithm import algorithm
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
@@ -82,12 +82,12 @@ def test_the_part_is_refused_if_and_only_if_the_whole_is(name, stored):
 
 def test_adds_that_fold_by_rank_are_told_from_those_that_come_one_a_round():
     assert adds_once_per_round(ring.all_reduce(5))
-    assert not adds_once_per_round(direct.all_reduce(3).expand())
+    assert not adds_once_per_round(exchange.all_reduce(3).expand())
 
 
 def test_what_declares_nothing_has_no_part_that_stands_for_the_rest():
     with pytest.raises(RowsError, match="schedule: 18 rows and no translation that moves slots is declared"):
-        slot_representatives(direct.all_gather(3).expand(), operation("all_gather", 3))
+        slot_representatives(exchange.all_gather(3).expand(), operation("all_gather", 3))
 
 
 def test_a_rooted_operation_is_not_mapped_on_itself():

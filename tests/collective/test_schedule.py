@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import direct, exchange, ring
+from collectives import exchange, ring
 from emu.collective.algorithm import Build, algorithm
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.collective.shape import PartialGrid
@@ -163,7 +163,7 @@ def test_the_catalogue_stores_rank_0_of_exchanges_whose_other_ranks_do_the_same(
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 @pytest.mark.parametrize(
     ("build", "slot_digits"),
-    [(ring.all_reduce, 1), (ring.all_gather, 1), (direct.all_reduce, 1), (pairwise_in_full, 2), (at_once_in_full, 2)],
+    [(ring.all_reduce, 1), (ring.all_gather, 1), (exchange.all_reduce, 1), (pairwise_in_full, 2), (at_once_in_full, 2)],
 )
 def test_what_translations_give_is_what_is_built_in_full(n: int, build: Build, slot_digits: int):
     full = build(n).expand()
@@ -182,13 +182,13 @@ def test_translations_of_several_dimensions_move_rank_and_slot_digit_by_digit():
 
 
 def test_a_schedule_that_declares_nothing_expands_to_itself():
-    schedule = direct.all_reduce(3).expand()
+    schedule = exchange.all_reduce(3).expand()
     assert schedule.expand() is schedule
 
 
 def test_equal_schedules_have_equal_digests_and_others_have_not():
     assert ring.all_reduce(5).digest() == ring.all_reduce(5).digest()
-    others = [ring.all_reduce(5), ring.all_reduce(6), ring.all_gather(5), direct.all_reduce(5)]
+    others = [ring.all_reduce(5), ring.all_reduce(6), ring.all_gather(5), exchange.all_reduce(5)]
     assert len({s.digest() for s in others}) == len(others)
 
 

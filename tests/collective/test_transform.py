@@ -3,7 +3,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from collectives import binomial, bruck, direct, exchange, hyperx, in_switch, ring, swing, torus
+from collectives import binomial, bruck, exchange, hyperx, in_switch, ring, swing, torus
 from emu.collective.integers import check_integers
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import ProofError, prove
@@ -20,12 +20,12 @@ def copies(schedule: Schedule) -> Schedule:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 8])
 def test_the_dual_of_an_all_gather_is_a_reduce_scatter(n):
-    for gather in (ring.all_gather(n), direct.all_gather(n)):
+    for gather in (ring.all_gather(n), exchange.all_gather(n)):
         prove(dual(gather), operation("reduce_scatter", n))
-    assert dual(direct.all_gather(n)).digest() == direct.reduce_scatter(n).digest()
+    assert dual(exchange.all_gather(n)).digest() == exchange.reduce_scatter(n).digest()
 
 
-@pytest.mark.parametrize("build", [ring.all_gather, direct.all_gather, binomial.broadcast, binomial.scatter])
+@pytest.mark.parametrize("build", [ring.all_gather, exchange.all_gather, binomial.broadcast, binomial.scatter])
 def test_the_dual_of_the_dual_is_the_schedule(build):
     full = build(6).expand()
     assert dual(copies(dual(full)), reduce=False).digest() == full.digest()
@@ -76,7 +76,7 @@ def test_a_dual_adds_nothing_where_a_rank_has_nothing_if_it_is_told_what_it_is_f
 
 
 def test_what_has_no_sum_that_begins_with_nothing_lands_as_it_is():
-    built = direct.reduce_scatter(5)
+    built = exchange.reduce_scatter(5)
     assert copy_first_values(built, operation("reduce_scatter", 5)) is built
     switch = in_switch.all_reduce(4)
     assert copy_first_values(switch, operation("all_reduce", 4)) is switch
@@ -121,7 +121,7 @@ def test_what_adds_has_no_dual():
 
 
 def test_then_has_the_rounds_of_both_in_order():
-    first, second = ring.reduce_scatter(4).expand(), direct.all_gather(4).expand()
+    first, second = ring.reduce_scatter(4).expand(), exchange.all_gather(4).expand()
     both = concatenate(first, second)
     assert both.n_rounds == first.n_rounds + second.n_rounds
     for name in ("src", "dst", "slot", "reduce", "channel"):
@@ -130,7 +130,7 @@ def test_then_has_the_rounds_of_both_in_order():
 
 
 def test_then_is_associative():
-    a, b, c = ring.reduce_scatter(4), ring.all_gather(4), direct.all_gather(4)
+    a, b, c = ring.reduce_scatter(4), ring.all_gather(4), exchange.all_gather(4)
     assert concatenate(concatenate(a, b), c).digest() == concatenate(a, concatenate(b, c)).digest()
 
 
@@ -207,7 +207,7 @@ def test_the_dual_of_what_moves_two_digits_is_that_of_all_rows():
 
 
 def test_what_declares_translations_before_what_declares_none_is_expanded():
-    stored, plain = hyperx.all_gather((6,)), direct.all_gather(6).expand()
+    stored, plain = hyperx.all_gather((6,)), exchange.all_gather(6).expand()
     assert concatenate(dual(stored), plain).translate == ()
     assert concatenate(dual(stored), plain).digest() == concatenate(dual(stored).expand(), plain).digest()
 
@@ -271,7 +271,7 @@ def test_on_more_channels_a_schedule_does_the_same(name, build, k):
 
 
 def test_the_rows_of_rank_0_on_more_channels_are_those_of_all_rows():
-    for build in (ring.all_reduce, direct.all_gather):
+    for build in (ring.all_reduce, exchange.all_gather):
         assert on_channels(build(5), 3).expand().digest() == on_channels(build(5).expand(), 3).digest()
 
 
@@ -305,7 +305,7 @@ def test_more_rows_or_channels_than_a_schedule_has_are_refused(k):
     "build",
     [
         lambda: ring.all_reduce_each_way(5),
-        lambda: direct.all_reduce(4),
+        lambda: exchange.all_reduce(4),
         lambda: hyperx.all_gather((2, 3)),
         lambda: torus.all_reduce((3, 2)),
         lambda: exchange.at_once(4),

@@ -6,6 +6,6 @@ equal place in every host, a segment the hosts under the same ToRs, a plane all 
 `hpn_wiring` makes a topology and whose hosts `segment_placement` gives to jobs. `hash_routes` has the routes of messages.
 """
 
-from topologies.hpn import hpn_baselines, hpn_pod
+from topologies.hpn import hpn_pod
 
 __all__ = ["hpn_baselines", "hpn_pod"]

@@ -23,8 +23,7 @@ import numpy as np
 
 from emu.errors import InputError, must_be
 from emu.topology.description.values import check_keys, load_toml
-from emu.topology.facts.facts import bisection
-from emu.topology.facts.load import exchange_rate
+from emu.topology.facts.facts import bisection, exchange_rate
 from emu.topology.topology import Topology
 
 ANY = "any"

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.papers.paper import Curve, Figure
-from launch.papers.ub_mesh.costs import NETWORK_SHARE, ratios
+from launch.papers.ub_mesh.counts import NETWORK_SHARE, ratios
 from launch.papers.ub_mesh.setting import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
 from launch.papers.ub_mesh.training import BASES, DRAWN, SENSITIVE, gains_of_lanes, linearity, losses, mean_relative, relative
 

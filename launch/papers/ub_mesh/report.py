@@ -18,8 +18,7 @@ from emu.topology.paths.path_check import cycle
 from launch.papers.networks import build_once, collective_s
 from launch.papers.paper import AnswerFunction, FormulaCase, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
-from launch.papers.ub_mesh.costs import COSTS
-from launch.papers.ub_mesh.counts import CLOS, COUNTS, POD, RACK, SUPERPOD
+from launch.papers.ub_mesh.counts import CLOS, COSTS, COUNTS, POD, RACK, SUPERPOD
 from launch.papers.ub_mesh.figures import FIGURES
 from launch.papers.ub_mesh.setting import NOTES as STEPS
 from launch.papers.ub_mesh.setting import UBMeshSteps

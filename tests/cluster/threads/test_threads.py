@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.rank_state import random_state
+from emu.cluster.rank_state import library_state
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
@@ -140,8 +140,8 @@ class TestWhatARankHasForItself:
                 dist.barrier()
             return drawn
 
-        assert random_state._lies_in_memory()
-        monkeypatch.setattr(random_state, "_lies_in_memory", lambda: in_memory)
+        assert library_state._lies_in_memory()
+        monkeypatch.setattr(library_state, "_lies_in_memory", lambda: in_memory)
         own = [random.Random(r) for r in range(3)]
         assert Threads(3).run(program) == [[(each.gauss(0, 1), each.random()) for _ in range(4)] for each in own]
 

@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from launch.papers import networks
 from launch.papers.networks import build_once
-from launch.papers.ub_mesh import costs
+from launch.papers.ub_mesh import counts
 from launch.papers.ub_mesh.report import UBMeshPaper
 from launch.papers.ub_mesh.setting import MODELS, NPUS, model_of, plan_of
 from launch.papers.ub_mesh.training import BASES, lanes, machine, plan_at
@@ -73,9 +73,9 @@ def test_more_lanes_out_of_a_rack_leave_those_inside_as_they_are():
 
 
 def test_more_of_a_clos_that_is_network_makes_it_dearer_beside_ub_mesh():
-    usual = costs.ratios(0.67)
+    usual = counts.ratios(0.67)
     assert np.all(np.diff([usual[name] for name in ("1D-FM + x16 Clos", "1D-FM + x32 Clos", "x64T Clos")]) > 0)
-    assert costs.ratios(0.9)["x64T Clos"] > usual["x64T Clos"]
+    assert counts.ratios(0.9)["x64T Clos"] > usual["x64T Clos"]
 
 
 def test_a_figure_is_drawn(emu, tmp_path):

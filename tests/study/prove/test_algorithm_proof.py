@@ -2,7 +2,7 @@
 
 import pytest
 
-from collectives import direct
+from collectives import exchange
 from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm
 from emu.collective.claim import Claim
 from emu.collective.proof import ScheduleFault
@@ -65,13 +65,13 @@ def test_a_root_is_named_where_it_is_refused():
 
 
 def test_what_claims_nothing_is_proved_and_not_timed():
-    (row,) = verify([(Algorithm("all_reduce", "own", direct.all_reduce, None, ""), 3)])
+    (row,) = verify([(Algorithm("all_reduce", "own", exchange.all_reduce, None, ""), 3)])
     assert (row.proof, row.claim, row.time_s, row.ok) == ("ok", "none", 0, True)
 
 
 def test_a_claim_that_fails_is_a_row_that_says_so():
     claim = Claim("rank", alpha=lambda n: n // 0, beta=lambda n: n)
-    (row,) = verify([(Algorithm("all_reduce", "own", direct.all_reduce, claim, ""), 4)])
+    (row,) = verify([(Algorithm("all_reduce", "own", exchange.all_reduce, claim, ""), 4)])
     assert row.claim.startswith("claim on 4 ranks: ZeroDivisionError: ")
     assert row.failed
 
@@ -95,7 +95,7 @@ def test_what_takes_none_of_the_numbers_is_tried_on_the_least_that_it_takes():
     def shapes(n: int) -> list[int]:
         return [n] * (n % 24 == 0)
 
-    found = Algorithm("all_reduce", "own", direct.all_reduce, None, "", shapes)
+    found = Algorithm("all_reduce", "own", exchange.all_reduce, None, "", shapes)
     assert shapes_of([found]) == []
     assert shapes_of([found], each=True) == [(found, 24)]
     every = [a for _, a in ALGORITHMS]

@@ -5,8 +5,8 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.facts import load
-from emu.topology.facts.load import exchange_rate
+from emu.topology.facts import facts
+from emu.topology.facts.facts import exchange_rate
 
 RATE = "bandwidth=50GB/s,latency=500ns"
 
@@ -33,14 +33,14 @@ def test_no_rate_above_it_keeps_all_links_within_what_they_carry():
     src, dst = src[src != dst], dst[src != dst]
     crossed = np.zeros(len(topology.links))
     for way in range(ways):
-        np.add.at(crossed, topology.routes(src, dst, load.mix(src, dst, way) % 64).link, 1 / ways)
+        np.add.at(crossed, topology.routes(src, dst, facts.mix(src, dst, way) % 64).link, 1 / ways)
     each = exchange_rate(topology) / (n - 1)
     assert (crossed * each / topology.links.bandwidth_Bps).max() == pytest.approx(1)
 
 
 def test_a_machine_is_asked_in_pieces_and_gives_the_same(monkeypatch):
     whole = exchange_rate(build_topology("rail-only:dims=4x8,planes=2"))
-    monkeypatch.setattr(load, "_PAIRS", 100)
+    monkeypatch.setattr(facts, "_PAIRS", 100)
     assert exchange_rate(build_topology("rail-only:dims=4x8,planes=2")) == whole
 
 

@@ -21,9 +21,8 @@ from emu.model.stack.stack import Stack
 from emu.study.job_pool import LocalJob, PendingResult, results_of
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.bound.rates import RequestTime
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
 from emu.study.planning.search.requests import PlacedRequest
-from emu.study.planning.search.row import Candidate, PlanRow
+from emu.study.planning.search.row import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Candidate, Entry, Frontier, PlanRow
 from emu.study.planning.search.timer import (
     COMPOSED,
     FULL,
