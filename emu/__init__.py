@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emu.fabric.lower import lower as lower
     from emu.fabric.run import run as run
     from emu.topology.catalogue import build_topology as build_topology
-    from emu.topology.description.topology_file import topology_of as topology_of
+    from emu.topology.description.networkx_graph import topology_of as topology_of
 
 __version__ = "0.1.0"
 
@@ -34,7 +34,7 @@ _HOME = {
     "prove": "emu.collective.proof",
     "run": "emu.fabric.run",
     "schedule": "emu.collective.algorithm",
-    "topology_of": "emu.topology.description.topology_file",
+    "topology_of": "emu.topology.description.networkx_graph",
 }
 __all__ = tuple(_HOME)
 

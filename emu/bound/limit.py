@@ -138,11 +138,11 @@ def _exchange(search: _LimitSearch) -> Iterator[Term]:
     if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
         yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
     if search.effort.programs and _search_work(search) <= _MOST_PATHS:
-        from emu.bound.programs.prices import exchange  # it loads scipy, as each of these programs does
+        from emu.bound.linear_programs import exchange  # it loads scipy, as each of these programs does
 
         yield Term(net.seconds(exchange(net, alike)), least_fs, PATHS)
     elif search.effort.programs and _search_work(search) <= _MOST_PRICED:
-        from emu.bound.programs.prices import by_prices
+        from emu.bound.linear_programs import by_prices
 
         yield Term(net.seconds(by_prices(net, alike)), least_fs, PATHS)
 
@@ -232,7 +232,7 @@ def _trees(search: _LimitSearch) -> float | None:
     """Return the time for each byte of the best trees; None: beyond the effort."""
     if not search.effort.programs or _size_of_trees(search) > _MOST_TREES:
         return None
-    from emu.bound.programs.prices import all_reduce_by_trees
+    from emu.bound.linear_programs import all_reduce_by_trees
 
     return search.net.seconds(all_reduce_by_trees(search.net, search.alike))
 

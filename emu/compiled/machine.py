@@ -138,7 +138,7 @@ def numba_type(kind: Kind) -> Any:
         parts = [*map(numba_type, kind.parts)]
         if kind.made_by is tuple:
             return numba.types.Tuple(parts)
-        return (machine.StructPointer if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
+        return (StructPointer if len(parts) > _FEW else numba.types.NamedTuple)(parts, kind.made_by)
     number = numba.from_dtype(kind.dtype)
     if not isinstance(kind, Array):
         return number

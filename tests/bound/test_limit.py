@@ -11,8 +11,8 @@ import pytest
 from collectives import pipelined_chain
 from emu.bound import limit
 from emu.bound.limit import ALL, CROSSED, CUT, LATENCY, MESSAGES, PATHS, QUICK, TRIED, Effort, Limit, limit_of
+from emu.bound.linear_programs import NEAR
 from emu.bound.network import network
-from emu.bound.programs.prices import NEAR
 from emu.bound.sets import sampled_cut
 from emu.bound.symmetry import symmetry
 from emu.collective.algorithm import ALGORITHMS, algorithm

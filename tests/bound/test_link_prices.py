@@ -4,9 +4,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from emu.bound.linear_programs import exchange
 from emu.bound.link_prices import best_simple_price, price_bound
 from emu.bound.network import network
-from emu.bound.programs.prices import exchange
 from emu.bound.symmetry import symmetry
 from emu.topology.catalogue import build_topology
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from emu.bound.limit import ALL, QUICK, limit_of
-from emu.bound.programs.prices import NEAR
+from emu.bound.linear_programs import NEAR
 from emu.collective.operation import OPERATIONS, operation
 from emu.topology.catalogue import build_topology
 from emu.topology.facts import flow

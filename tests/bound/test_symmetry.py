@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from emu.bound.linear_programs import all_reduce_by_trees, exchange
 from emu.bound.network import network
-from emu.bound.programs.prices import all_reduce_by_trees, exchange
 from emu.bound.sets import groups, sampled_cut
 from emu.bound.symmetry import Symmetry, symmetry
 from emu.collective.operation import ROOTED, operation

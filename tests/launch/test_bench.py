@@ -112,8 +112,8 @@ def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) ->
 
 def test_where_a_quick_bound_leaves_no_gap_nothing_more_is_looked_at(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "64MiB", "--timing-only")
-    for program in ("flows.exchange", "prices.by_prices", "trees.all_reduce_by_trees"):
-        monkeypatch.setattr(f"emu.bound.programs.{program}", lambda *_: pytest.fail("a linear program was solved"))
+    for program in ("exchange", "by_prices", "all_reduce_by_trees"):
+        monkeypatch.setattr(f"emu.bound.linear_programs.{program}", lambda *_: pytest.fail("a linear program was solved"))
     (row,) = emu(*args, "--bounds", "all", "--json").json
     assert row["of_bound"] == pytest.approx(1, abs=1e-6)
     assert row["bounds_left_out"] == []

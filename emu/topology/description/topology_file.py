@@ -1,116 +1,19 @@
 """Topologies from a user's own file; the suffix of its name gives the notation.
 
 Also here: topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `count`, `tier` and `cost` where they are wanted.
-
-Topologies from networkx graphs, or from the GraphML that networkx and other programs write.
-
-An edge has `bandwidth` and `latency`, and may have `count`, `tier` and `cost`. A node may have `kind`, npu or switch.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import networkx as nx
 
 from emu.errors import InputError, must_be
 from emu.topology.description.assembly import TopologyDescription, assemble
-from emu.topology.description.node_names import ListedCable, NodeNames, by_kind, by_name, description_of, read_row
+from emu.topology.description.node_names import ListedCable, by_name, description_of, read_row
 from emu.topology.description.toml_groups import read_toml
-from emu.topology.description.values import ROUTING_KEYS, check_keys, read_routing, read_word
+from emu.topology.description.values import check_keys
 from emu.topology.topology import Topology
-
-_KINDS = ("npu", "switch")
-_OF_GRAPH = ("bandwidth", "latency", *ROUTING_KEYS)
-_OF_EDGE = ("bandwidth", "latency", "count", "tier", "cost")
-
-
-def topology_of(graph: nx.Graph, name: str = "graph", **settings: object) -> Topology:
-    """Return the topology of a networkx graph; an edge is a cable, or a one-way link in a directed graph.
-
-    A node is an NPU or a switch as its `kind` says. Where no node has a kind, nodes called 0, 1, 2, ... are NPUs and the others
-    are switches. Parallel edges of a multigraph are parallel cables.
-
-    Args:
-        graph: Its edges, or the graph itself for all edges, have `bandwidth` and `latency`: texts with units.
-        name: The name of the topology.
-        **settings: Settings that win over the graph's own: bandwidth, latency, dims, routes ("shortest", "by-dimension"),
-            npus_relay.
-
-    Raises:
-        InputError: A value is invalid, or the graph is no topology; the message names the node or the edge.
-    """
-    check_keys(settings, _OF_GRAPH, name)
-    return assemble(describe(graph, name, settings, repeats=graph.is_multigraph()))
-
-
-def read_graphml(path: Path, where: str) -> TopologyDescription:
-    """Return the topology that a GraphML file describes.
-
-    Raises:
-        InputError: The file is no GraphML; or see `topology_of`.
-    """
-    try:
-        graph = nx.read_graphml(path)
-    except (SyntaxError, nx.NetworkXException, LookupError, ValueError, TypeError) as error:  # SyntaxError: of the XML
-        raise InputError(f"{where}: no GraphML: {' '.join(str(error).split())}") from None
-    return describe(graph, where, {})
-
-
-def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, repeats: bool = False) -> TopologyDescription:
-    """Return the topology that a graph describes.
-
-    Args:
-        graph: See `topology_of`.
-        where: The beginning of messages.
-        settings: Settings that win over the graph's own.
-        repeats: Whether parallel edges are parallel cables, and not one that is written twice.
-
-    Raises:
-        InputError: See `topology_of`.
-    """
-    check_keys(graph.graph, _OF_GRAPH, where, others=True)
-    given = {key: value for key, value in graph.graph.items() if key in _OF_GRAPH} | dict(settings)
-    defaults = {key: given[key] for key in ("bandwidth", "latency") if key in given}
-    edges = [(str(a), str(b), defaults | of) for a, b, of in graph.edges(data=True)]
-    listed = [_graph_row(*edge, where) for edge in edges]
-    return description_of(
-        where,
-        listed,
-        _nodes(graph, where),
-        partial(_graph_entry, listed),
-        routing=read_routing(given, where),
-        one_way=graph.is_directed(),
-        repeats=repeats,
-    )
-
-
-def _graph_entry(listed: Sequence[ListedCable], number: int) -> str:
-    """Return the name of an edge for messages."""
-    return f"edge {listed[number].a} to {listed[number].b}"
-
-
-def _nodes(graph: nx.Graph, where: str) -> NodeNames:
-    """Return the names of a graph's nodes, as NPUs and switches by their `kind`, or by their names where none has a kind."""
-    kinds = {str(node): of.get("kind") for node, of in graph.nodes(data=True)}
-    for node, of in graph.nodes(data=True):
-        check_keys(of, ("kind",), f"{where}, node {node}", others=True)
-    if not any(kind is not None for kind in kinds.values()):
-        return by_name(kinds, where)
-    return by_kind({node: read_word(kind, "kind", _KINDS, f"{where}, node {node}") for node, kind in kinds.items()}, where)
-
-
-def _graph_row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
-    """Return the cable that one edge of a graph lists."""
-    here = f"{where}, edge {a} to {b}"
-    check_keys(given, _OF_EDGE, here, others=True)
-    for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
-        if key not in given:
-            raise InputError(f"{here}: no {key} is given; give the edge one such as '{example}', or the graph one for all")
-    return read_row(a, b, given, here)
-
 
 _NEEDED = ("a", "b", "bandwidth", "latency")
 _OPTIONAL = ("count", "tier", "cost")
@@ -167,6 +70,8 @@ def _read_graphml(path: Path, where: str) -> TopologyDescription:
         path: The file.
         where: The name of the file in messages.
     """
+    from emu.topology.description.networkx_graph import read_graphml
+
     return read_graphml(path, where)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import Bool
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.orbits import components
-from emu.topology.paths.path_check import cycle
+from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
 from launch.papers.networks import build_once
 from launch.papers.paper import FormulaCase, check_formula

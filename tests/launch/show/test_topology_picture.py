@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from emu.errors import WriteError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.description.topology_file import topology_of
+from emu.topology.description.networkx_graph import topology_of
 from emu.topology.facts.facts import summary
 from launch.show.canvas import save
 from launch.show.topology_picture import picture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from emu.bound.linear_programs import exchange
 from emu.bound.network import network
-from emu.bound.programs.prices import exchange
 from emu.bound.symmetry import symmetry
 from emu.errors import RunError
 from emu.topology.catalogue import build_topology
