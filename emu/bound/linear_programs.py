@@ -1,22 +1,18 @@
-"""A bound of an exchange of all pairs that is too large for its linear program, from prices on links.
+"""Bounds by linear programs; a module of its own, as it loads scipy.
 
-At any prices, data from one rank to another pays at least the distance in prices between them. All links together take in at
-most price times capacity in a unit of time. The best prices give what the program gives: they are its dual (Shahrokhi and
-Matula, The maximum concurrent flow problem, J. ACM 37 (1990)). Here links that look alike have one price, so that there are few
-prices. Any prices give a bound; the best of these are most often as good as any. Letters: A arcs, V nodes, K kinds of arcs, P
-price lists.
+Letters: A arcs, V nodes, N ranks, R ranks of different kinds, K kinds of arcs, P hops.
 
-The least time of an exchange of one block from every rank to every other, on any paths at once: concurrent flow.
-
-The linear program is that of Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990), with all that one
-rank sends as one flow. It is apart because it loads scipy. Letters: A arcs, V nodes, N ranks, R ranks of different kinds.
-
-The least time of an all_reduce by trees: a piece is added along a tree to its root, and copied along a tree from it.
-
-A linear program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed if and only
-if a flow of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and
-switches, which pass on and do not add or copy. The result is no bound on schedules that are not trees. Source, on packing: Zhao
-et al., ForestColl, 2024, arXiv 2402.06787. Letters: P hops, A arcs, N ranks, R ranks of different kinds.
+- *Concurrent flow*: the least time of an exchange of one block from every rank to every other, on any paths at once. All that
+  one rank sends is one flow. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990).
+- *Prices on links*, for an exchange that is too large for that program. At any prices, data from one rank to another pays at
+  least the distance in prices between them. All links together take in at most price times capacity in a unit of time. The best
+  prices give what the program gives: they are its dual. Links that look alike have one price, so that there are few prices. Any
+  prices give a bound; the best of these are most often as good as any.
+- *Trees*: the least time of an all_reduce by trees. A piece is added along a tree to its root, and copied along a tree from it. A
+  program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed if and only if a flow
+  of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and switches,
+  which pass on and do not add or copy. The result is no bound on schedules that are not trees. Source, on packing: Zhao et al.,
+  ForestColl, 2024, arXiv 2402.06787.
 """
 
 from dataclasses import dataclass, replace

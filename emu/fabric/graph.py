@@ -2,9 +2,8 @@
 
 A schedule on a placement and a whole training step are both graphs. Letters: V tasks, L links, H hops, E predecessor edges.
 
-Also here: errors about one task of a graph, worded in the terms of the code that made the graph.
-
-The timeline: when each task started, left and ended, in integer ticks of 1 fs.
+An error about one task is worded in the terms of the code that made the graph. The timeline, which the engine gives, says when
+each task started, left and ended, in integer ticks of 1 fs.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,4 @@
-"""Progress of a command on stderr, after two seconds: a bar on a terminal, else a line.
-
-A progress bar on a terminal, drawn by rich.
-
-The module is loaded only where a bar is shown, because rich takes a while to load.
-"""
+"""Progress of a command on stderr, after two seconds: a bar on a terminal, else a line."""
 
 import importlib
 import logging
@@ -12,36 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-
-@contextmanager
-def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
-
-    Args:
-        label: The text at the left of the bar.
-        total: The number of advances that make the bar full; None shows a bar that only moves.
-        patience_s: The bar appears after this time in seconds.
-    """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%" * bool(total)),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total, visible=False)
-        patience = threading.Timer(patience_s, lambda: progress.update(task, visible=True))
-        patience.daemon = True
-        patience.start()
-        try:
-            yield lambda: progress.advance(task)
-        finally:
-            patience.cancel()
-
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
@@ -74,7 +39,7 @@ def progress_bar(label: str, total: int | None = None) -> Iterator[Callable[[], 
         with late_notice(label):
             yield lambda: None
         return
-    with importlib.import_module("launch.show.progress").terminal_bar(
+    with importlib.import_module("launch.show.terminal").terminal_bar(
         label, total, PATIENCE_S
     ) as advance:  # not above: it loads rich
         yield advance

@@ -2,9 +2,7 @@
 
 The placement of jobs on HPN: whole hosts in the order of segments; a backup host replaces a failed one (5.1).
 
-The drawing of an HPN: rails as columns under their pair of ToRs, hosts as rows, Aggs on top by plane (Fig.
-
-7, 11 and 12b).
+The drawing of an HPN: rails as columns under their pair of ToRs, hosts as rows, Aggs on top by plane (Fig. 7, 11 and 12b).
 """
 
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""The rows of the Flex-SiPAC paper: counted on built topologies, proved and timed on them, or computed from printed values.
-
-The figures of the Flex-SiPAC paper.
-"""
+"""The rows of the Flex-SiPAC paper, counted, proved and timed on topologies or from printed values; and its figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,11 +1,8 @@
-"""The rows of the HPN paper: counted on built topologies, timed on them, or computed from printed values.
+"""The rows of the HPN paper: counted on built topologies, timed on them, or computed from printed values; and its figures.
 
-The figures of the HPN paper.
-
-Rows of the HPN paper that are training steps on HPN and on DCN+, as `emu estimate` computes them (9.1).
-
-The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of 2 bytes (table 3), and that Megatron reduces gradients by eight
-AllReduces of a host at once with TP=8 (9.2). Batches are those of the models' own papers.
+Training steps on HPN and on DCN+ (9.1) are those of `emu estimate`. The paper prints TP=8 and PP=8 of GPT-3 175B, gradients of
+2 bytes (table 3), and that Megatron reduces gradients by eight AllReduces of a host at once with TP=8 (9.2). Batches are those
+of the models' own papers.
 """
 
 from collections.abc import Callable, Mapping

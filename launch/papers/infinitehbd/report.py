@@ -1,7 +1,4 @@
-"""The InfiniteHBD paper with all its rows and figures.
-
-Figures 13 to 18 and 20 to 23 of the InfiniteHBD paper, with its axes.
-"""
+"""The InfiniteHBD paper with all its rows, and figures 13 to 18 and 20 to 23 with its axes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

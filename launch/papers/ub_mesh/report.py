@@ -1,6 +1,6 @@
 """The rows of the UB-Mesh paper: counted on built topologies, or computed from its tables, and the paper with all its rows.
 
-Rows of the UB-Mesh paper about its collectives and routes, on built topologies.
+Rows about collectives and routes are computed on built topologies.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,7 @@
 """Estimates of a step on several topologies as one table.
 
-Also here: the report of a step that was estimated on one topology, as text.
-
-The steps of a sweep as CSV, for other programs.
-
-The best plans of a search as one table.
+A step on one topology has a report of its own; the steps of a sweep are CSV, for other programs; the best plans of a search are
+one table.
 """
 
 import csv

@@ -1,0 +1,37 @@
+"""A progress bar on a terminal, drawn by rich.
+
+The module is loaded only where a bar is shown, because rich takes a while to load.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+@contextmanager
+def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
+
+    Args:
+        label: The text at the left of the bar.
+        total: The number of advances that make the bar full; None shows a bar that only moves.
+        patience_s: The bar appears after this time in seconds.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%" * bool(total)),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total, visible=False)
+        patience = threading.Timer(patience_s, lambda: progress.update(task, visible=True))
+        patience.daemon = True
+        patience.start()
+        try:
+            yield lambda: progress.advance(task)
+        finally:
+            patience.cancel()
