@@ -14,10 +14,9 @@ import numpy as np
 
 from emu.bound.cuts import NetworkCut, densest_cut, largest_cut, least_cut, separating_cut
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
-from emu.bound.link_prices import best_simple_price, count_price_lists
 from emu.bound.network import Network, network
 from emu.bound.sets import ALL_PAIRS, RankGroups, groups, sampled_cut
-from emu.bound.symmetry import Symmetry, symmetry
+from emu.bound.symmetry import Symmetry, best_simple_price, count_price_lists, symmetry
 from emu.collective.operation import Operation
 from emu.topology.topology import Topology
 from emu.units import seconds

@@ -6,10 +6,10 @@ Letters: A arcs, V nodes, N ranks, R ranks of different kinds, K kinds of arcs, 
   one rank sends is one flow. Source: Shahrokhi and Matula, The maximum concurrent flow problem, J. ACM 37 (1990).
 - *Prices on links*, for an exchange that is too large for that program. At any prices, data from one rank to another pays at
   least the distance in prices between them. All links together take in at most price times capacity in a unit of time. The best
-  prices give what the program gives: they are its dual. Links that look alike have one price, so that there are few prices. Any
-  prices give a bound; the best of these are most often as good as any.
-- *Trees*: the least time of an all_reduce by trees. A piece is added along a tree to its root, and copied along a tree from it. A
-  program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed if and only if a flow
+  prices give what the program gives: they are its dual. Links that look alike have one price, so that there are few prices.
+  Any prices give a bound; the best of these are most often as good as any.
+- *Trees*: the least time of an all_reduce by trees. A piece is added along a tree to its root, and copied along one from it. A
+  program divides the capacity of every hop between the two. Trees of rate y with given roots can be packed just if a flow
   of the sum of y reaches each rank (Edmonds, Edge-disjoint branchings, 1973). A hop joins two ranks over links and switches,
   which pass on and do not add or copy. The result is no bound on schedules that are not trees. Source, on packing: Zhao et al.,
   ForestColl, 2024, arXiv 2402.06787.
@@ -24,9 +24,8 @@ from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.link_prices import dimensions, price_bound
 from emu.bound.network import Network, sums
-from emu.bound.symmetry import Symmetry
+from emu.bound.symmetry import Symmetry, dimensions, price_bound
 from emu.errors import RunError
 from emu.topology.builders.route_parts import mix
 

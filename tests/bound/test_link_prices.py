@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from emu.bound.linear_programs import exchange
-from emu.bound.link_prices import best_simple_price, price_bound
 from emu.bound.network import network
-from emu.bound.symmetry import symmetry
+from emu.bound.symmetry import best_simple_price, price_bound, symmetry
 from emu.topology.catalogue import build_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"

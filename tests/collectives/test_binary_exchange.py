@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import binary_exchange, relayed
+from collectives import exchange, relayed
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
@@ -20,15 +20,15 @@ def sent(built, src: int) -> list[list[tuple[int, tuple[int, int]]]]:
 
 
 def test_four_nodes_send_what_the_worked_example_says():
-    assert sent(binary_exchange.all_to_all(4), 0) == [[(2, (0, 2)), (2, (0, 3))], [(1, (0, 1)), (1, (2, 1))]]
+    assert sent(exchange.all_to_all(4), 0) == [[(2, (0, 2)), (2, (0, 3))], [(1, (0, 1)), (1, (2, 1))]]
     # Node 0 gets (2,0), (2,1) of node 2, then (1,0), (3,0) of node 1.
-    assert sent(binary_exchange.all_to_all(4), 2)[0] == [(0, (2, 0)), (0, (2, 1))]
-    assert sent(binary_exchange.all_to_all(4), 1)[1] == [(0, (1, 0)), (0, (3, 0))]
+    assert sent(exchange.all_to_all(4), 2)[0] == [(0, (2, 0)), (0, (2, 1))]
+    assert sent(exchange.all_to_all(4), 1)[1] == [(0, (1, 0)), (0, (3, 0))]
 
 
 @pytest.mark.parametrize("p", [2, 4, 8, 16, 32])
 def test_every_round_takes_half_of_what_each_node_holds_to_one_partner_at_a_power_of_two(p):
-    built = binary_exchange.all_to_all(p)
+    built = exchange.all_to_all(p)
     assert built.n_rounds == p.bit_length() - 1
     for k, rows in enumerate(built.rounds(), start=1):
         assert np.bincount(built.src[rows]).tolist() == [p // 2] * p
@@ -40,7 +40,7 @@ def test_a_port_carries_less_than_a_link_of_the_ring_only_above_sixteen_nodes(p,
     """Loads are counted in items; the ring relays both ways, and a channel is a link there."""
     ring = relayed.ring(p).expand()
     assert np.bincount(ring.src[ring.channel == 0]).max() / 2 == of_ring  # two parts an item
-    assert np.bincount(binary_exchange.all_to_all(p).src).max() == of_exchange
+    assert np.bincount(exchange.all_to_all(p).src).max() == of_exchange
 
 
 @pytest.mark.parametrize("p", [2, 4, 8, 16])

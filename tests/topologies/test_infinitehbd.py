@@ -11,9 +11,8 @@ from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted
-from topologies.infinitehbd.circuits.orchestration import bundles, deploy, orchestrate, states
-from topologies.infinitehbd.circuits.rings import settings
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import bundles, deploy, orchestrate, settings, states
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):

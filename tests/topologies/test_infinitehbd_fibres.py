@@ -13,7 +13,8 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing.collective import time_collective
 from emu.topology.catalogue import build_topology, read_topology
-from topologies.infinitehbd.circuits.orchestration import (
+from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import (
     LOOPBACK,
     blocked_distance,
     bundle,
@@ -22,7 +23,6 @@ from topologies.infinitehbd.circuits.orchestration import (
     fibres,
     states,
 )
-from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):

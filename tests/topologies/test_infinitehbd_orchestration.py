@@ -6,8 +6,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies.infinitehbd.circuits.orchestration import cross_tor, deploy, fibres, groups, orchestrate
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import cross_tor, deploy, fibres, groups, orchestrate
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):

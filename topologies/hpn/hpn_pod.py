@@ -5,7 +5,7 @@ The networks with which HPN is compared: the Clos it could have been, Aggs of on
 
 from emu.topology.catalogue import Count, Dims
 from topologies.hpn.host_plan import AGGS, UP, HpnPlan, HpnRates, plan_of
-from topologies.hpn.registration import HashSettings, HostSettings, HpnHashSettings, Spares, register_variant
+from topologies.hpn.hpn_wiring import HashSettings, HostSettings, HpnHashSettings, Spares, register_variant
 
 _CLOS = (4, 128, 8)  # segments, hosts, rails: 64 ports down of an Agg, Table 2's 4K
 _RAIL_ONLY = (120, 128, 8)  # 122,880 GPUs (Table 4)

@@ -3,21 +3,29 @@
 The placement of jobs on HPN: whole hosts in the order of segments; a backup host replaces a failed one (5.1).
 
 The drawing of an HPN: rails as columns under their pair of ToRs, hosts as rows, Aggs on top by plane (Fig. 7, 11 and 12b).
+
+The registration of HPN's variants: a variant's plan gives both its wiring and its invariants.
+
+Also here: settings of HPN that are words or may be 0, and groups of settings that several variants share.
 """
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import Annotated, Any
 
 import numpy as np
 
 from emu.arrays import F64, I64, column
+from emu.errors import must_be
 from emu.topology.builders.wiring import Cables, wire
+from emu.topology.catalogue import Build, Invariants, SettingKind, one_of, topology
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.paths.shortest_paths import or_shortest
 from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routes.hash_routing import route
-from topologies.hpn.host_plan import HpnPlan
+from topologies.hpn.host_plan import HpnPlan, hpn_invariants
 
 _PITCH = 2.0  # distance between rails
 _SIDE = 2.0  # distance from a host's NVLink switch, on its left, to its first GPU
@@ -215,3 +223,70 @@ def _core(plan: HpnPlan) -> str:
     """Return the sentence that says how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
+
+
+_SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
+Way = Annotated[str, one_of("nvlink", "agg")]
+Hash = Annotated[str, one_of("polarised", "independent")]
+Paths = Annotated[str, one_of("disjoint", "hashed")]
+
+
+def register_variant(
+    name: str, section: str, examples: tuple[str, ...], full: tuple[str, ...] = ("",)
+) -> Callable[[Callable[..., HpnPlan]], Build]:
+    """Return a decorator that files a function from settings to a plan as a topology, under NAME:VARIANT.
+
+    Args:
+        name: The name on the command line.
+        section: The section of the paper.
+        examples: Settings of small instances.
+        full: Settings of the sizes in the paper.
+
+    Raises:
+        InputError: See `topology`.
+    """
+
+    def file(plan_of: Callable[..., HpnPlan]) -> Build:
+        @wraps(plan_of)
+        def wired(**settings: Any) -> Topology:
+            return build(plan_of(**settings))
+
+        def told(**settings: Any) -> Invariants:
+            return hpn_invariants(plan_of(**settings))
+
+        return topology(name, source=f"{_SOURCE}{section}", examples=examples, invariants=told, full=full)(wired)
+
+    return file
+
+
+def _read_spares(text: str, name: str) -> int:
+    """Return the number of backup hosts from a setting's text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise must_be("topology", name, "a whole number of 0 or more", text)
+    return int(text)
+
+
+Spares = Annotated[int, SettingKind(_read_spares, str)]
+
+
+@dataclass(frozen=True)
+class HashSettings:
+    """The settings of the choice among equal paths, for networks that were not built for disjoint paths."""
+
+    hash: Hash = "polarised"  # whether all switches hash a message's five-tuple in one way (2.2), or each tier in its own
+    paths: Paths = "hashed"  # whether hosts choose disjoint paths for a pair's connections (6.1), or the hash picks paths
+
+
+@dataclass(frozen=True)
+class HpnHashSettings(HashSettings):
+    """The settings of the choice among equal paths for HPN, whose hosts choose disjoint paths by default."""
+
+    paths: Paths = "disjoint"
+
+
+@dataclass(frozen=True)
+class HostSettings(HpnHashSettings):
+    """The settings of hosts where Aggs join several segments."""
+
+    backup: Spares = 0  # backup hosts of a segment
+    cross_rail: Way = "nvlink"  # route to another rail: over the GPU of the host that is on that rail, or over an Agg

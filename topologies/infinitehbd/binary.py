@@ -20,8 +20,8 @@ from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.placement import in_blocks
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.units import format_time, seconds
-from topologies.infinitehbd.circuits.orchestration import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates, draw
+from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ring_line import SOURCE
 from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
 

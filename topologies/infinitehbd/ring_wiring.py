@@ -16,9 +16,8 @@ from emu.topology.fault_injection.machine_state import detour, rows_of
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.infinitehbd.circuits.orchestration import blocked_distance, bundles, fibres, orchestrate, usable_gpus
-from topologies.infinitehbd.circuits.rings import rings
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, OcstrxPlan, draw
+from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
 
 TIERS = ("copper", "loopback", "fibre", "DCN")
 

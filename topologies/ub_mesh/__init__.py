@@ -6,6 +6,6 @@ low- and the high-radix switches. `rack` and `pod` are the system, `parts` and `
 networks it is compared with. `mesh_routes` has its routing and its notices of failures, `backup` the repair of a rack.
 """
 
-from topologies.ub_mesh import mesh_baselines, pod, rack
+from topologies.ub_mesh import mesh_baselines, pod
 
 __all__ = ["mesh_baselines", "pod", "rack"]

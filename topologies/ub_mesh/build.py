@@ -21,8 +21,7 @@ from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
 from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, inside_words
 from topologies.ub_mesh.mesh_routes.symmetry import shifts
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
-from topologies.ub_mesh.rack_drawing import draw
-from topologies.ub_mesh.wires import cables, tiers
+from topologies.ub_mesh.wires import cables, draw, tiers
 
 
 def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:

@@ -18,7 +18,7 @@ from emu.backend.executor.buffer_addresses import buffer_addresses, ranks_to_cop
 from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
 from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound, compile_schedule
 from emu.backend.executor.compiler.crossing import WireMessage
-from emu.backend.executor.compiler.slot_layout import INBOXES, SCRATCH, STAGE
+from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule

@@ -18,9 +18,8 @@ from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
-from emu.topology.fault_injection.history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.machine_state import MachineState
-from emu.topology.fault_injection.repair_action import why_stopped
+from emu.topology.fault_injection.repair_action import MachineHistory, MachineMoment, why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -16,8 +16,8 @@ from emu.topology.topology import Topology
 from launch.papers.infinitehbd.setting import MOE
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
-from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import components
 
 _FIBRE, _DCN = 2, 3  # tiers of the built topology
 _CASES = 900

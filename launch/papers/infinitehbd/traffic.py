@@ -11,8 +11,8 @@ import numpy as np
 from emu.arrays import I64
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
-from topologies.infinitehbd.circuits.orchestration import cross_tor, groups, orchestrate, search
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import cross_tor, groups, orchestrate, search
 
 SHARE = 0.10  # share of all traffic that CP sends between nodes
 GPUS, TOR, TORS, K, TP = 8, 2, 128, 3, 32

@@ -14,8 +14,8 @@ from emu.topology.catalogue import build_topology
 from launch.data.fault_logs import GPUS, SOURCE, production_log
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
-from topologies.infinitehbd.circuits.orchestration import components
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
+from topologies.infinitehbd.orchestration import components
 
 NPUS, NODE = 2880, 4  # GPUs of the cluster, and of a node (6.1, 7)
 TPS = (8, 16, 32, 64)

@@ -1,4 +1,4 @@
-"""The rows of RailX's cost tables, from built topologies and the paper's prices, and the paper with all its rows and figures."""
+"""The rows of RailX's cost tables, from built topologies and the paper's prices; and the paper with its rows and figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

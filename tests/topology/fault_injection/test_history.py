@@ -4,7 +4,7 @@ import pytest
 
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
-from emu.topology.fault_injection.history import MachineHistory, MachineMoment
+from emu.topology.fault_injection.repair_action import MachineHistory, MachineMoment
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS
 

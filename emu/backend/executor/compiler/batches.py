@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.backend.executor.compiler.crossing import CellMoves
-from emu.backend.executor.compiler.slot_layout import MEMORY, STAGE, SlotLayout, SlotPlace
+from emu.backend.executor.compiler.schedule_cells import MEMORY, STAGE, SlotLayout, SlotPlace
 from emu.collective.schedule import Translations
 
 

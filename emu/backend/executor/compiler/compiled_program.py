@@ -13,8 +13,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.backend.executor.compiler.batches import Cutter, StridedOperation
 from emu.backend.executor.compiler.crossing import Crossing, WireMessage, initial_copies, is_order_free, moves_of
-from emu.backend.executor.compiler.schedule_cells import CellRows, Cells
-from emu.backend.executor.compiler.slot_layout import SCRATCH, SlotLayout
+from emu.backend.executor.compiler.schedule_cells import SCRATCH, CellRows, Cells, SlotLayout
 from emu.collective.operation import Operation
 from emu.collective.orbit import block_translations
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Translations

@@ -1,1 +1,0 @@
-"""The setting of OCSTrx: `fibres` has their bundles and states, `orchestration` the nodes of each ring, `rings` its GPUs."""
