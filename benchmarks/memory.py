@@ -39,7 +39,7 @@ HOPS = ("hop_start", "hop_link", "hop_weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TimedCase:
     """A schedule with all its rows, on a topology."""
 
     topology: str
@@ -97,8 +97,8 @@ def load(way: str = "sweep") -> None:
     """Load the machine code of lowering and of a way, else loaded where it is first worth while: it is not of the messages."""
     INTERPRETED.elements = ENOUGH
     for topology in (f"torus:dims=2x2,{LINK}", "fat-tree:radix=4,tiers=3"):
-        ENGINE[way](Asked(topology, "all_to_all", "at-once").graph())
-    ENGINE[way](Asked(f"switch:n=4,{LINK}", "all_reduce", "ring").graph())
+        ENGINE[way](TimedCase(topology, "all_to_all", "at-once").graph())
+    ENGINE[way](TimedCase(f"switch:n=4,{LINK}", "all_reduce", "ring").graph())
 
 
 def held(value: object, names: tuple[str, ...]) -> int:
@@ -106,7 +106,7 @@ def held(value: object, names: tuple[str, ...]) -> int:
     return sum(getattr(value, name).nbytes for name in names)
 
 
-def columns(asked: Asked) -> list[float]:
+def columns(asked: TimedCase) -> list[float]:
     """Bytes a message of a schedule's rows, of predecessors, hops and other columns of tasks, and hops a message."""
     plan, graph = asked.schedule(), asked.graph()
     n = plan.n_rows
@@ -115,14 +115,14 @@ def columns(asked: Asked) -> list[float]:
     return [size / n for size in sizes]
 
 
-def lowering(asked: Asked) -> float:
+def lowering(asked: TimedCase) -> float:
     """Bytes a message that rise while tasks are made of rows, the tasks included."""
     plan = asked.schedule()
     load()
     return rise(partial(asked.lowered, plan))[0] / plan.n_rows
 
 
-def timing(asked: Asked, way: str) -> str:
+def timing(asked: TimedCase, way: str) -> str:
     """Bytes a message that rise while the engine times the tasks by one of its ways, the timeline included."""
     graph = asked.graph()
     load(way)
@@ -130,7 +130,7 @@ def timing(asked: Asked, way: str) -> str:
     return f"{rose / graph.n_tasks:.0f}" if timeline is not None else "refuses"
 
 
-def row(asked: Asked) -> str:
+def row(asked: TimedCase) -> str:
     """Return one row of the table."""
     *sizes, hops = apart(partial(columns, asked))
     peak = apart(partial(lowering, asked))
@@ -145,7 +145,7 @@ def main() -> None:
     names = ("1,024 ranks", "hops", *stages, *(f"{way}, peak" for way in ENGINE))
     sys.stdout.write(f"| {' | '.join(names)} |\n|{'---|' * len(names)}\n")
     for case in CASES:
-        sys.stdout.write(row(Asked(*case)) + "\n")
+        sys.stdout.write(row(TimedCase(*case)) + "\n")
         sys.stdout.flush()
 
 

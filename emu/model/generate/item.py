@@ -126,7 +126,7 @@ class Share(LayerOnRank):
 CAST = "cast to FP8"
 
 
-class Around(NamedTuple):
+class ProductPlace(NamedTuple):
     """The surroundings of a product, which decide what its casts to FP8 have to move."""
 
     normed: bool = False  # a norm comes before
@@ -136,7 +136,9 @@ class Around(NamedTuple):
     given_over: int = 0  # the same of the gradient of what it gives
 
 
-def with_casts(share: Share, operator: ModelOperator, what: str, works: list[Computation], around: Around) -> list[Computation]:
+def with_casts(
+    share: Share, operator: ModelOperator, what: str, works: list[Computation], around: ProductPlace
+) -> list[Computation]:
     """Return the works of one pass of an operator, with casts before and in FP8 where the stack has it so.
 
     Args:
@@ -163,7 +165,7 @@ def _sizes(operator: ModelOperator) -> tuple[int, int, int]:
     return m * k, m * n, n * k * max(1, operator.experts)
 
 
-def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Around) -> float:
+def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: ProductPlace) -> float:
     """Return the bytes that the casts before a pass move; each rank casts what it gathers before that is gathered."""
     read, given, weight = _sizes(operator)
     read *= not around.known

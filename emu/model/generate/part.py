@@ -15,11 +15,11 @@ from emu.model.generate.item import (
     ENTERS,
     GRADIENT,
     Action,
-    Around,
     Ask,
     Computation,
     Gradient,
     Item,
+    ProductPlace,
     RepeatedComputation,
     RequestWait,
     Share,
@@ -109,7 +109,7 @@ class Part(Share):
         """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
         with_it = [o for o in self.operators if o.reads_with == operator.reads_with] if operator.reads_with else [operator]
         known = self.stack.compile == LAYERS and with_it[0] is not operator
-        return with_casts(self, operator, what, works, Around(known=known))
+        return with_casts(self, operator, what, works, ProductPlace(known=known))
 
     def _forward_of(self, operator: ModelOperator) -> Amount:
         """Return the bytes that an operator's forward moves; a lookup reads no more than the table that the rank has."""

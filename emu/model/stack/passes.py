@@ -26,7 +26,7 @@ from emu.model.operator import (
 _WIDE = 4  # bytes of an element of float32
 
 
-class Moved(NamedTuple):
+class ElementCounts(NamedTuple):
     """Numbers of elements read and written."""
 
     element: float = 0  # for each element of the operator
@@ -39,9 +39,9 @@ class Moved(NamedTuple):
 class Kernels(NamedTuple):
     """Forward, backward, and what is saved in between."""
 
-    forward: Moved
-    backward: Moved
-    saved: Moved = Moved()
+    forward: ElementCounts
+    backward: ElementCounts
+    saved: ElementCounts = ElementCounts()
 
 
 KIND: Mapping[str, str] = {
@@ -56,39 +56,41 @@ KIND: Mapping[str, str] = {
 }
 EAGER: Mapping[str, Kernels] = {
     # x: pow, mean, add, rsqrt, two products; nn.RMSNorm has no kernel of its own on a CPU.
-    "rms norm": Kernels(Moved(7, 6), Moved(23, 10), Moved(2, 1)),
-    "layer norm": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
-    "layer norm 1p": Kernels(Moved(2, 2, 2), Moved(3, 2), Moved(1, 2, 1)),  # 1 + weight is made first
+    "rms norm": Kernels(ElementCounts(7, 6), ElementCounts(23, 10), ElementCounts(2, 1)),
+    "layer norm": Kernels(ElementCounts(2, 2), ElementCounts(3, 2), ElementCounts(1, 2)),
+    "layer norm 1p": Kernels(ElementCounts(2, 2, 2), ElementCounts(3, 2), ElementCounts(1, 2, 1)),  # 1 + weight is made first
     # Of the halves of each pair: four products with cosines and sines, a difference, a sum, a stack.
-    "rotation": Kernels(Moved(9, 0, 4), Moved(10, 0, 4)),
-    "part of a rotation": Kernels(Moved(2), Moved(2)),  # the rotated part and the rest put together again
-    "silu gate": Kernels(Moved(5), Moved(9), Moved(3)),
-    "gelu gate": Kernels(Moved(5), Moved(9), Moved(3)),
-    "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
-    "squared relu": Kernels(Moved(4), Moved(10), Moved(1)),
-    "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),  # a row for each token of a sequence, added to all sequences
-    "residual": Kernels(Moved(3), Moved(3)),  # backward: the gradients of both ways are added
-    "sum of blocks": Kernels(Moved(3), Moved()),  # of two blocks that read the same input
-    "sum of gradients": Kernels(Moved(), Moved(3)),  # of one more reader of the same input
-    "scale": Kernels(Moved(2), Moved(2)),
-    "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(4, 0, 0, 8), Moved(1, 0, 0, 8)),
+    "rotation": Kernels(ElementCounts(9, 0, 4), ElementCounts(10, 0, 4)),
+    "part of a rotation": Kernels(ElementCounts(2), ElementCounts(2)),  # the rotated part and the rest put together again
+    "silu gate": Kernels(ElementCounts(5), ElementCounts(9), ElementCounts(3)),
+    "gelu gate": Kernels(ElementCounts(5), ElementCounts(9), ElementCounts(3)),
+    "gelu": Kernels(ElementCounts(2), ElementCounts(3), ElementCounts(1)),
+    "squared relu": Kernels(ElementCounts(4), ElementCounts(10), ElementCounts(1)),
+    "positions": Kernels(
+        ElementCounts(2, 0, 1), ElementCounts(1, 0, 1)
+    ),  # a row for each token of a sequence, added to all sequences
+    "residual": Kernels(ElementCounts(3), ElementCounts(3)),  # backward: the gradients of both ways are added
+    "sum of blocks": Kernels(ElementCounts(3), ElementCounts()),  # of two blocks that read the same input
+    "sum of gradients": Kernels(ElementCounts(), ElementCounts(3)),  # of one more reader of the same input
+    "scale": Kernels(ElementCounts(2), ElementCounts(2)),
+    "cross entropy": Kernels(ElementCounts(2, 1, 0, 8), ElementCounts(4, 0, 0, 8), ElementCounts(1, 0, 0, 8)),
 }
 FUSED: Mapping[str, Kernels] = {
-    "rms norm": Kernels(Moved(2, 1), Moved(3, 1), Moved(1, 1)),
-    "layer norm": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
-    "layer norm 1p": Kernels(Moved(2, 2), Moved(3, 2), Moved(1, 2)),
-    "rotation": Kernels(Moved(2, 0, 2), Moved(2, 0, 2)),
-    "part of a rotation": Kernels(Moved(), Moved()),
-    "silu gate": Kernels(Moved(3), Moved(5), Moved(2)),
-    "gelu gate": Kernels(Moved(3), Moved(5), Moved(2)),
-    "gelu": Kernels(Moved(2), Moved(3), Moved(1)),
-    "squared relu": Kernels(Moved(2), Moved(3), Moved(1)),
-    "positions": Kernels(Moved(2, 0, 1), Moved(1, 0, 1)),
-    "residual": Kernels(Moved(3), Moved(3)),
-    "sum of blocks": Kernels(Moved(3), Moved()),
-    "sum of gradients": Kernels(Moved(), Moved()),  # one product reads for all
-    "scale": Kernels(Moved(2), Moved(2)),
-    "cross entropy": Kernels(Moved(2, 1, 0, 8), Moved(2, 0, 0, 8), Moved(1, 0, 0, 8)),
+    "rms norm": Kernels(ElementCounts(2, 1), ElementCounts(3, 1), ElementCounts(1, 1)),
+    "layer norm": Kernels(ElementCounts(2, 2), ElementCounts(3, 2), ElementCounts(1, 2)),
+    "layer norm 1p": Kernels(ElementCounts(2, 2), ElementCounts(3, 2), ElementCounts(1, 2)),
+    "rotation": Kernels(ElementCounts(2, 0, 2), ElementCounts(2, 0, 2)),
+    "part of a rotation": Kernels(ElementCounts(), ElementCounts()),
+    "silu gate": Kernels(ElementCounts(3), ElementCounts(5), ElementCounts(2)),
+    "gelu gate": Kernels(ElementCounts(3), ElementCounts(5), ElementCounts(2)),
+    "gelu": Kernels(ElementCounts(2), ElementCounts(3), ElementCounts(1)),
+    "squared relu": Kernels(ElementCounts(2), ElementCounts(3), ElementCounts(1)),
+    "positions": Kernels(ElementCounts(2, 0, 1), ElementCounts(1, 0, 1)),
+    "residual": Kernels(ElementCounts(3), ElementCounts(3)),
+    "sum of blocks": Kernels(ElementCounts(3), ElementCounts()),
+    "sum of gradients": Kernels(ElementCounts(), ElementCounts()),  # one product reads for all
+    "scale": Kernels(ElementCounts(2), ElementCounts(2)),
+    "cross entropy": Kernels(ElementCounts(2, 1, 0, 8), ElementCounts(2, 0, 0, 8), ElementCounts(1, 0, 0, 8)),
 }
 # What Megatron-LM runs by several kernels where its configuration does not fuse them, of elements of the activations' type.
 # Its loss of a cut vocabulary makes float32 of the scores, and then finds the largest, subtracts, takes powers, adds up and
@@ -97,28 +99,30 @@ FUSED: Mapping[str, Kernels] = {
 # whose squared ReLU is two operators of PyTorch (that of Megatron-LM, megatron/core/activations.py, is fused).
 UNFUSED: Mapping[str, Kernels] = {
     "squared relu": EAGER["squared relu"],
-    "cross entropy": Kernels(Moved(19, 1, 0, 8), Moved(7, 0, 0, 8), Moved(2, 0, 0, 8)),
+    "cross entropy": Kernels(ElementCounts(19, 1, 0, 8), ElementCounts(7, 0, 0, 8), ElementCounts(2, 0, 0, 8)),
 }
 
 # Of activations below float32, where not as EAGER: a norm and a rotation are worked out in float32 between two casts, the
 # rotation as one product of complex numbers, and the loss takes logits that were cast to float32.
 # Source: torchtitan at 9dec370 (December 2024), torchtitan/models/norms.py, models/llama/model.py and train.py.
 NARROW: Mapping[str, Kernels] = {
-    "rms norm": Kernels(Moved(4, 6, wide=7), Moved(8, 10, wide=19), Moved(1, 1, wide=1)),
-    "rotation": Kernels(Moved(2, 0, 2, wide=4), Moved(2, 0, 6, wide=4)),
-    "cross entropy": Kernels(Moved(1, 1, 0, 8, wide=3), Moved(1, 0, 0, 8, wide=5), Moved(0, 0, 0, 8, wide=1)),
+    "rms norm": Kernels(ElementCounts(4, 6, wide=7), ElementCounts(8, 10, wide=19), ElementCounts(1, 1, wide=1)),
+    "rotation": Kernels(ElementCounts(2, 0, 2, wide=4), ElementCounts(2, 0, 6, wide=4)),
+    "cross entropy": Kernels(
+        ElementCounts(1, 1, 0, 8, wide=3), ElementCounts(1, 0, 0, 8, wide=5), ElementCounts(0, 0, 0, 8, wide=1)
+    ),
 }
 # As torch.compile has it, where not as without it. A norm and the sums around it are one kernel, but that the gradient of its
 # weight, which adds up along tokens, reads once more; complex numbers and the loss are not compiled. Source: the bytes that
 # PyTorch's own scheduler counts for a layer, which a test compares.
 COMPILED: Mapping[str, Kernels] = {
-    "rms norm": Kernels(Moved(2, 1), Moved(5, 1), Moved(0, 1)),
+    "rms norm": Kernels(ElementCounts(2, 1), ElementCounts(5, 1), ElementCounts(0, 1)),
     "silu gate": FUSED["silu gate"],
     "gelu gate": FUSED["gelu gate"],
     "gelu": FUSED["gelu"],
     "squared relu": FUSED["squared relu"],
-    "residual": Kernels(Moved(2.5), Moved(1.5)),
-    "sum of gradients": Kernels(Moved(), Moved(2)),
+    "residual": Kernels(ElementCounts(2.5), ElementCounts(1.5)),
+    "sum of gradients": Kernels(ElementCounts(), ElementCounts(2)),
 }
 
 
@@ -146,7 +150,7 @@ def element_wise(
         sequence: Whether it lies where sequence parallelism cuts the tokens.
     """
 
-    def amount(moved: Moved, parameters: int) -> Amount:
+    def amount(moved: ElementCounts, parameters: int) -> Amount:
         mine = round(moved.element * elements) + moved.row * rows
         shared, fixed = moved.constant * constants, moved.row_bytes * rows + _WIDE * round(moved.wide * elements)
         return Amount(0, shared, mine, parameters, fixed) if cut else Amount(0, mine + shared, 0, parameters, fixed)

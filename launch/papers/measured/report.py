@@ -33,8 +33,8 @@ _DRAWS, _SEED = 10, 29  # halves of the models that the constants are fitted on,
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
-    """A row as an estimate is asked for it."""
+class RunRequest:
+    """A published run, with the estimate that is requested for it."""
 
     run: Run
     architecture: str
@@ -69,12 +69,12 @@ class Asked:
 class PreparedRun:
     """A row of which all is known but what computations take."""
 
-    asked: Asked
+    run_request: RunRequest
     prepared: PreparedEstimate
 
     def near(self, device: Device) -> StepNearDevice:
         """Return the step as a function of the device, near this one."""
-        under = partial(device_under, self.asked.request.stack)
+        under = partial(device_under, self.run_request.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
 
@@ -114,7 +114,7 @@ class RunSummary:
     in_sample_worst: str
 
 
-def ask(run: Run, where: str) -> Asked:
+def ask(run: Run, where: str) -> RunRequest:
     """Return the estimate that a row asks for.
 
     Raises:
@@ -127,7 +127,7 @@ def ask(run: Run, where: str) -> Asked:
         check_runs(request.plan, model, request.stack)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    return Asked(run, architecture, setting_of(run, where), topology, request)
+    return RunRequest(run, architecture, setting_of(run, where), topology, request)
 
 
 def _unlimited(device: str) -> Device:
@@ -136,15 +136,15 @@ def _unlimited(device: str) -> Device:
 
 def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
     """Return a row with constants whose fit has seen its model, and with constants whose fit has not."""
-    asked, run = of.asked, of.asked.run
+    request, run = of.run_request, of.run_request.run
     device, known = _unlimited(run.device), fitted.get(run.device, Fitted((), {}, {}))
-    blind, fitted_on = known.for_model(asked.model)
+    blind, fitted_on = known.for_model(request.model)
     in_sample = of.prepared.moments(with_constants(device, known.constants))[0]
     ours = in_sample if blind is known.constants else of.prepared.moments(with_constants(device, blind))[0]
     return RunComparison(
         id=run.id,
-        model=asked.model,
-        architecture=asked.architecture,
+        model=request.model,
+        architecture=request.architecture,
         kind=run.kind,
         device=run.device,
         measured_s=run.step_s,
@@ -153,10 +153,10 @@ def row_of(of: PreparedRun, fitted: Mapping[str, Fitted]) -> RunComparison:
         fitted_on=fitted_on,
         in_sample_s=in_sample.step_time_s,
         in_sample_ratio=in_sample.step_time_s / run.step_s,
-        software=asked.software,
+        software=request.software,
         stack=in_sample.stack,
         plan=in_sample.plan,
-        topology=asked.topology,
+        topology=request.topology,
     )
 
 
@@ -182,32 +182,36 @@ def summaries(rows: Sequence[RunComparison]) -> Iterator[RunSummary]:
 def fit(rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> dict[str, Fitted]:
     """Return the constants of each device of some rows; of the other rows only ladders count, by how their steps grow."""
     found = {}
-    for device in dict.fromkeys(of.asked.run.device for of in rows):
-        own = [of for of in rows if of.asked.run.device == device]
-        models = [of.asked.model for of in own]
+    for device in dict.fromkeys(of.run_request.run.device for of in rows):
+        own = [of for of in rows if of.run_request.run.device == device]
+        models = [of.run_request.model for of in own]
         of = fit_of(device, own, others).found()
         without = {str(model): constants for model, constants in of.without().items()}
-        blind = dict(_blind(of.blind(_DRAWS, _SEED), [each.asked.run.kind for each in own])) if len(set(models)) > 1 else {}
+        blind = (
+            dict(_blind(of.blind(_DRAWS, _SEED), [each.run_request.run.kind for each in own])) if len(set(models)) > 1 else {}
+        )
         found[device] = Fitted(tuple(dict.fromkeys(models)), of.best, without, blind)
     return found
 
 
 def fit_of(device: str, rows: Sequence[PreparedRun], others: Sequence[PreparedRun] = ()) -> DeviceFit:
     """Return the fit of one device on its rows, and on the ladders among its rows and the others."""
-    own, measured = _unlimited(device), np.array([of.asked.run.step_s for of in rows])
-    ladders = [*_ladders([of for of in (*rows, *others) if of.asked.run.device == device], own)]
+    own, measured = _unlimited(device), np.array([of.run_request.run.step_s for of in rows])
+    ladders = [*_ladders([of for of in (*rows, *others) if of.run_request.run.device == device], own)]
     constants = (CLOCK,) if ladders else (CLOCK, BANDWIDTH)
-    return DeviceFit(own, constants, [of.near for of in rows], measured, [of.asked.model for of in rows], ladders)
+    return DeviceFit(own, constants, [of.near for of in rows], measured, [of.run_request.model for of in rows], ladders)
 
 
 def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
     """Yield the rows of each model, plan and software that were run on several numbers of NPUs."""
     by_plan: dict[Hashable, list[PreparedRun]] = {}
     for of in rows:
-        by_plan.setdefault(of.asked.on_one_copy, []).append(of)
+        by_plan.setdefault(of.run_request.on_one_copy, []).append(of)
     for own in by_plan.values():
-        if len({of.asked.run.gpus for of in own}) >= _RUNGS:
-            yield Ladder(own[0].asked.model, [of.near(device) for of in own], np.array([of.asked.run.step_s for of in own]))
+        if len({of.run_request.run.gpus for of in own}) >= _RUNGS:
+            yield Ladder(
+                own[0].run_request.model, [of.near(device) for of in own], np.array([of.run_request.run.step_s for of in own])
+            )
 
 
 def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:

@@ -32,14 +32,14 @@ _LEAST = 4  # letters that two names have in common, to be of one family
 _OF_SIZES = ("ffn", "kv_heads")  # that some architectures have from others
 
 
-class Found(NamedTuple):
-    """A model, and what it is one of."""
+class ModelMatch(NamedTuple):
+    """The model of a row, and the architecture by whose sizes it was found."""
 
     model: Model
     architecture: str
 
 
-def model_of(run: Run, where: str) -> Found:
+def model_of(run: Run, where: str) -> ModelMatch:
     """Return the model of a row.
 
     Raises:
@@ -55,7 +55,7 @@ def model_of(run: Run, where: str) -> Found:
             model = config and architecture.describe(run.model or run.id, config)
             if model:
                 model.parameters()  # works out every part, which refuses sizes that do not fit each other
-                return Found(model, name)
+                return ModelMatch(model, name)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     raise InputError(f"{where}: ffn must be a size that {_by_sizes(run)} has with hidden={run.hidden}, got {run.ffn}")

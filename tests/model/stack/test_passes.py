@@ -17,7 +17,7 @@ from emu.model.parts.feed_forward import GatedFeedForward, gated_operators, gelu
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
-from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, Moved, element_wise
+from emu.model.stack.passes import COMPILED, EAGER, FUSED, KIND, ElementCounts, element_wise
 from emu.model.stack.stack import EXECUTED, Stack
 
 ROWS, HEADS = 24, 2
@@ -300,7 +300,7 @@ def test_one_kernel_reads_the_constants_that_all_rows_share():
     tables = rotation(ROWS, 16, 10_000.0)
     assert [FUSED["rotation"].forward.constant, FUSED["rotation"].backward.constant] == [len(tables)] * 2
     # Positions are added; backward those of all sequences are summed: each gradient is read, the table's is written.
-    assert FUSED["positions"] == (Moved(1 + 1, 0, 1), Moved(1, 0, 1), Moved())
+    assert FUSED["positions"] == (ElementCounts(1 + 1, 0, 1), ElementCounts(1, 0, 1), ElementCounts())
     assert all(m.constant == 0 for what in FUSED.keys() - {"rotation", "positions"} for m in FUSED[what])
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import CAST, Around, Ask, Computation, with_casts
+from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, with_casts
 from emu.model.generate.megatron.rank_kernel import ContextKernels, Exchange, RankKernel, kernels
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
@@ -197,12 +197,12 @@ class MegatronLayer:
         """Return whether a kernel is a product in FP8."""
         return in_fp8(kernel.operator, self.part.stack, layer=self.part.is_layer)
 
-    def _around(self, kernel: RankKernel) -> Around:
+    def _around(self, kernel: RankKernel) -> ProductPlace:
         """Return where a product stands: rows that are gathered are cast before; experts' come as they are."""
         over = self.part.plan.tp if self.part.plan.sp else 0
         normed = kernel.enters and not kernel.operator.experts
         apart = bool(over and not kernel.operator.experts)
-        return Around(normed, apart, False, over * kernel.enters, over * kernel.leaves)
+        return ProductPlace(normed, apart, False, over * kernel.enters, over * kernel.leaves)
 
     def _read(self, kernel: RankKernel) -> Ask:
         """Return the gather of what a kernel reads, or of the gradient of what it gave: in FP8 where it multiplies in FP8."""
