@@ -168,7 +168,7 @@ def faults_command(
     notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
     told = {"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes}
     print_result(told, lambda: faults_report(rows, notes), as_json=as_json)
-    write_png(png, "chart.waste_chart:waste_figure", [kept.waste for kept in rows])
+    write_png(png, "chart.job_chart:waste_figure", [kept.waste for kept in rows])
     write_html(html, "html.waste_page:faults_page", rows, notes)
 
 

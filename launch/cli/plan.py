@@ -131,7 +131,7 @@ def plan_command(
     print_result(planned, lambda: plans_report(planned), as_json=as_json)
     if html is not None:
         _write_page(planned, request, built, found, html)
-    write_png(png, "chart.plan_chart:plans_figure", planned)
+    write_png(png, "chart.step_chart:plans_figure", planned)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:

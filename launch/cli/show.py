@@ -119,7 +119,7 @@ def _collective(
         print_json([dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)])
     else:
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
-    write_png(png, "chart.round_chart:picture", built, title)
+    write_png(png, "chart.algorithm_chart:round_figure", built, title)
     if xml is not None:
         with may_fail():
             write_file("--xml", xml, text.encode())
@@ -146,7 +146,7 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
     step = timed.report
     title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
     # Before anything is printed, because it refuses too many ranks.
-    write_png(png, "chart.timeline_chart:picture", found, title, step.began_fs, step.ended_fs)
+    write_png(png, "chart.time_chart:timeline_figure", found, title, step.began_fs, step.ended_fs)
     if as_json:
         print_json([_times(lane) for lane in found])
     else:

@@ -92,7 +92,7 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
         if fault is not None and fault.round >= 0:
             title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
             schedule = subject(found, shape, _root(row)).schedule
-            write_png(png, "chart.round_chart:picture", schedule, title, fault.round)
+            write_png(png, "chart.algorithm_chart:round_figure", schedule, title, fault.round)
             break
     row, _, shape = failed[0]
     raise RunError(f"verify: {len(failed)} of {tried} fail; {_case_text(row, shape)}: {_reason(row, shape)}")

@@ -24,7 +24,7 @@ from launch.show.text.proof_table import MOST_RANKS, messages_of
 _COPY, _ADD = "#0072b2", "#d95f02"
 
 
-def picture(schedule: Schedule, title: str, only: int | None = None) -> Figure:
+def round_figure(schedule: Schedule, title: str, only: int | None = None) -> Figure:
     """Return a picture of a schedule.
 
     Up to 16 participants are drawn as arrows between rounds, more as a heat map of slots sent by each pair of ranks.

@@ -27,7 +27,7 @@ MOST_RANKS = 32
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
 
 
-def picture(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:
+def timeline_figure(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int) -> Figure:
     """Return a picture of the lanes of the ranks between two ticks, with a colour for each stream.
 
     Raises:

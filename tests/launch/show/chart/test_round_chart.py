@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
 from launch.show.canvas import save
-from launch.show.chart.algorithm_chart import picture
+from launch.show.chart.algorithm_chart import round_figure
 from launch.show.text.proof_table import round_lines
 from tests.launch.show.drawn import outside
 
@@ -34,26 +34,26 @@ def test_channels_are_told_apart() -> None:
 
 @pytest.mark.parametrize("n", [1, 6, 40])
 def test_few_ranks_and_many_are_drawn(n: int, tmp_path: Path) -> None:
-    save(picture(schedule("all_reduce", "ring", n), "ring"), tmp_path / "a.png")
+    save(round_figure(schedule("all_reduce", "ring", n), "ring"), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("n", [2, 16, 24])
 def test_a_long_reason_why_a_proof_failed_is_read_whole(n: int) -> None:
     title = f"all_reduce naive on {n} ranks\nproof: at the end: rank 0, slot 0 holds the value of rank 0, {'it must be ' * 9}"
-    figure = picture(schedule("all_reduce", "ring", n), title, only=1)
+    figure = round_figure(schedule("all_reduce", "ring", n), title, only=1)
     assert " ".join(figure.get_suptitle().split()).startswith(" ".join(title.split()))
     assert outside(figure) == []
 
 
 def test_one_round_is_said_to_be_that_one_by_arrows_and_by_pairs() -> None:
-    few, many = (picture(schedule("all_reduce", "ring", n), "ring", only=3) for n in (4, 20))
+    few, many = (round_figure(schedule("all_reduce", "ring", n), "ring", only=3) for n in (4, 20))
     assert [label.get_text() for label in few.axes[0].get_xticklabels()] == ["round 3"]
     assert many.get_suptitle() == "ring\nround 3 alone"
 
 
 def test_arrows_are_the_messages_and_their_colour_tells_adding() -> None:
-    figure = picture(schedule("all_reduce", "ring", 3), "ring")
+    figure = round_figure(schedule("all_reduce", "ring", 3), "ring")
     arrows = [text for text in figure.axes[0].texts if getattr(text, "arrow_patch", None)]
     assert len(arrows) == 4 * 3
     ends = {(text.xyann[0], int(text.xyann[1]), int(text.xy[1])) for text in arrows}

@@ -5,7 +5,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.units import TICKS_PER_S
-from launch.show.chart.time_chart import picture
+from launch.show.chart.time_chart import timeline_figure
 from launch.show.lanes import Lane
 from tests.launch.show.drawn import on_one_another, outside
 
@@ -20,7 +20,7 @@ def _lane(owner, stream, *spans):
 def _figure(ranks, streams=("dp", "tp"), title="the last step of a.trace on ub-mesh:board"):
     lanes = [lane for r in range(ranks) for lane in [_lane(f"rank {r}", "compute", (0, 2), (2, 4), (7, 9))]]
     lanes += [_lane(f"rank {r}", stream, (4, 7), (9, 10)) for r in range(ranks) for stream in streams]
-    return picture([*lanes, _lane("links", "link 0: NPU 0 to NPU 1", (0, 9))], title, 0, 10 * US)
+    return timeline_figure([*lanes, _lane("links", "link 0: NPU 0 to NPU 1", (0, 9))], title, 0, 10 * US)
 
 
 @pytest.mark.parametrize("ranks", [1, 8, 32])
@@ -54,4 +54,4 @@ def test_what_cannot_be_seen_is_refused():
     ):
         _figure(33)
     with pytest.raises(InputError, match="got 0"):
-        picture([], "nothing", 0, US)
+        timeline_figure([], "nothing", 0, US)
