@@ -52,7 +52,7 @@ def cuda_modules() -> Iterator[tuple[Any, str, Table]]:
 
 
 def module_replacements() -> Iterator[Replacement]:
-    """Yield further replacements, in modules of which most functions stay as PyTorch has them."""
+    """Yield the replacements of single functions in CUDA's modules whose other functions stay as PyTorch has them."""
     yield torch.version, "cuda", CUDA
     yield torch.cuda.nvtx, "_nvtx", _Nvtx()
     yield torch.cuda.profiler, "start", lambda: None

@@ -139,9 +139,9 @@ class RankClock:
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the computations that a rank had before a time would have ended; return when it has come there.
+        """Wait until the device of a rank has done the work that it got before `time_s`; return when the rank is there.
 
-        The result is the earlier, the later the host was with the work before.
+        The time by which this host was late with earlier work is taken off the result.
         """
         reached_s = self._courses.at(rank, time_s)
         return reached_s if self._computing is None else self._computing.settle(rank, reached_s)
@@ -234,7 +234,7 @@ class RankClock:
         self._land(key)
 
     def poll(self, work: RequestWork, rank: int) -> bool:
-        """Let a moment pass; return whether the request may never be done, as far as is known here."""
+        """Wait a millisecond at most for a request; return True if nothing on this host is still going to complete it."""
         self.settle(rank, now_s())
         held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
@@ -262,7 +262,11 @@ class RankClock:
             self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
-        """Return a replacement of `time.sleep`, for the version by which a rank already lets the others run."""
+        """Return a function that replaces `time.sleep` of a rank: other ranks run while this one sleeps.
+
+        Args:
+            sleep: The replacement so far, which hands the baton on.
+        """
 
         def slept(seconds: float) -> None:
             strand = current_strand()

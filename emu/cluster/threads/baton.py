@@ -233,7 +233,7 @@ class Baton:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Do the work of the running rank's next rest ahead, so that the processor has all at hand then; nothing changes."""
+        """Save and load the states of the running rank, so that they are in the processor's cache at its next rest."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 

@@ -245,7 +245,10 @@ class LayerMemory(LayerOnRank):
         return 0 if fused else operator.own_parameters * item_bytes(self.stack.precision.weight)
 
     def waits(self, operator: ModelOperator) -> int:
-        """Return the bytes of a gradient until it is reduced; DTensor keeps a whole table's till then, but not with DDP."""
+        """Return the bytes that the gradient of an operator's parameters takes until it is reduced.
+
+        DTensor keeps that of a whole embedding table until then, except with DDP.
+        """
         late = self.plan.shards_weights or self.plan.splits
         return (self.whole(operator) if late else 0) or self.made_bytes(operator)
 

@@ -124,7 +124,7 @@ def _check_operation(operation: str, axis: str, request: PlanRequest, model: Mod
 
 
 def _kind(plan: Plan) -> tuple[object, ...]:
-    """Return the settings of a plan on which depends which operations its ranks ask for on which axis."""
+    """Return the settings of a plan that decide which operations its ranks request, and on which axes."""
     axes = tuple(size > 1 for size in plan.sizes.values())
     return (*axes, plan.sharding, plan.sharded == plan.dp, plan.sp, plan.cp_comm, plan.splits, plan.exchanges)
 

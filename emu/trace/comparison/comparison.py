@@ -182,7 +182,7 @@ def _orders(a: _Role, b: _Role) -> Iterator[tuple[int, str]]:
 
 
 def _columns(role: _Role) -> dict[Queue, I64]:
-    """Return [C + W] for each queue, how many of its entries come before each node; groups have the numbers of both traces."""
+    """Return for each queue [C + W] the number of its entries that come before each node; groups have their common numbers."""
     own = (q._replace(group=role.groups[q.group]) if q.group >= 0 else q for q in role.step.queues)
     return {queue: role.step.before[:, i] for i, queue in enumerate(own)}
 

@@ -211,7 +211,7 @@ class Device:
         return np.maximum(self._arithmetic_s(events, dtype, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
 
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
-        """[E] seconds from seconds at peak, and of the bytes."""
+        """Return [E] the seconds of each kernel's arithmetic, given those of its FLOPs at peak and those of its bytes."""
         tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
         product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))

@@ -112,7 +112,7 @@ _SCALE = {"cublas": "tensor", "tensor-wise": "tensor", "row-wise": "row", "block
 def _narrow_shares(
     clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct], shares: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """By device and scale, the share of the peak of FP8: that of bfloat16, by how the clocks of both are on one machine.
+    """Return by device and scale the share of the peak of FP8 that products reach: that of bfloat16, times the ratio of clocks.
 
     A machine of full power without a product of cuBLAS in bfloat16 has the clock that all have. A clock as high as a device's
     can be tells nothing, nor does a product of zeros.

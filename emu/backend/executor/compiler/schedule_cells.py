@@ -68,7 +68,7 @@ class BufferSide:
         return self._at(rank, block)[1]
 
     def offset(self, rank: I64, block: I64) -> I64:
-        """Return the start of a block in its rank's buffer, minus the start that `alike` gives."""
+        """Return the start of each block in its rank's buffer; 0 where all ranks have it at the start that `alike` gives."""
         return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._at(rank, block)[0]]
 
     def _at(self, rank: I64, block: I64) -> tuple[I64, Bool]:

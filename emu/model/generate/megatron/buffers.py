@@ -80,7 +80,7 @@ class Buffer:
         self.tape.compute(gradient_work(self.precision, self.elements))
 
     def arrived(self) -> None:
-        """Record that the gradient of the next tensor is there, in the last backward; a full bucket is reduced meanwhile."""
+        """Record that the last backward has made the next tensor's gradient; the reduction of a bucket that is full begins."""
         self.there += 1
         if self.there == len(self.of) or self.of[self.there] != self.of[self.there - 1]:
             self.requests += self._reduced(self.buckets[self.of[self.there - 1]])

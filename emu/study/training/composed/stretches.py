@@ -110,7 +110,10 @@ class Stretches:
         return self._some(composed, spans.joined(), began, most_tasks)
 
     def _some(self, composed: ComposedGraph, spans: TimeSpans, began: I64, most_tasks: int) -> Bool | None:
-        """Return as many of the stretches as there is room for; those that last longest for their tasks come first."""
+        """Return [E] which events have a task for each rank: those of stretches that fit into `most_tasks`; None if none fits.
+
+        Stretches that last longest for their number of tasks are chosen first.
+        """
         of = np.where(composed.each, -1, spans.holding(began))
         tasks = [self._tasks(of == i) for i in range(len(spans.low))]
         order = np.argsort((spans.low - spans.high) / np.maximum(tasks, 1), kind="stable")
