@@ -11,7 +11,7 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
 from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
@@ -96,24 +96,5 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return Model(
-        name=name,
-        hidden=c.hidden,
-        heads=c.heads,
-        head_dim=c.attention.head_dim,
-        vocab=c.vocab,
-        max_seq=c.max_seq,
-        kinds=c.kinds,
-        part=lambda part_name, tokens: part(c, part_name, tokens),
-        build=lambda tokens: build(c, tokens),
-        tp_divides={
-            "heads": c.heads,
-            "feed-forward columns": c.ffn,
-            "groups of 4 columns of an expert": c.ffn // 4,
-        },
-        shards=SHARDS,
-        experts=c.experts,
-        top_k=c.top_k,
-        tied=True,
-        source=c.source,
-    )
+    divides = {"feed-forward columns": c.ffn, "groups of 4 columns of an expert": c.ffn // 4}
+    return decoder_model(name, c, part, build, divides, SHARDS)

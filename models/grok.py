@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, initialise, output_operators, residual, shards
+from emu.model.parts.decoder import Decoder, decoder_model, initialise, output_operators, residual, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
 from emu.model.parts.norms import rms_norm
@@ -39,6 +39,11 @@ class Config:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     source: str = ""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return ("moe",) * self.layers
 
     @property
     def attention(self) -> Heads:
@@ -135,24 +140,5 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 @model(CONFIGS)
 def grok(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return Model(
-        name=name,
-        hidden=c.hidden,
-        heads=c.heads,
-        head_dim=c.attention.head_dim,
-        vocab=c.vocab,
-        max_seq=c.max_seq,
-        kinds=("moe",) * c.layers,
-        part=lambda part_name, tokens: part(c, part_name, tokens),
-        build=lambda tokens: build(c, tokens),
-        tp_divides={
-            "heads": c.heads,
-            "key and value heads": c.kv_heads,
-            "groups of 4 columns of an expert": c.ffn // 4,
-        },
-        shards=SHARDS,
-        experts=c.experts,
-        top_k=c.top_k,
-        tied=True,
-        source=c.source,
-    )
+    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    return decoder_model(name, c, part, build, divides, SHARDS)

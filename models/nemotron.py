@@ -12,7 +12,7 @@ from torch import nn
 from emu.model.model import EMBEDDING, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
 from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
 from emu.model.parts.norms import LayerNorm1p, layer_norm_1p
 
@@ -78,17 +78,5 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 @model(CONFIGS)
 def nemotron(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return Model(
-        name=name,
-        hidden=c.hidden,
-        heads=c.heads,
-        head_dim=c.attention.head_dim,
-        vocab=c.vocab,
-        max_seq=c.max_seq,
-        kinds=("dense",) * c.layers,
-        part=lambda part_name, tokens: part(c, part_name, tokens),
-        build=lambda tokens: build(c, tokens),
-        tp_divides={"heads": c.heads, "key and value heads": c.kv_heads, "feed-forward columns": c.ffn},
-        shards=SHARDS,
-        source=c.source,
-    )
+    divides = {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}
+    return decoder_model(name, c, part, build, divides, SHARDS)

@@ -1,12 +1,15 @@
 """A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
+from emu.model.model import Model
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, product
 from emu.model.stack.passes import element_wise
 
+Parts = tuple[ModelOperator, ...]
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
 
 
@@ -103,3 +106,41 @@ def shards(layer: Mapping[str, Mapping[str, str]], ends: Mapping[str, str] = END
     inner = {f"layers.*.{block}{path}": style for block, styles in layer.items() for path, style in styles.items()}
     norms = dict.fromkeys(("layers.*.attention_norm", "layers.*.ffn_norm", "norm"), "between")
     return {**ends, **norms, **inner}
+
+
+def decoder_model(
+    name: str,
+    c: Any,
+    part: Callable[..., Parts],
+    build: Callable[..., nn.Module],
+    divides: Mapping[str, int],
+    styles: Mapping[str, str],
+) -> Model:
+    """Return the model of a configuration.
+
+    Args:
+        name: The name of the model.
+        c: The sizes: `layers`, `hidden`, `heads`, `vocab`, `max_seq`, `source`, and `attention` with its `head_dim`; with
+            experts also `experts` and `top_k`. Layers of several kinds are in `kinds`, else all are dense.
+        part: The function that returns the operators of a part of the configuration, given its name and the tokens.
+        build: The function that returns the module of the configuration, given the tokens.
+        divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
+        styles: The sharding style of each module, by its path.
+    """
+    return Model(
+        name=name,
+        hidden=c.hidden,
+        heads=c.heads,
+        head_dim=c.attention.head_dim,
+        vocab=c.vocab,
+        max_seq=c.max_seq,
+        kinds=getattr(c, "kinds", ("dense",) * c.layers),
+        part=lambda part_name, tokens: part(c, part_name, tokens),
+        build=lambda tokens: build(c, tokens),
+        tp_divides={"heads": c.heads, **divides},
+        shards=styles,
+        experts=getattr(c, "experts", 0),
+        top_k=getattr(c, "top_k", 0),
+        tied=styles.get("output") == "tied",
+        source=c.source,
+    )

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention_block import Attention, Heads, attention_operators
-from emu.model.parts.decoder import Decoder, DecoderLayer, initialise, layer_operators, output_operators, shards
+from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
 from emu.model.parts.norms import rms_norm
@@ -80,23 +80,6 @@ def mixture(name: str, c: Mixture, kind: str, attention_shards: Mapping[str, str
         kind: The name of the kind of its layers.
         attention_shards: The sharding styles of its attention.
     """
-    return Model(
-        name=name,
-        hidden=c.hidden,
-        heads=c.heads,
-        head_dim=c.attention.head_dim,
-        vocab=c.vocab,
-        max_seq=c.max_seq,
-        kinds=(kind,) * c.layers,
-        part=lambda part_name, tokens: _part(c, part_name, tokens),
-        build=lambda tokens: _build(c, tokens),
-        tp_divides={
-            "heads": c.heads,
-            "key and value heads": c.kv_heads,
-            "groups of 4 columns of an expert": c.ffn // 4,
-        },
-        shards=shards({"attention": attention_shards, "sparse": SPARSE_SHARDS}),
-        experts=c.experts,
-        top_k=c.top_k,
-        source=c.source,
-    )
+    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    styles = shards({"attention": attention_shards, "sparse": SPARSE_SHARDS})
+    return replace(decoder_model(name, c, _part, _build, divides, styles), kinds=(kind,) * c.layers)
