@@ -16,7 +16,7 @@ from benchmarks.fidelity.row import Row
 from emu.arrays import F64
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.builders.wiring import star
 from emu.topology.placement import place
 from emu.units import format_bandwidth, format_size, format_time, ticks
@@ -59,7 +59,7 @@ def predicted_s(found: Calibration, size_bytes: int) -> float:
 def _timed_s(name: str, size_bytes: int, found: Calibration) -> float:
     fabric = star("node", _GPUS, found.bandwidth_Bps, ticks(found.alpha_s / 2))
     op, plan = operation("all_reduce", _GPUS), schedule("all_reduce", name, _GPUS)
-    return time_collective(op, plan, size_bytes // _ITEM_BYTES, _ITEM_BYTES, fabric, place(fabric, _GPUS)).end_s
+    return time_collective(CollectiveJob(op, plan, size_bytes // _ITEM_BYTES, _ITEM_BYTES, fabric, place(fabric, _GPUS))).end_s
 
 
 def fit(sizes: list[_Size]) -> Calibration:

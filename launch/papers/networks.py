@@ -12,7 +12,7 @@ from emu.collective.shape import Shape
 from emu.collective.transform import on_channels
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
@@ -59,7 +59,9 @@ def collective_s(
     """
     plan = on_channels(algorithm(operation_name, name).stored(shape), channels)
     at = np.arange(plan.n_ranks) if npus is None else npus
-    found = time_collective(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), at.astype(np.int32))
+    found = time_collective(
+        CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), at.astype(np.int32))
+    )
     return int(found.end_fs.max()) / TICKS_PER_S
 
 

@@ -24,7 +24,7 @@ from emu.fabric.lowering.edges import TornError
 from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.placement import place
 
@@ -263,7 +263,7 @@ def test_a_pipelined_chain_on_a_path_tends_to_the_bound_as_its_pieces_grow(path,
     monkeypatch.setattr(pipelined_chain, "PIECES", pieces)
     n, count, topology = 4, 1024 * 10**6, path(4)
     op, plan = operation("broadcast", n), pipelined_chain.broadcast(n)
-    took = time_collective(op, plan, count, 1, topology, np.arange(n, dtype=np.int32)).end_s
+    took = time_collective(CollectiveJob(op, plan, count, 1, topology, np.arange(n, dtype=np.int32))).end_s
     least, by = limit_of(topology, op, tuple(range(n)), helpers=False).least_s(count)
     assert by == CUT
     assert least / took == pytest.approx(pieces / (n - 2 + pieces), rel=1e-9)
@@ -277,7 +277,7 @@ def test_the_latency_of_the_farthest_two_does_not_come_on_top_of_the_worst_cut(m
     terms = {term.by: term for term in limit_of(topology, op, (0, 1, 2), helpers=False).terms}
     added = terms[CUT].s_per_byte * size / 3 + terms[LATENCY].latency_fs / 1e15
     near_last = Schedule.build(3, 3, [Sends([2, 0, 0, 1], [0, 2, 1, 0], [2, 0, 0, 1]), Sends([0, 0], [1, 2], [2, 1])])
-    took = time_collective(op, near_last, size, 1, topology, np.arange(3, dtype=np.int32)).end_s
+    took = time_collective(CollectiveJob(op, near_last, size, 1, topology, np.arange(3, dtype=np.int32))).end_s
     prove(near_last, op)
     assert limit_of(topology, op, (0, 1, 2), helpers=False).least_s(size // 3)[0] <= took < added
 

@@ -7,7 +7,7 @@ from collectives import exchange, relayed
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 
@@ -53,7 +53,7 @@ def test_a_round_takes_a_start_and_half_of_the_items_of_a_node_on_the_fibres_of_
     built = build_topology("infinitehbd:binary:nodes=16,bandwidth=800GB/s,latency=1us,reconfiguration=70us")
     npus = 4 * np.arange(p)  # a GPU of each node
     found = time_collective(
-        operation("all_to_all", p), schedule("all_to_all", "binary-exchange", p), p * m // 4, 4, built, npus
+        CollectiveJob(operation("all_to_all", p), schedule("all_to_all", "binary-exchange", p), p * m // 4, 4, built, npus)
     )
     hops = [built.routes(npus, npus[np.arange(p) ^ (p >> k)], np.zeros(p)).hops.max() for k in range(1, q + 1)]
     starts = sum(hops) * 1e-6 + (q - 1) * 70e-6

@@ -13,7 +13,7 @@ from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid
 from emu.errors import InputError
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 
@@ -71,7 +71,7 @@ def test_on_a_job_of_flex_sipac_the_busiest_link_of_each_of_three_steps_carries_
     built = build_topology(f"flex-sipac:r={r},L=2,w={wavelengths},jobs={r * m},latency=2us")
     npus = np.arange(r * m, dtype=np.int32)
     plan, b = flex_sipco.all_reduce(rows_of(r, *range(m))), 1 / (8e9 * (r - 1))
-    found = time_collective(operation("all_reduce", r * m), plan, size // 4, 4, built, npus)
+    found = time_collective(CollectiveJob(operation("all_reduce", r * m), plan, size // 4, 4, built, npus))
     assert found.end_fs.max() / TICKS_PER_S == pytest.approx(3 * (2e-6 + (r - 1) * 2 * size / (2 * r) * b), rel=1e-9)
 
 

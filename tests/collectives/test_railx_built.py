@@ -12,7 +12,7 @@ import pytest
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.transform import on_channels
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 
@@ -25,7 +25,9 @@ def timed(line, collective, name, shape, size, *, channels=1, npus=None):
     n = shape if isinstance(shape, int) else prod(shape)
     plan = on_channels(algorithm(collective, name).stored(shape), channels)
     npus = np.arange(n) if npus is None else npus
-    found = time_collective(operation(collective, n), plan, size // 4, 4, build_topology(line), npus.astype(np.int32))
+    found = time_collective(
+        CollectiveJob(operation(collective, n), plan, size // 4, 4, build_topology(line), npus.astype(np.int32))
+    )
     return int(found.end_fs.max()) / TICKS_PER_S
 
 

@@ -12,7 +12,7 @@ from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import lower
 from emu.fabric.run import run
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S, ticks
 
@@ -88,7 +88,9 @@ def on_sipac(r, L, latency="2us", size=1_728_000):
     """Seconds on a built SiPAC whose links to neighbours are 2 wavelengths of 4 GB/s each."""
     built = build_topology(f"sipac:r={r},L={L},w={2 * L * (r - 1)},latency={latency}")
     ranks = np.arange(r**L, dtype=np.int32)
-    found = time_collective(operation("all_reduce", r**L), sipco.all_reduce((r,) * L), size // 4, 4, built, ranks)
+    found = time_collective(
+        CollectiveJob(operation("all_reduce", r**L), sipco.all_reduce((r,) * L), size // 4, 4, built, ranks)
+    )
     return found.end_fs.max() / TICKS_PER_S
 
 

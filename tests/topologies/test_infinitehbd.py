@@ -7,7 +7,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted
@@ -170,7 +170,7 @@ def test_a_message_to_no_neighbour_takes_the_dcn():
 def test_an_all_reduce_round_a_ring_takes_what_its_links_take():
     topology = build_topology("infinitehbd:dims=1x8x2x4,tp=64,latency=1us")
     op, count = operation("all_reduce", 64), 2**20
-    timeline = time_collective(op, schedule("all_reduce", "ring", 64), count, 4, topology, topology.place(64))
+    timeline = time_collective(CollectiveJob(op, schedule("all_reduce", "ring", 64), count, 4, topology, topology.place(64)))
     body = count * 4 / 64 / 400e9
     assert timeline.end_fs.max() == pytest.approx(2 * 63 * (1e-6 + body) * 1e15, rel=1e-9)
 

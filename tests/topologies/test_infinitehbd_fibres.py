@@ -11,7 +11,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import operation
 from emu.errors import InputError
-from emu.study.timing.collective import time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import (
@@ -200,10 +200,10 @@ def test_a_reconfiguration_stands_between_rounds_that_need_a_bundle_in_two_state
 
     def end_us(turn):
         topology = build_topology(f"infinitehbd:binary:nodes=16,reconfiguration={turn}us")
-        return time_collective(op, plan_, 2**16, 4, topology, topology.place(64)).end_fs.max() / 1e9
+        return time_collective(CollectiveJob(op, plan_, 2**16, 4, topology, topology.place(64))).end_fs.max() / 1e9
 
     turns = (end_us(140) - end_us(70)) / 70
     assert turns == pytest.approx(4)  # between four rounds over fibres, and back to loopback for two within a node
     own = build_topology("infinitehbd:binary:nodes=16")
-    own_us = time_collective(op, plan_, 2**16, 4, own, own.place(64)).end_fs.max() / 1e9
+    own_us = time_collective(CollectiveJob(op, plan_, 2**16, 4, own, own.place(64))).end_fs.max() / 1e9
     assert 60 <= (own_us - end_us(0)) / turns <= 80  # what 5.1 says of OCSTrx

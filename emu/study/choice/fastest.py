@@ -22,7 +22,7 @@ from emu.fabric.lowering.edges import TornError
 from emu.sources import of_edition
 from emu.study.choice import algorithm_cache
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers
-from emu.study.timing.collective import Job, time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.study.timing.time_bound import LIGHT, ROUNDING, TimeBound, claimed_bytes_fs, claimed_fs, time_bound
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
@@ -168,18 +168,18 @@ class _Race:
     def end_fs(self, name: str) -> float:
         """Return the end of an algorithm's last task; infinity where a circuit would be torn, or it has too many rows."""
         try:
-            timeline = time_collective(*_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
+            timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
             self.refused.append(error)
             return np.inf
         return float(timeline.end_fs.max(initial=0))
 
 
-def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Job:
+def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> CollectiveJob:
     """Return the job that times a schedule for a requirement at a site."""
     op, called = operation(wanted.operation, len(site.npus), wanted.root), f"{wanted.operation} {name}"
     where = site.topology, site.placement()
-    return Job(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
+    return CollectiveJob(op, plan, wanted.elements, wanted.item_bytes, *where, wanted.send_overhead_fs, called)
 
 
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:

@@ -186,7 +186,7 @@ def _left_out(limit: Limit, block_bytes: int, exact_s: float) -> tuple[str, ...]
 def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> BenchRow:
     """Return the row of one size, after it is timed and its data moved."""
     began, job, request = time.perf_counter(), case.job(size), case.asked.request
-    timeline = time_collective(*job)
+    timeline = time_collective(job)
     wall_fabric_s = time.perf_counter() - began
     spread = spread_collective(job, request.perturb) if request.perturb else None
     wrong, wall_execute_s = (None, None) if mover is None else mover(case, size)

@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
-from emu.study.timing.collective import Job
+from emu.study.timing.collective import CollectiveJob
 from emu.topology.placement import by_axes, order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
@@ -81,12 +81,14 @@ class Case:
     passed_over: tuple[str, ...] = ()  # algorithms that were not tried when it was chosen
     chosen: str = ""  # by a library, in its own words
 
-    def job(self, size: int) -> Job:
+    def job(self, size: int) -> CollectiveJob:
         """Return the job to time for a size in bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
-        return Job(op, self.plan, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name)
+        return CollectiveJob(
+            op, self.plan, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name
+        )
 
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption of the time: those of the topology, then those of the fabric's model."""

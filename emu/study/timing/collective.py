@@ -21,48 +21,17 @@ from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 
 
-def time_collective(
-    op: Operation,
-    plan: Schedule,
-    count: int,
-    item_bytes: int,
-    topology: Topology,
-    placement: I32,
-    send_overhead_fs: int = 0,
-    name: str = "",
-) -> Timeline:
-    """Return the timeline of a schedule.
-
-    Args:
-        op: The operation.
-        plan: The schedule.
-        count: The elements of the operation's size.
-        item_bytes: The bytes of an element.
-        topology: The topology on which it runs.
-        placement: [N] the NPU of each rank; helpers are put on switches.
-        send_overhead_fs: LogGP's o, in ticks.
-        name: The name of the schedule in errors; without it, its operation's.
-
-    Raises:
-        InputError: There are fewer switches than helpers, no route joins a pair, there are more rows than can be timed, or a
-            message ends beyond the clock.
-    """
-    job = Job(op, plan, count, item_bytes, topology, placement, send_overhead_fs, name)
-    with job.name_even_sizes():
-        return time_alone(job.on_fabric())
-
-
-class Job(NamedTuple):
-    """A collective to be timed; fields are the arguments of `time_collective`."""
+class CollectiveJob(NamedTuple):
+    """A collective to be timed."""
 
     op: Operation
     plan: Schedule
-    elements: int
-    item_bytes: int
+    elements: int  # of the operation's size
+    item_bytes: int  # of an element
     topology: Topology
-    placement: I32
-    send_overhead_fs: int = 0
-    name: str = ""
+    placement: I32  # [N] the NPU of each rank; helpers are put on switches
+    send_overhead_fs: int = 0  # LogGP's o, in ticks
+    name: str = ""  # of the schedule in errors; "": its operation's
 
     def on_fabric(self) -> FabricJob:
         """Return the job as the fabric takes it: the bytes of each slot, and the node of each participant."""
@@ -82,7 +51,18 @@ class Job(NamedTuple):
             raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
 
 
-def spread_collective(job: Job, seeds: int) -> Spread | None:
+def time_collective(job: CollectiveJob) -> Timeline:
+    """Return the timeline of a collective.
+
+    Raises:
+        InputError: There are fewer switches than helpers, no route joins a pair, there are more rows than can be timed, or a
+            message ends beyond the clock.
+    """
+    with job.name_even_sizes():
+        return time_alone(job.on_fabric())
+
+
+def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     """Return the spread of the time over perturbed starts; see `spread`.
 
     Raises:

@@ -17,7 +17,7 @@ from emu.fabric.job_symmetry import domain_of, fewest_of
 from emu.fabric.lower import busiest_fs
 from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.study.timing.collective import Job
+from emu.study.timing.collective import CollectiveJob
 from emu.topology.topology import CHANNELS, Topology, cached_by_topology
 from emu.units import TICKS_PER_S
 
@@ -41,7 +41,7 @@ class TimeBound(NamedTuple):
 
 
 @np.errstate(over="ignore")  # what is beyond the clock by far: timing says so, and where
-def time_bound(job: Job, most: int = MAX_ROWS) -> TimeBound:
+def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     """Return the larger of two bounds: the time of the busiest link at full rate, and of the longest chain of messages.
 
     If only the rows of rank 0 are stored, which makes timing cheap, no chain is looked for.

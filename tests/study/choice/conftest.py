@@ -4,7 +4,7 @@ import pytest
 
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
-from emu.study.timing.collective import Job, time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 
 
 @pytest.fixture
@@ -13,8 +13,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def counted(*job):
-        names.append(Job(*job).name)
-        return time_collective(*job)
+        names.append(CollectiveJob(*job).name)
+        return time_collective(job)
 
     monkeypatch.setattr(room, "time_collective", counted)
     fastest.cache_clear()

@@ -18,7 +18,7 @@ from emu.fabric.lowering.edges import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site
-from emu.study.timing.collective import Job, time_collective
+from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.study.timing.time_bound import MOST_PARTS, chain_fs, claimed_bytes_fs, claimed_fs, time_bound
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -58,7 +58,7 @@ def taken_fs(found: Algorithm, site: Site, wanted: Requirement) -> float:
     try:
         plan = stored(found.operation, found.name, n, wanted.root, site.grid).expand()
         op = operation(wanted.operation, n, wanted.root)
-        timeline = time_collective(op, plan, wanted.elements, wanted.item_bytes, site.topology, site.placement())
+        timeline = time_collective(CollectiveJob(op, plan, wanted.elements, wanted.item_bytes, site.topology, site.placement()))
     except (InputError, TornError):
         return np.inf
     return np.inf if plan.helpers and not site.topology.adds else float(timeline.end_fs.max(initial=0))
@@ -89,7 +89,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
         shape = found.fit(n, site.grid)
         plan = found.schedule(shape)
         if taken < np.inf:
-            known = time_bound(Job(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))
+            known = time_bound(CollectiveJob(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))
             assert 0 < known.busiest_fs <= taken + len(plan.src), found.name
             assert 0 < known.chain_fs <= taken + len(plan.src), found.name
             assert claimed_fs(found, shape, topology) <= taken
@@ -99,7 +99,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
 def test_a_chain_of_messages_on_links_of_their_own_is_the_whole_time() -> None:
     topology = build_topology(f"ring:n=6,{LINK}")
     op, plan = operation("all_reduce", 6), algorithm("all_reduce", "ring").schedule(6)
-    known = time_bound(Job(op, plan, 6 * 1000, 4, topology, place(topology, 6)))
+    known = time_bound(CollectiveJob(op, plan, 6 * 1000, 4, topology, place(topology, 6)))
     assert known.chain_fs == pytest.approx(10 * (500e-9 + 4000 / 50e9) * 1e15, rel=1e-9)
     assert known.busiest_fs == pytest.approx(10 * 4000 / 50e9 * 1e15, rel=1e-9)
     assert known.messages == 60
@@ -155,7 +155,7 @@ def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_pa
 @pytest.mark.parametrize(("fewer", "tries"), [(1, False), (0, True)])
 def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, op = build_topology(TORUS), operation("all_reduce", 16)
-    job = Job(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
+    job = CollectiveJob(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
     known = time_bound(job)
     tried: list[object] = []
     plain = job_symmetry._keeps_routes
@@ -277,7 +277,11 @@ def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pyte
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 270)
     asked = Site.first(topology), Requirement("all_reduce", 0, 130, 4)
     with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
-        time_collective(operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12))
+        time_collective(
+            CollectiveJob(
+                operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12)
+            )
+        )
     fastest.cache_clear()
     assert fastest(*asked).served.algorithm not in ("2d-ring", "torus-buckets")
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 0)
