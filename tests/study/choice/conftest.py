@@ -4,7 +4,7 @@ import pytest
 
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
-from emu.study.timing.collective import CollectiveJob, time_collective
+from emu.study.timing.collective import time_collective
 
 
 @pytest.fixture
@@ -12,8 +12,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give the schedules that are timed from now on."""
     names: list[str] = []
 
-    def counted(*job):
-        names.append(CollectiveJob(*job).name)
+    def counted(job):
+        names.append(job.name)
         return time_collective(job)
 
     monkeypatch.setattr(room, "time_collective", counted)
