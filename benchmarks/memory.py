@@ -25,7 +25,7 @@ from emu.fabric.engine.quotient.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.topology.catalogue import build_topology
 
 CASES = (
@@ -59,7 +59,7 @@ class TimedCase:
         """Return the tasks of a schedule's rows."""
         topology = build_topology(self.topology)
         places = column(np.arange(topology.n_npus), np.int32)
-        return lower(plan, np.broadcast_to(np.int64(SLOT_BYTES), plan.n_slots), topology, places).graph
+        return lower(FabricJob(plan, np.broadcast_to(np.int64(SLOT_BYTES), plan.n_slots), topology, places)).graph
 
 
 def solve(graph: Graph) -> object:

@@ -61,7 +61,7 @@ class Collective:
         sizes = random.integers(1, 2**21, plan.n_slots) if self.irregular else np.broadcast_to(SLOT_BYTES, plan.n_slots)
         places = by_axes(topology, self.axes) if self.axes else place(topology, topology.n_npus)
         arguments = plan, sizes.astype(np.int64, copy=False), topology, places
-        return time_alone(FabricJob(*arguments)) if self.declared else run(lower(*arguments).graph)
+        return time_alone(FabricJob(*arguments)) if self.declared else run(lower(FabricJob(*arguments)).graph)
 
 
 def built(topology: str | tuple[Tier, ...]) -> Topology:

@@ -17,7 +17,7 @@ from benchmarks.fidelity.cases import FAIR, QUEUED, Traffic
 from benchmarks.fidelity.row import Row, farthest
 from emu.arrays import F64
 from emu.errors import RunError
-from emu.fabric.lower import LoweredSchedule, lower
+from emu.fabric.lower import FabricJob, LoweredSchedule, lower
 from emu.fabric.run import run
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.paths.shortest_paths import shortest
@@ -37,7 +37,7 @@ def lowered(traffic: Traffic) -> LoweredSchedule:
     links, bill = wire(traffic.case, [cables])
     router = shortest(links, traffic.n_nodes)
     topology = Topology(traffic.case, traffic.n_hosts, traffic.n_nodes, links, router, bill=bill)
-    return lower(traffic.plan, traffic.slot_bytes, topology, np.arange(traffic.n_hosts, dtype=np.int32))
+    return lower(FabricJob(traffic.plan, traffic.slot_bytes, topology, np.arange(traffic.n_hosts, dtype=np.int32)))
 
 
 def request(traffic: Traffic, piece: LoweredSchedule, fair: bool) -> dict[str, Any]:

@@ -105,24 +105,12 @@ class UnevenError(RowsError):
         return f"{self.name}: not all ranks send slots of the same sizes, {self.needed}; take a size that cuts evenly"
 
 
-def lower(
-    schedule: Schedule,
-    slot_bytes: I64,
-    topology: Topology,
-    placement: ArrayLike,
-    *,
-    key: int = 0,
-    send_overhead_fs: int = 0,
-    joins: Joins = Joins.EXITS,
-) -> LoweredSchedule:
-    """Return a schedule on a placement as the tasks of every rank.
-
-    The arguments are the fields of `FabricJob`, and `joins` as in `lay`.
+def lower(job: FabricJob, joins: Joins = Joins.EXITS) -> LoweredSchedule:
+    """Return a schedule on a placement as the tasks of every rank; `joins` as in `lay`.
 
     Raises:
         InputError: See `lay` and `lower_placed`.
     """
-    job = FabricJob(schedule, slot_bytes, topology, placement, key, send_overhead_fs)
     return lower_placed(lay(job, joins))
 
 

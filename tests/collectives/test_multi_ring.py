@@ -13,7 +13,7 @@ from emu.collective.operation import cut, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links, Routes, Topology
@@ -68,7 +68,7 @@ def test_on_a_board_every_link_carries_a_quarter_of_the_block_and_that_is_the_ti
     """With n = 8 that is 2V/n."""
     board, built = build_topology("ub-mesh:board:latency=0s"), multi_ring.all_reduce(8).expand()
     size = 56 * 10**6  # V is as many as there are slots, 1 ms of a link each
-    piece = lower(built, np.full(built.n_slots, size), board, np.arange(8))
+    piece = lower(FabricJob(built, np.full(built.n_slots, size), board, np.arange(8)))
     carried = np.bincount(board.routes(built.src, built.dst, built.channel).link, minlength=len(board.links)) * size
     assert set(carried) == {2 * built.n_slots * size // 8}
     assert run(piece.graph).end_s == pytest.approx(2 * built.n_slots / 8 * 1e-3, rel=1e-12)
@@ -114,7 +114,7 @@ def mesh_and_switch(n: int, port: float, over_switch: Callable[[np.ndarray, np.n
 def seconds_on(fabric: Topology, built: Schedule) -> float:
     full = built.expand()
     sizes = cut(np.array([BLOCK]), full.n_slots, full.shares).count
-    return run(lower(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32)).graph).end_s
+    return run(lower(FabricJob(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32))).graph).end_s
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 9])

@@ -10,7 +10,7 @@ from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.study.timing.collective import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
@@ -80,7 +80,7 @@ def test_a_step_costs_a_start_and_all_chunks_of_a_group_but_one(r, L):
     """(L + 1)(a + (r - 1) n/(rL) b), with a = 2 us, n = 1,728 kB and a port of 1 GB/s a level."""
     built, a, n, b = sipco.all_reduce((r,) * L), 2e-6, 1_728_000, 1e-9
     fabric = ideal(built, "channel", bandwidth_Bps=1 / b, latency_fs=ticks(a))
-    piece = lower(built, np.full(r * L, n // (r * L)), fabric, np.arange(r**L, dtype=np.int32))
+    piece = lower(FabricJob(built, np.full(r * L, n // (r * L)), fabric, np.arange(r**L, dtype=np.int32)))
     assert run(piece.graph).end_s == pytest.approx((L + 1) * (a + (r - 1) * n / (r * L) * b), rel=1e-9)
 
 

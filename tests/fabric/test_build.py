@@ -4,7 +4,7 @@ import pytest
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.builders.wiring import star
@@ -16,7 +16,7 @@ SECOND = np.array([10**6])  # bytes that take 1 ms
 
 
 def ping(src, dst, joins=Joins.BOTH):
-    return lower(PING, SECOND, STAR, np.array([src, dst]), joins=joins)
+    return lower(FabricJob(PING, SECOND, STAR, np.array([src, dst])), joins=joins)
 
 
 def test_tasks_and_pieces_wait_as_they_are_told():

@@ -9,7 +9,7 @@ from emu.collective.algorithm import schedule
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.topology import Circuits
 
@@ -26,7 +26,7 @@ def end_ms(plan, turn_ms, needs=partner_state, **options):
     fabric = ideal(plan, "rank", bandwidth_Bps=BLOCK * 1000.0, latency_fs=MS)
     if turn_ms is not None:
         fabric = replace(fabric, circuits=Circuits(needs, turn_ms * MS))
-    piece = lower(plan, np.full(plan.n_slots, BLOCK), fabric, np.arange(plan.n_participants), **options)
+    piece = lower(FabricJob(plan, np.full(plan.n_slots, BLOCK), fabric, np.arange(plan.n_participants), **options))
     return run(piece.graph).end_fs.max() / MS
 
 

@@ -55,7 +55,7 @@ def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(fo
     nodes = with_helpers(topology, np.arange(n), plan.helpers)
     sizes = np.full(plan.n_slots, 10**5)
     late = [random.randrange(10**10) for _ in nodes]
-    pieces = (lower(each, sizes, topology, nodes, joins=Joins.BOTH) for each in (plan, plan.expand()))
+    pieces = (lower(FabricJob(each, sizes, topology, nodes), joins=Joins.BOTH) for each in (plan, plan.expand()))
     by_class, by_row = (started(piece, nodes, late) for piece in pieces)
     assert by_class == by_row
 
@@ -65,11 +65,11 @@ def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(fo
 def test_groups_at_once_are_timed_as_groups_one_by_one(key, groups):
     topology, plan = fabric(), stored(key)
     sizes = np.full(plan.n_slots, 10**6)
-    together = lower(plan, sizes, topology, groups, joins=Joins.BOTH, key=5)
+    together = lower(FabricJob(plan, sizes, topology, groups, key=5), joins=Joins.BOTH)
     late = np.arange(groups.size) * 10**9
     rows, leave = started(together, groups, late)
     each = [
-        started(lower(plan, sizes, topology, group, joins=Joins.BOTH, key=5), group, late[at * 4 : at * 4 + 4])
+        started(lower(FabricJob(plan, sizes, topology, group, key=5), joins=Joins.BOTH), group, late[at * 4 : at * 4 + 4])
         for at, group in enumerate(groups)
     ]
     assert rows == sorted(row for one, _ in each for row in one)
@@ -79,7 +79,7 @@ def test_groups_at_once_are_timed_as_groups_one_by_one(key, groups):
 def test_groups_at_once_share_the_links_that_they_meet_on():
     topology, plan = build_topology(f"ring:n=4,{LINK}"), Schedule.build(2, 1, [Sends(0, 1, 0)])
     crossing, apart = np.array([[0, 2], [1, 3]]), np.array([[0, 1], [2, 3]])
-    ends = [run(lower(plan, np.array([10**6]), topology, groups).graph).end_s for groups in (crossing, apart)]
+    ends = [run(lower(FabricJob(plan, np.array([10**6]), topology, groups)).graph).end_s for groups in (crossing, apart)]
     assert ends == pytest.approx([2 * 0.5e-6 + 2 * 20e-6, 0.5e-6 + 20e-6])  # both on the middle one of three links; none
 
 

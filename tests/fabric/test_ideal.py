@@ -4,7 +4,7 @@ import pytest
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 
 # 0 sends on two channels to 1, and to 2; a helper 3 sends to 1.
@@ -23,14 +23,14 @@ def test_a_fabric_has_the_links_that_its_name_says(fabric, links):
 @pytest.mark.parametrize(("fabric", "taken"), [("rank", 3), ("channel", 2), ("link", 1), ("pair", 2)])
 def test_what_shares_a_port_or_link_takes_turns(fabric, taken):
     topology = ideal(SCHEDULE, fabric, bandwidth_Bps=BLOCK * 1000.0, latency_fs=10**12)
-    piece = lower(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4))
+    piece = lower(FabricJob(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4)))
     assert run(piece.graph).end_s * 1000 == pytest.approx(1 + taken, rel=1e-9)
 
 
 @pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
 def test_every_message_has_the_latency_once(fabric):
     topology = ideal(SCHEDULE, fabric, bandwidth_Bps=1e9, latency_fs=5)
-    assert lower(SCHEDULE, np.full(4, 8), topology, np.arange(4)).graph.alpha_fs[:4].tolist() == [5] * 4
+    assert lower(FabricJob(SCHEDULE, np.full(4, 8), topology, np.arange(4))).graph.alpha_fs[:4].tolist() == [5] * 4
 
 
 @pytest.mark.parametrize("fabric", ["rank", "channel", "link", "pair"])
@@ -45,7 +45,7 @@ def test_a_schedule_that_sends_nothing_has_a_fabric(fabric):
     quiet = Schedule.build(1, 1, [])
     topology = ideal(quiet, fabric, bandwidth_Bps=1e9, latency_fs=5)
     assert len(topology.links) == 0
-    assert run(lower(quiet, np.array([8]), topology, np.arange(1)).graph).end_s == 0
+    assert run(lower(FabricJob(quiet, np.array([8]), topology, np.arange(1))).graph).end_s == 0
     with pytest.raises(InputError, match="no route"):
         topology.routes(np.array([0]), np.array([0]), np.array([0]))
 
@@ -77,7 +77,7 @@ def test_a_participant_has_ports_for_each_class_of_links(fabric, links):
 def test_every_message_has_the_latency_and_rate_of_its_class(fabric):
     """To participant 2: 3 ms and a block in 4 ms, whatever goes to participant 1 at the same time."""
     topology = ideal(SCHEDULE, fabric, **TWO)
-    graph = lower(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4)).graph
+    graph = lower(FabricJob(SCHEDULE, np.full(4, BLOCK), topology, np.arange(4))).graph
     to = [1, 1, 2, 1]  # in the order of rows
     assert graph.alpha_fs[: len(to)].tolist() == [3 * 10**12 if dst == 2 else 10**12 for dst in to]
     assert run(graph).end_fs[2] == 7 * 10**12

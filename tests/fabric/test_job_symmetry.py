@@ -40,7 +40,7 @@ def fabric(line: str) -> Topology:
 
 def every_message(schedule, sizes, topology, placement, **options):
     """Start, left, end and size of all messages, in order, when each of them is timed."""
-    piece = lower(schedule.expand(), sizes, topology, placement, **options)
+    piece = lower(FabricJob(schedule.expand(), sizes, topology, placement, **options))
     timeline, n = run(piece.graph), len(piece.receiver)
     return sorted(zip(*(c[:n].tolist() for c in (*times(timeline), piece.graph.size_bytes)), strict=True))
 
@@ -170,7 +170,7 @@ def test_a_ring_of_4096_takes_what_the_formula_says():
 def test_links_of_an_orbit_carry_what_one_of_them_does():
     stored, topology = algorithm("all_to_all", "at-once").stored(12), fabric("torus:dims=3x4")
     job = (np.full(144, 1000), topology, np.arange(12))
-    whole = run(lower(stored, *job).graph).carried_bytes
+    whole = run(lower(FabricJob(stored, *job)).graph).carried_bytes
     assert set(time_alone(FabricJob(stored, *job)).carried_bytes) == set(whole)
 
 
@@ -221,7 +221,7 @@ def test_routes_that_break_the_symmetry_of_their_links_are_found(lane, kept):
 
 def timed_as_every_row(*job, **options):
     """Return whether a schedule alone ends, task by task, as with a join for each rank, which comes last and says no more."""
-    ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run(lower(*job, **options).graph).end_fs
+    ends, whole = time_alone(FabricJob(*job, **options)).end_fs, run(lower(FabricJob(*job, **options)).graph).end_fs
     return len(ends) < len(whole) and ends.tolist() == whole[: len(ends)].tolist()
 
 

@@ -5,7 +5,7 @@ from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
-from emu.fabric.lower import LoweredSchedule, lower
+from emu.fabric.lower import FabricJob, LoweredSchedule, lower
 from emu.fabric.lowering.classes import Joins, _classes, classes_of
 from emu.fabric.run import run
 from emu.topology.builders.wiring import star
@@ -20,7 +20,7 @@ def timed(schedule, fabric="rank", slot_bytes=None, **options):
     """End of the whole in ms, where a block takes 1 ms and a message's head 1 ms."""
     topology = ideal(schedule, fabric, bandwidth_Bps=RATE, latency_fs=MS)
     sizes = np.full(schedule.n_slots, BLOCK) if slot_bytes is None else np.asarray(slot_bytes)
-    piece = lower(schedule, sizes, topology, np.arange(schedule.n_participants), **options)
+    piece = lower(FabricJob(schedule, sizes, topology, np.arange(schedule.n_participants), **options))
     return run(piece.graph).end_fs.max() / MS
 
 
@@ -60,7 +60,7 @@ def test_a_chain_is_pipelined(n, pieces):
 
 
 def test_a_ring_of_eight_on_a_switch_takes_what_the_formula_says():
-    piece = lower(ring(8), np.full(8, 8 * 2**20), star("star", 8, 50e9, 500_000_000), np.arange(8))
+    piece = lower(FabricJob(ring(8), np.full(8, 8 * 2**20), star("star", 8, 50e9, 500_000_000), np.arange(8)))
     assert run(piece.graph).end_s == pytest.approx(2.36281024e-3, rel=1e-9)
 
 
@@ -82,7 +82,7 @@ def test_messages_of_one_round_do_not_wait_for_one_another():
 
 def test_rows_of_one_round_source_destination_and_channel_are_one_message():
     schedule = Schedule.build(2, 3, [Sends(0, 1, [0, 1, 2], channel=[0, 0, 1])])
-    piece = lower(schedule, np.array([5, 7, 11]), star("star", 2, 1e9, 10), np.arange(2))
+    piece = lower(FabricJob(schedule, np.array([5, 7, 11]), star("star", 2, 1e9, 10), np.arange(2)))
     assert piece.graph.size_bytes[:2].tolist() == [12, 11]
     assert piece.graph.origin[:2].tolist() == [0, 2]
     assert piece.graph.owner[:2].tolist() == [0, 0]
@@ -93,8 +93,8 @@ def test_rows_of_one_round_source_destination_and_channel_are_one_message():
 def test_slots_of_no_bytes_are_not_sent():
     schedule = Schedule.build(2, 2, [Sends(0, 1, [0, 1])])
     topology = star("star", 2, 1e9, 10)
-    some = lower(schedule, np.array([0, 8]), topology, np.arange(2))
-    none = lower(schedule, np.array([0, 0]), topology, np.arange(2))
+    some = lower(FabricJob(schedule, np.array([0, 8]), topology, np.arange(2)))
+    none = lower(FabricJob(schedule, np.array([0, 0]), topology, np.arange(2)))
     assert some.graph.size_bytes[0] == 8
     assert some.graph.origin[0] == 1
     assert len(none.receiver) == 0
@@ -134,7 +134,7 @@ def test_a_local_row_takes_no_time_and_carries_what_it_waits_for():
 
 def test_a_spare_slot_has_the_size_of_its_original():
     schedule = Schedule.build(2, 1, [Sends(0, 1, 0, dst_slot=1), Sends(1, 0, 1)], temps=(0,))
-    piece = lower(schedule, np.array([9]), star("star", 2, 1e9, 0), np.arange(2))
+    piece = lower(FabricJob(schedule, np.array([9]), star("star", 2, 1e9, 0), np.arange(2)))
     assert piece.graph.size_bytes[:2].tolist() == [9, 9]
 
 
@@ -150,7 +150,7 @@ def test_unequal_shares_are_sent_as_they_are_cut():
 
 def test_many_writers_and_many_readers_meet_in_a_join():
     n = 64
-    piece = lower(direct(n), np.full(n, 100), star("star", n, 1e9, 0), np.arange(n))
+    piece = lower(FabricJob(direct(n), np.full(n, 100), star("star", n, 1e9, 0), np.arange(n)))
     messages = 2 * n * (n - 1)
     assert len(piece.receiver) == messages
     assert len(piece.graph.pred) < 5 * messages  # n**3 would be 32 times the messages
@@ -167,7 +167,7 @@ def test_a_route_is_asked_once_for_each_pair_and_channel_with_its_key():
     topology = Topology("spy", 3, base.n_nodes, base.links, router)
     rounds = [Sends(0, 1, t, channel=t % 2) for t in range(4)]
     schedule = Schedule.build(2, 4, rounds)
-    lower(schedule, np.full(4, 1), topology, np.array([2, 0]), key=5)
+    lower(FabricJob(schedule, np.full(4, 1), topology, np.array([2, 0]), key=5))
     assert asked == [[(2, 0, 5 * CHANNELS), (2, 0, 5 * CHANNELS + 1)]]
 
 
@@ -178,7 +178,7 @@ def test_alpha_is_the_latency_of_all_hops():
         return Routes(np.array([0, 2]), np.array([0, 1], np.int32))
 
     line = Topology("line", 3, 3, links, router)
-    piece = lower(Schedule.build(2, 1, [Sends(0, 1, 0)]), np.array([5]), line, np.array([0, 2]))
+    piece = lower(FabricJob(Schedule.build(2, 1, [Sends(0, 1, 0)]), np.array([5]), line, np.array([0, 2])))
     assert piece.graph.alpha_fs[0] == 7
     assert piece.graph.hop_link.tolist() == [0, 1]
 
@@ -201,7 +201,7 @@ def test_a_sender_prepares_a_message_while_the_last_one_leaves():
 
 def test_no_overhead_adds_no_task():
     schedule, topology = ring(4), star("star", 4, 1e9, 0)
-    plain, charged = (lower(schedule, np.full(4, 8), topology, np.arange(4), send_overhead_fs=o) for o in (0, 1))
+    plain, charged = (lower(FabricJob(schedule, np.full(4, 8), topology, np.arange(4), send_overhead_fs=o)) for o in (0, 1))
     assert charged.graph.n_tasks - plain.graph.n_tasks == len(plain.receiver) == 24
 
 
@@ -215,7 +215,7 @@ def test_a_message_waits_until_both_its_ends_have_entered():
     schedule = Schedule.build(4, 4, [Sends([0, 2], [1, 3], [0, 1])])
     for late in (0, 1):
         topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
-        piece = held(lower(schedule, np.full(4, BLOCK), topology, np.arange(4), joins=Joins.BOTH), late, 10 * MS)
+        piece = held(lower(FabricJob(schedule, np.full(4, BLOCK), topology, np.arange(4)), joins=Joins.BOTH), late, 10 * MS)
         end = run(piece.graph).end_fs
         assert (end[:2] / MS).tolist() == [12.0, 2.0]
 
@@ -224,7 +224,7 @@ def test_a_late_member_holds_up_only_what_it_takes_part_in():
     # 0 passes on to 1, and then to 2 on another channel; the late one is 2.
     schedule = Schedule.build(3, 2, [Sends(0, 1, 0), Sends(0, 2, 0, channel=1)])
     topology = ideal(schedule, "pair", bandwidth_Bps=RATE, latency_fs=MS)
-    piece = held(lower(schedule, np.full(2, BLOCK), topology, np.arange(3), joins=Joins.BOTH), 2, 9 * MS)
+    piece = held(lower(FabricJob(schedule, np.full(2, BLOCK), topology, np.arange(3)), joins=Joins.BOTH), 2, 9 * MS)
     end = run(piece.graph).end_fs
     assert (end[piece.exit] / MS).tolist() == [10.0, 2.0, 11.0]
 
@@ -232,7 +232,7 @@ def test_a_late_member_holds_up_only_what_it_takes_part_in():
 def test_a_participant_leaves_when_its_own_part_is_over():
     piece_of = chain(3, 1)
     topology = ideal(piece_of, "rank", bandwidth_Bps=RATE, latency_fs=MS)
-    piece = lower(piece_of, np.array([BLOCK]), topology, np.arange(3))
+    piece = lower(FabricJob(piece_of, np.array([BLOCK]), topology, np.arange(3)))
     # Rank 0 when its body has left, 1 when it has passed it on, 2 when it is delivered.
     assert (run(piece.graph).end_fs[piece.exit] / MS).tolist() == [1.0, 3.0, 4.0]
 
@@ -240,12 +240,12 @@ def test_a_participant_leaves_when_its_own_part_is_over():
 def test_who_has_nothing_to_send_leaves_when_it_enters():
     schedule = Schedule.build(3, 1, [Sends(0, 1, 0)])
     topology = ideal(schedule, "rank", bandwidth_Bps=RATE, latency_fs=MS)
-    piece = held(lower(schedule, np.array([BLOCK]), topology, np.arange(3), joins=Joins.BOTH), 2, 5 * MS)
+    piece = held(lower(FabricJob(schedule, np.array([BLOCK]), topology, np.arange(3)), joins=Joins.BOTH), 2, 5 * MS)
     assert run(piece.graph).end_fs[piece.exit[2]] == 5 * MS
 
 
 def test_unless_asked_for_there_are_no_entries():
-    piece = lower(ring(3), np.full(3, 8), star("star", 3, 1e9, 0), np.arange(3))
+    piece = lower(FabricJob(ring(3), np.full(3, 8), star("star", 3, 1e9, 0), np.arange(3)))
     assert len(piece.entry) == 0
     assert len(piece.exit) == 3
 
@@ -255,15 +255,15 @@ def test_unless_asked_for_there_are_no_entries():
 )
 def test_sizes_that_are_not_the_schedules_are_refused(sizes, said):
     with pytest.raises(InputError, match=f"lower: slot_bytes must be {said}"):
-        lower(Schedule.build(2, 2, [Sends(0, 1, 0)]), np.array(sizes), star("star", 2, 1e9, 0), np.arange(2))
+        lower(FabricJob(Schedule.build(2, 2, [Sends(0, 1, 0)]), np.array(sizes), star("star", 2, 1e9, 0), np.arange(2)))
 
 
 def test_a_placement_without_a_node_for_each_helper_is_refused():
     schedule = Schedule.build(2, 1, [Sends(0, 2, 0)], helpers=1)
     with pytest.raises(InputError, match="placement must be a node for each of 2 ranks and 1 helpers, got 2"):
-        lower(schedule, np.array([1]), star("star", 2, 1e9, 0), np.arange(2))
+        lower(FabricJob(schedule, np.array([1]), star("star", 2, 1e9, 0), np.arange(2)))
 
 
 def test_two_ranks_that_talk_on_one_node_are_refused():
     with pytest.raises(InputError, match="no route from node 0 to node 0"):
-        lower(Schedule.build(2, 1, [Sends(0, 1, 0)]), np.array([1]), star("star", 2, 1e9, 0), np.zeros(2, np.int32))
+        lower(FabricJob(Schedule.build(2, 1, [Sends(0, 1, 0)]), np.array([1]), star("star", 2, 1e9, 0), np.zeros(2, np.int32)))

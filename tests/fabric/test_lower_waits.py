@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu.collective.schedule import Schedule, Sends
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run
 from emu.topology.builders.wiring import star
@@ -93,7 +93,7 @@ SIZES = st.lists(st.sampled_from([0, 100, 1000, 1000]), min_size=3, max_size=3)
 def test_what_waits_for_what_is_what_the_docstring_says(schedule, sizes):
     sizes = np.array(sizes[: schedule.n_slots])
     messages = messages_of(schedule, sizes)
-    piece = lower(schedule, sizes, star("star", schedule.n_ranks, 1e9, 1000), np.arange(schedule.n_ranks))
+    piece = lower(FabricJob(schedule, sizes, star("star", schedule.n_ranks, 1e9, 1000), np.arange(schedule.n_ranks)))
     size, free = 3 * len(messages), set(np.flatnonzero(np.diff(piece.graph.hop_start) == 0).tolist())
     made = reach(piece.graph.n_tasks, edges_of(piece.graph), free)[:size, :size]
     assert len(piece.receiver) == len(messages)
@@ -107,12 +107,8 @@ def test_every_message_starts_after_what_it_waits_for(schedule, sizes, gated, ov
     messages = messages_of(schedule, sizes)
     topology = star("star", schedule.n_ranks, 1e9, 1000)
     piece = lower(
-        schedule,
-        sizes,
-        topology,
-        np.arange(schedule.n_ranks),
+        FabricJob(schedule, sizes, topology, np.arange(schedule.n_ranks), send_overhead_fs=overhead),
         joins=Joins.BOTH if gated else Joins.EXITS,
-        send_overhead_fs=overhead,
     )
     done = run(piece.graph)
     for message, earlier, left in plain_edges(messages):
@@ -136,7 +132,10 @@ def test_ranks_may_be_renamed(schedule, sizes, seed):
         low = high
     renamed = Schedule.build(n, schedule.n_slots, rounds)
     topology = star("star", n, 1e9, 1000)
-    pieces = lower(schedule, sizes, topology, np.arange(n)), lower(renamed, sizes, topology, np.argsort(name))
+    pieces = (
+        lower(FabricJob(schedule, sizes, topology, np.arange(n))),
+        lower(FabricJob(renamed, sizes, topology, np.argsort(name))),
+    )
     ends = [run(p.graph).end_fs[p.exit] for p in pieces]
     assert (ends[0] == ends[1][name]).all()
 
@@ -145,7 +144,7 @@ def test_ranks_may_be_renamed(schedule, sizes, seed):
 @given(schedules(), SIZES)
 def test_all_bytes_are_sent_once(schedule, sizes):
     sizes = np.array(sizes[: schedule.n_slots])
-    graph = lower(schedule, sizes, star("star", schedule.n_ranks, 1e9, 0), np.arange(schedule.n_ranks)).graph
+    graph = lower(FabricJob(schedule, sizes, star("star", schedule.n_ranks, 1e9, 0), np.arange(schedule.n_ranks))).graph
     remote = schedule.src != schedule.dst
     assert graph.size_bytes.sum() == sizes[schedule.slot[remote]].sum()
     assert (np.diff(graph.hop_start)[graph.size_bytes > 0] == 2).all()

@@ -83,7 +83,7 @@ def test_any_collective_is_lowered_alike(monkeypatch: pytest.MonkeyPatch, operat
     sizes = np.full(rows.n_slots, 10**6)
 
     def work() -> Iterable[object]:
-        piece = lower(rows, sizes, topology, ranks)
+        piece = lower(FabricJob(rows, sizes, topology, ranks))
         yield from parts(piece.graph)
         yield from parts(run(piece.graph))
         yield from parts(time_alone(FabricJob(stored(operation, algorithm, n), sizes, topology, ranks)))

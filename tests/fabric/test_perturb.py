@@ -6,7 +6,7 @@ import pytest
 from emu.collective.algorithm import schedule
 from emu.collective.operation import cut, operation
 from emu.errors import InputError
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import perturb, run, spread
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -15,7 +15,7 @@ from emu.topology.placement import place
 def graph_of(word, algorithm, n):
     topology, plan = build_topology(word), schedule("all_to_all", algorithm, n)
     slots = cut(operation("all_to_all", n).block_counts(2**18), plan.n_slots, plan.shares)
-    return lower(plan, slots.count * 4, topology, place(topology, n)).graph
+    return lower(FabricJob(plan, slots.count * 4, topology, place(topology, n))).graph
 
 
 @pytest.fixture(scope="module")

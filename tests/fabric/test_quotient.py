@@ -16,7 +16,7 @@ from emu.fabric.engine.quotient.quotient import Quotient, merge, quotient
 from emu.fabric.engine.quotient.refine import MAX_ROUNDS, refine
 from emu.fabric.engine.state_layout import columns
 from emu.fabric.graph import Graph, Timeline
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import CapacityEvent, run
 from emu.topology.catalogue import build_topology
 from tests.fabric.reference import GB, MS, Task, graph_of, messages, random_case, timed, times_of
@@ -118,7 +118,7 @@ def test_copies_are_timed_as_by_the_exact_reference() -> None:
 def lowered(operation: str, algorithm: str, topology: str, n: int, dims: tuple[int, ...] = ()) -> Graph:
     plan = schedule(operation, algorithm, n, dims=dims).expand()
     placement = np.arange(n, dtype=np.int32)
-    return lower(plan, np.full(plan.n_slots, 2**16), build_topology(topology), placement).graph
+    return lower(FabricJob(plan, np.full(plan.n_slots, 2**16), build_topology(topology), placement)).graph
 
 
 @pytest.mark.parametrize(

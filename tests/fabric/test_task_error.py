@@ -25,7 +25,7 @@ MIXED = Schedule.build(
 
 
 def test_every_message_is_called_by_its_row():
-    piece = lower(MIXED, np.full(2, 100), star("star", 4, 1e9, 0), np.arange(4))
+    piece = lower(FabricJob(MIXED, np.full(2, 100), star("star", 4, 1e9, 0), np.arange(4)))
     names = [message_name(MIXED, piece.graph, task) for task in range(len(piece.receiver))]
     assert sorted(names) == [
         "the copy within rank 2 in round 1 (row 2)",
@@ -40,7 +40,7 @@ def test_a_delay_a_join_and_a_turn_are_called_what_they_are():
     turning = Circuits(lambda src, dst, _: (np.zeros((len(src), 1), np.int64), dst[:, None]), 5)
     schedule = Schedule.build(3, 1, [Sends(0, 1, 0), Sends(0, 2, 0)])
     topology = replace(star("star", 3, 1e9, 0), circuits=turning)
-    piece = lower(schedule, np.full(1, 100), topology, np.arange(3), send_overhead_fs=7)
+    piece = lower(FabricJob(schedule, np.full(1, 100), topology, np.arange(3), send_overhead_fs=7))
     names = [message_name(schedule, piece.graph, task) for task in range(piece.graph.n_tasks)]
     assert names[2] == "the send overhead of the message from rank 0 to rank 1 in round 0 (row 0)"
     assert names[4] == "a turn of an optical switch (task 4)"
@@ -86,7 +86,7 @@ def test_one_of_a_class_that_is_too_late_is_a_message_of_the_whole():
 
 
 def test_what_a_schedule_was_lowered_to_wrongly_is_told_by_its_row():
-    piece = lower(MIXED, np.full(2, 100), star("star", 4, 1e9, 0), np.arange(4))
+    piece = lower(FabricJob(MIXED, np.full(2, 100), star("star", 4, 1e9, 0), np.arange(4)))
     alpha = np.where(piece.graph.owner == 3, -1, piece.graph.alpha_fs)
     with pytest.raises(InputError) as error:
         run_named(replace(piece.graph, alpha_fs=alpha), MIXED, "mixed")
@@ -113,6 +113,6 @@ def test_slots_that_cannot_be_added_are_refused():
     with pytest.raises(
         InputError, match=r"schedule: its 2 slots hold more than 2\*\*62 B \(4 EiB\) together; take a smaller size"
     ):
-        lower(two, np.full(2, 2**61 + 2**10), star("star", 2, 1e9, 0), np.arange(2))
-    largest = lower(two, np.full(2, 2**61), star("star", 2, 1e9, 0), np.arange(2))
+        lower(FabricJob(two, np.full(2, 2**61 + 2**10), star("star", 2, 1e9, 0), np.arange(2)))
+    largest = lower(FabricJob(two, np.full(2, 2**61), star("star", 2, 1e9, 0), np.arange(2)))
     assert largest.graph.size_bytes.max() == 2**62

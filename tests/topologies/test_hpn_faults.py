@@ -7,7 +7,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS
 from emu.errors import InputError
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts
@@ -113,7 +113,7 @@ def test_an_agg_that_fails_leaves_its_messages_to_the_others_of_its_plane():
 
 def _time_s(topology):
     schedule = ALGORITHMS.find("all_to_all/at-once").schedule(topology.n_npus)
-    piece = lower(schedule, np.full(schedule.n_slots, 2**20), topology, np.arange(topology.n_npus))
+    piece = lower(FabricJob(schedule, np.full(schedule.n_slots, 2**20), topology, np.arange(topology.n_npus)))
     return run(piece.graph).end_s
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from topologies.ub_mesh.build import redirection
@@ -50,7 +50,7 @@ def test_every_neighbour_of_a_failed_npu_meets_the_backup_over_three_links_of_on
 def _latency_fs(topology, src, dst):
     """Return the latency of a message: its time without the nanosecond that an x4 needs for its bytes."""
     one = Schedule.build(2, 1, [[Sends(0, 1, slot=0)]])
-    piece = lower(one, np.array([56]), topology, np.array([src, dst]))
+    piece = lower(FabricJob(one, np.array([56]), topology, np.array([src, dst])))
     return int(run(piece.graph).end_fs.max()) - 1_000_000
 
 

@@ -26,7 +26,7 @@ from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_sha
 from emu.errors import EmuError
 from emu.fabric.ideal import ideal
 from emu.fabric.isolated_time import run_named
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.units import TICKS_PER_S
 
 How = Literal["exact", "by translation", "not run", ""]
@@ -233,7 +233,7 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> 
         latency_fs=[_latency(c) * _MS for c in classes],
         link_class=partial(claim.link_class, shape) if claim.link_class else None,
     )
-    piece = lower(built, slots.count, fabric, np.arange(built.n_participants, dtype=np.int32))
+    piece = lower(FabricJob(built, slots.count, fabric, np.arange(built.n_participants, dtype=np.int32)))
     return int(run_named(piece.graph, built, found.key).end_fs.max(initial=0))
 
 

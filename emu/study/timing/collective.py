@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import gcd
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     placed = job.on_fabric()
     with job.name_even_sizes():
         full = store_rows(placed)
-    graph = lower(full, placed.slot_bytes, placed.topology, placed.placement, send_overhead_fs=job.send_overhead_fs).graph
+    graph = lower(replace(placed, schedule=full)).graph
     with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
 

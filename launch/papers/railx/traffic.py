@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import F64, I64, column
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.graph import Graph
-from emu.fabric.lower import lower
+from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
@@ -75,7 +75,7 @@ def _graph(topology: Topology, packets: Schedule, ports_a_link: int = 1) -> Grap
     """Return the tasks of the packets."""
     rate_Bps = float(topology.links.bandwidth_Bps.min()) / ports_a_link
     sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * rate_Bps))
-    return lower(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32)).graph
+    return lower(FabricJob(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32))).graph
 
 
 def _arrivals_s(topology: Topology, ports: int) -> F64:
