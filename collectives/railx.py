@@ -65,7 +65,7 @@ def _row(dims: Dims) -> Fraction:
 
 
 def _local_steps(dims: Dims) -> int:
-    """Return the number of rounds within a node."""
+    """Return the number of rounds in which the chips of one node pass blocks on to one another."""
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 

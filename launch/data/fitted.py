@@ -56,7 +56,7 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
-    """Return the clock of a device, as a share, and the name of the published run from whose time this share follows.
+    """Return the clock of a device, as a share of the clock of the device that it is like, and the published run that sets it.
 
     Args:
         device: The device; its kernels were timed on a like device, and the share is that of this device's clock.

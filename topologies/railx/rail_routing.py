@@ -252,7 +252,7 @@ def nonminimal(system: System) -> Router:
 
 
 def _nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes over a random node of the row (Valiant), then along the column, then along the row."""
+    """Return routes to a random node of the sender's row (Valiant), then along that column, then along the receiver's row."""
     walk = _Walk(system, src, dst, key)
     (row,), (of_column,) = system.x, system.y
     same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])

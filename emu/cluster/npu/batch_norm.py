@@ -58,7 +58,7 @@ def _row(values: Tensor, input: Tensor) -> Tensor:  # noqa: A002
 
 
 def _wide(input: Tensor) -> Tensor:  # noqa: A002
-    """Return the input in the precision of statistics."""
+    """Return the input in float32, in which means and variances are computed; a float64 input as it is."""
     return input if input.dtype == torch.float64 else input.float()
 
 

@@ -74,7 +74,7 @@ class DeviceQueues:
         return ends_s
 
     def goes_on(self, rank: int) -> None:
-        """Let a device begin from now on: it has no work."""
+        """Forget the work that a device still had: its next computation begins now at the earliest."""
         self._ends_s[rank] = self._courses.at(rank, now_s())
 
     def _seconds(self, operator: Operator) -> float:

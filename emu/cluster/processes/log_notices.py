@@ -11,7 +11,7 @@ Notice = tuple[int, str]  # the level and the text
 
 
 class _Forwarder(logging.Handler):
-    """A log handler that forwards messages of this process, but not of forked ones, which have no connection."""
+    """A log handler that sends this process's messages to the process that reports; forked processes send none."""
 
     def __init__(self, tell: Callable[[Notice], None]) -> None:
         super().__init__(logging.INFO)

@@ -1,7 +1,6 @@
 """Shortcuts through PyTorch: DTensor works out once for all ranks of a process what it works out again for each rank.
 
-Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh. And what only a
-profile shows is not made where none is taken.
+Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh.
 """
 
 import importlib
@@ -12,8 +11,6 @@ from inspect import unwrap
 from typing import Any, NamedTuple
 
 import torch
-from torch._C._autograd import _profiler_enabled
-from torch.autograd.profiler import record_function
 from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -56,23 +53,6 @@ def share_shapes() -> Iterator[None]:
         stack.enter_context(replace_attribute(specs.DTensorSpec, "__init__", _specify(specs)))
         stack.enter_context(replace_attribute(rules, _FLAG, _flagged(getattr(rules, _FLAG))))
         stack.enter_context(replace_attribute(propagator, _META, described(getattr(propagator, _META), specs)))
-        yield
-
-
-@contextmanager
-def drop_labels() -> Iterator[None]:
-    """Leave out `record_function`, in which FSDP2 does each thing: it dispatches two operators each time."""
-    enter: Callable[..., Any] = record_function.__enter__
-    leave: Callable[..., Any] = record_function.__exit__
-
-    def entered(label: Any) -> Any:
-        return enter(label) if _profiler_enabled() else label
-
-    def left(label: Any, *error: Any) -> None:
-        if label.record is not None:
-            leave(label, *error)
-
-    with replace_attribute(record_function, "__enter__", entered), replace_attribute(record_function, "__exit__", left):
         yield
 
 

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from emu.arrays import digest
 from emu.backend.rank.process_group import BACKEND, EmuProcessGroup, RequestHandler
 from emu.cluster.rank_state.cpu_device import replace_attribute
-from emu.cluster.shortcuts.shortcuts import drop_guards, drop_labels, share_shapes
+from emu.cluster.shortcuts.shortcuts import drop_guards, share_shapes
 from emu.cluster.strands.strand import RankLocal
 
 _LONGEST = 32  # the most letters of the ranks in a name
@@ -98,7 +98,7 @@ def rank_isolation(front: RequestHandler) -> Iterator[None]:
         _isolate_threads(True)
         torch.set_num_threads(1)
         _register(lambda options, _: EmuProcessGroup(options, front))
-        with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_labels(), drop_guards():
+        with _meshes_by_rank(world), _named_by_rank(world), share_shapes(), drop_guards():
             yield
     finally:
         _unregister()

@@ -52,7 +52,7 @@ class RankParts:
 
     @property
     def first(self) -> tuple[Part, ...]:
-        """The parts in the first pass, stage after stage."""
+        """The parts of the first microbatch, stage after stage."""
         return tuple(part for of_passes in self.stages.values() for part in of_passes[0])
 
     @cached_property

@@ -96,7 +96,7 @@ class StageMemory:
         ledger.change(activations=after - ledger.now.activations)
 
     def backward(self, ledger: Ledger, of: Pass) -> "BackwardMemory":
-        """Return a backward pass that is about to begin."""
+        """Return the record of a backward pass that is about to begin; it books its bytes in the ledger."""
         return BackwardMemory(self, ledger, of)
 
     def stays(self, layer: LayerMemory, operator: ModelOperator, of: Pass) -> int:

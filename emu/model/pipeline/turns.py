@@ -253,7 +253,7 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
 
 
 def _next_stages(own: Sequence[TurnGroup], number: int) -> list[int]:
-    """Return the stages of the next turns, as many as may have whole weights at a time."""
+    """Return the first stages of the turns from turn `number` on: as many as may have whole weights at a time (`_ACTIVE`)."""
     near: list[int] = []
     for together in islice(own, number, None):
         near += [turn.stage for turn in together if turn.stage not in near]

@@ -157,7 +157,13 @@ def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
 
 
 def _radius(machine: Machine, group: int, units: int) -> int:
-    """Return the fault explosion radius: the most NPUs that one faulty unit takes out of groups."""
+    """Return the fault explosion radius: the most NPUs that one faulty unit takes out of groups.
+
+    Args:
+        machine: The machine without faults.
+        group: The NPUs of a group.
+        units: The number of units (nodes, for example) into which the machine's NPUs are divided; a unit fails as a whole.
+    """
     each, copy = machine.npus // units, machine.topology.n_npus
     alike = Machine(machine.topology, lcm(copy, each) // copy)  # further units lie in their copies as these do
     whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))

@@ -77,7 +77,7 @@ class Payload:
         return sum(_different(self._output(rank), cut(*self._wanted(rank, start))) for rank in self.here)
 
     def _wanted(self, rank: int, start: I64) -> tuple[I64, I64]:
-        """Return the first element of each block that a rank wants, and the size of each."""
+        """Return the first element and the size of each block that a rank wants, given the first element of every block."""
         blocks = self.operation.output_blocks(rank)
         return start[blocks], self.block_counts[blocks]
 

@@ -119,7 +119,7 @@ def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
 
 @dataclass(frozen=True, slots=True)
 class TimeDivision:
-    """The division of a rank's time, in ticks."""
+    """The ticks that a rank computes, communicates, and waits for other stages or ranks."""
 
     compute_fs: int
     exposed_fs: Counter[str]  # by axis
@@ -128,7 +128,7 @@ class TimeDivision:
 
 
 def time_division(doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans) -> TimeDivision:
-    """Return the division of a rank's time within a window.
+    """Return how long a rank computes, communicates and waits within a window.
 
     Args:
         doing_of: A function that returns the activity of any rank.

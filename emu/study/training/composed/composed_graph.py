@@ -199,7 +199,7 @@ class _GraphInProgress(NamedTuple):
         return first[own]
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
-        """Add the meetings that are bodies; return [count] the first task of each.
+        """Add the calls that a single body stands for; return [count] the first task of each.
 
         A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
         """

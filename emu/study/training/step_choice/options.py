@@ -35,7 +35,7 @@ _MESSAGES = 2**18  # limit of an algorithm's messages in all groups: some second
 
 
 class Coordinate(NamedTuple):
-    """An axis, an operation and a class of sizes; all requests of one coordinate get one option."""
+    """An axis, an operation and a class of sizes, whose requests are all served by one algorithm or one library's choice."""
 
     axis: str
     operation: str
