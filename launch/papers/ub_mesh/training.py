@@ -146,27 +146,6 @@ def _wider(less: int, more: int, seqs: Sequence[int]) -> AnswerFunction:
     return way
 
 
-TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "ub-f17-lo": _by_model(min),
-        "ub-f17-hi": _by_model(max),
-        "ub-f17-1dfma": _gain_llama,
-        "ub-f17-1dfma-o": _gain_others,
-        "ub-f17-1dfmb": _gain_b,
-        "ub-f17-order": _order,
-        "ub-f17b-2d": _by_rack(UB, SHORT),
-        "ub-f17b-a": _by_rack(A, SHORT),
-        "ub-f17b-b": _by_rack(B, SHORT),
-        "ub-f17b-long": _by_rack(UB, LONG),
-        "ub-f19-short": _loss("shortest"),
-        "ub-f19-apr": _loss("borrow"),
-        "ub-f19-order": _losses_in_order,
-        "ub-f20-x8": _wider(8, 16, SHORT),
-        "ub-f20-x16": _wider(16, 32, LONG),
-    }
-)
-
-
 SEQ = 2**18  # tokens of a sequence
 BASES: Mapping[str, int] = MappingProxyType({"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024})  # NPUs
 DRAWN = (1, 2, 4, 8)  # multiples of the smallest size, up to a SuperPod
@@ -212,3 +191,25 @@ def _above(paper: Any, _: object) -> Answer:
             break
     worst, least = min(found.items(), key=lambda each: each[1])
     return Answer(f"{least:.2f} of {worst}", (_HOW, "up to the first size that is not above 100 %"), holds=least > 100)
+
+
+TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
+    {
+        "ub-f17-lo": _by_model(min),
+        "ub-f17-hi": _by_model(max),
+        "ub-f17-1dfma": _gain_llama,
+        "ub-f17-1dfma-o": _gain_others,
+        "ub-f17-1dfmb": _gain_b,
+        "ub-f17-order": _order,
+        "ub-f17b-2d": _by_rack(UB, SHORT),
+        "ub-f17b-a": _by_rack(A, SHORT),
+        "ub-f17b-b": _by_rack(B, SHORT),
+        "ub-f17b-long": _by_rack(UB, LONG),
+        "ub-f19-short": _loss("shortest"),
+        "ub-f19-apr": _loss("borrow"),
+        "ub-f19-order": _losses_in_order,
+        "ub-f20-x8": _wider(8, 16, SHORT),
+        "ub-f20-x16": _wider(16, 32, LONG),
+        "ub-lin1": _above,
+    }
+)
