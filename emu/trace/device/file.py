@@ -36,7 +36,6 @@ from emu.units import parse_bandwidth, parse_size, parse_time, seconds
 
 _SIZES = ("batch", "m", "n", "k", "bytes")  # of a kernel; the first is 1 and the others are 0 where they are left out
 _KIND = {kind.name.lower().replace("_", "-"): kind for kind in Kernel}
-_OTHER = "other"
 _PASSES = ("forward", "backward")
 _MASKS = ("none", "causal")
 _OF_KERNEL = ("kernel", "dtype", "seconds")
