@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from emu.collective.proof import prove as prove
     from emu.collective.schedule import Schedule as Schedule
     from emu.collective.schedule import Sends as Sends
+    from emu.fabric.lower import FabricJob as FabricJob
     from emu.fabric.lower import lower as lower
     from emu.fabric.run import run as run
     from emu.topology.catalogue import build_topology as build_topology
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Choice": "emu.collective.algorithm",
     "Claim": "emu.collective.claim",
+    "FabricJob": "emu.fabric.lower",
     "Schedule": "emu.collective.schedule",
     "Sends": "emu.collective.schedule",
     "build_topology": "emu.topology.catalogue",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.growth import SERIES, Point, Series, draw, grid, slope
-from benchmarks.memory import Asked, columns, rise
+from benchmarks.memory import TimedCase, columns, rise
 from benchmarks.peers import __main__ as peers
 from benchmarks.scale import CASES, LINK, Case, Collective, Flows, Measured, built, chosen, main, measure, row
 from emu.collective.algorithm import algorithm
@@ -126,7 +126,7 @@ def test_the_slope_is_the_power_that_time_grows_with(tmp_path):
 
 
 def test_all_columns_of_a_graph_are_counted_once():
-    asked = Asked(f"switch:n=8,{LINK}", "all_reduce", "ring")
+    asked = TimedCase(f"switch:n=8,{LINK}", "all_reduce", "ring")
     graph, rows = asked.graph(), asked.schedule().n_rows
     _, *of_graph, hops = columns(asked)
     assert hops == 2
