@@ -90,9 +90,9 @@ class Algorithm:
         return self.stored(shape, root).expand()
 
     def stored(self, shape: Shape, root: int = 0) -> Schedule:
-        """Return the schedule on a shape as its builder stores it.
+        """Return the schedule on a shape with the rows that its builder makes.
 
-        Where the builder declares translations, only the rows of rank 0 are stored.
+        Where the builder declares translations, these are the rows of rank 0 alone.
 
         Raises:
             InputError: See `schedule`.

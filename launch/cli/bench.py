@@ -126,16 +126,28 @@ def bench_command(
     """
     sizes = _sizes(size, begin, end, factor)
     grid = parse_grid(dims, "--dims") if dims else ()
-    counted = _axes(axes) if axes else ()
+    order = _axes(axes) if axes else ()
     under = calls_of(stack)
     [name] = [name] if name else algorithm_choice((), under)
-    chosen, by = AUTO if name == _ALL else name, _effort(bounds)
-    counts = send_overhead, grid, counted, perturb, by, under.launch_s
-    request = BenchRequest(operation, chosen, sizes, dtype, reduce, root, ranks, *counts)
+    request = BenchRequest(
+        operation,
+        AUTO if name == _ALL else name,
+        sizes,
+        dtype,
+        reduce,
+        root,
+        ranks,
+        send_overhead_fs=send_overhead,
+        dims=grid,
+        axes=order,
+        perturb=perturb,
+        effort=_effort(bounds),
+        launch_s=under.launch_s,
+    )
     _check(name, where, png, len(topologies))
     built = [build_topology(word) for word in topologies]
     for each in built:
-        _check_axes(each, counted)
+        _check_axes(each, order)
     asked = [place_bench(topology_under(under, each), request) for each in built]
     if name == _ALL:
         _compare(asked, png, as_json=as_json)

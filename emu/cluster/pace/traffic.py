@@ -168,7 +168,7 @@ class Traffic:
         self._state = self._state.moved(self._relaid(), np.array([*self._enter.values()], np.int64))
 
     def _laid_out(self) -> tuple[Topology, I64]:
-        """Return the machine as it is, and [N] the node of each rank."""
+        """Return the topology with the faults of this moment, and [N] the node of each rank on it."""
         topology = self._under(self._now.found.topology)
         return topology, column(place(topology, len(self._now.speed)), np.int64)
 

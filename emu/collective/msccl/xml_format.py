@@ -119,7 +119,7 @@ class _Gpu:
         return "s", self.scratch.setdefault(slot, len(self.scratch))
 
     def send(self, run: _Run, moment: int) -> None:
-        """Add a step that sends a run."""
+        """Add a step that sends a run of neighbouring chunks in round `moment`."""
         self._add("s", (run.dst, -1, run.channel), run.source, run.target, run.count, moment)
 
     def receive(self, run: _Run, moment: int) -> None:

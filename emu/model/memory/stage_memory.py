@@ -34,7 +34,7 @@ class StageEnds(NamedTuple):
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The layers of a stage in one pass, and the way of their parameters' gradients."""
+    """The layers of a stage in one pass, and where the gradients of their parameters live until they are reduced."""
 
     layers: tuple[LayerMemory, ...]
     ends: StageEnds

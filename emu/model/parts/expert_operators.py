@@ -110,7 +110,7 @@ def _scores(name: str, n: int, c: ExpertRouting) -> ModelOperator:
 
 
 def _balance_passes(n: int, c: ExpertRouting) -> Passes:
-    """Return the passes of the balancing loss: shares of the choices, mean scores, and their product."""
+    """Return the passes of the balancing loss of n tokens: shares of the choices, mean scores, and their product."""
     e, k = c.experts, c.top_k
     return Passes(
         Amount(whole=n * (4 * e + 2 * k + 2) + 10 * e + 6, fixed_bytes=8 * n * k),

@@ -124,12 +124,12 @@ def _race(site: Site, wanted: Requirement) -> Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """A race of algorithms to serve one request; schedules are built again for each look, as a few of them fill the memory."""
+    """A race of algorithms to serve one request; a schedule is built anew whenever it is timed, as a few fill the memory."""
 
     site: Site
     wanted: Requirement
     found: dict[str, Algorithm]
-    passed: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
     refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
 
     def error(self) -> InputError:

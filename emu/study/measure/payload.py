@@ -94,7 +94,7 @@ class Payload:
         return start
 
     def _places(self) -> I64:
-        """Return [H] where in the sequence each block of a rank begins."""
+        """Return [H] the element of `sequence` at which each pair (rank, block) of `operation.have` begins."""
         rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
         sizes = self.block_counts[block]
         ends = np.cumsum(sizes)

@@ -1,4 +1,4 @@
-"""The request of a bench, and its form on one topology: checked once, before anything is built."""
+"""The request of a bench, and its form on one topology, which is checked before any schedule is built."""
 
 from dataclasses import dataclass
 

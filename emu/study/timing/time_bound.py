@@ -28,7 +28,7 @@ _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the mem
 
 
 class TimeBound(NamedTuple):
-    """A lower bound on a time, and the number of messages that timing would take."""
+    """Two lower bounds on a time, of which the larger counts (`end_fs`), and the number of messages that timing would take."""
 
     messages: int  # to be timed; no fewer, where nothing else is known
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for

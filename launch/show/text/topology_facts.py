@@ -126,7 +126,7 @@ def link_classes(topology: Topology) -> list[LinkClass]:
 
 
 def _link_class(topology: Topology, dimension: int) -> LinkClass:
-    """Return the links of one dimension."""
+    """Return the class of the links of one dimension: their number, wiring, bandwidths and latencies."""
     links, n = topology.links, topology.n_npus
     rows = np.flatnonzero(links.dimension == dimension)
     size = topology.dims[dimension] if dimension < len(topology.dims) else n

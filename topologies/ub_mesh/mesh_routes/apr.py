@@ -99,7 +99,7 @@ class MeshPaths:
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
-        """Return the nodes of some paths from some nodes [P, H + 1] and the virtual lane of each hop [P, H].
+        """Return [P, H + 1] the nodes of the paths with the numbers `way` from `src`, and [P, H] the virtual lane of each hop.
 
         The last node of a path is repeated.
         """
