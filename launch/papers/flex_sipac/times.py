@@ -115,7 +115,7 @@ def _least() -> Answer:
 
 
 def _skew() -> Answer:
-    """Answer how much the sizes of three jobs differ."""
+    """Answer by what share the smallest of three jobs has fewer CUs than the largest, beside the formula of the paper."""
     sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
     return check_formula([FormulaCase("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
 

@@ -96,7 +96,7 @@ class _Fabric(ServedFabric):
     """A topology on which a request runs, with the choice of algorithms."""
 
     def parts(self, asked: DistinctRequest) -> list[RequestPart]:
-        """Return the parts of a request."""
+        """Return the groups of a request by the algorithm that serves them: one part for each algorithm."""
         return parts_by_algorithm([asked], self.choice, self.topology)[0]
 
     def least(self, asked: DistinctRequest, parts: Sequence[RequestPart]) -> RequestTime:
