@@ -132,10 +132,10 @@ def _leave_with(be: Callable[[int], int], process: int) -> None:
 def _start_processes(test: Any, folder: Path) -> None:
     name = test._current_test_name()
     body = partial(_body, type(test), folder, name, test.file_name)
-    desk = test._places.enter_context(Coordinator(N, Choice(), LOOPBACK, lambda *_: None))
+    coordinator = test._places.enter_context(Coordinator(N, Choice(), LOOPBACK, lambda *_: None))
 
     def be(process: int) -> int:
-        job = JobProcess(on_every_rank(body), N, 1, desk.address, 60.0)
+        job = JobProcess(on_every_rank(body), N, 1, coordinator.address, 60.0)
         ended = job(process, LOOPBACK)
         (folder / f"ended-{name}-{process}").touch()
         until = time.monotonic() + _LEAVE_S  # others may still read what this one has sent

@@ -51,7 +51,7 @@ class CallMatcher:
     """The requests of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
 
     def __init__(self) -> None:
-        self._meetings: dict[object, _OpenCollective] = {}
+        self._open: dict[object, _OpenCollective] = {}
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
     def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
@@ -64,15 +64,15 @@ class CallMatcher:
         if call.operation in MESSAGES:
             return self._message(arrival)
         key = (call.group[:2], arrival.instance)
-        meeting = self._meetings.setdefault(key, _OpenCollective())
-        for first in meeting.arrived.values():
+        opened = self._open.setdefault(key, _OpenCollective())
+        for first in opened.arrived.values():
             check_agrees(call, first.call)
             break
-        meeting.arrived[call.rank] = arrival
-        if len(meeting.arrived) < len(call.group.ranks):
+        opened.arrived[call.rank] = arrival
+        if len(opened.arrived) < len(call.group.ranks):
             return ()
-        del self._meetings[key]
-        return [meeting.arrived[rank] for rank in sorted(meeting.arrived)]
+        del self._open[key]
+        return [opened.arrived[rank] for rank in sorted(opened.arrived)]
 
     def _message(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
         call = arrival.call
@@ -95,7 +95,7 @@ class CallMatcher:
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[ArrivedRequest, _OpenCollective | None]] = {}
-        open_calls |= {a.made: (a, m) for m in self._meetings.values() for a in m.arrived.values()}
+        open_calls |= {a.made: (a, m) for m in self._open.values() for a in m.arrived.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
         asked = Counter(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls)
         outside = Counter(others)
@@ -129,14 +129,14 @@ def check_message(sent: RankRequest, received: RankRequest) -> None:
         )
 
 
-def _wait(rank: int, arrival: ArrivedRequest, meeting: _OpenCollective | None) -> str:
+def _wait(rank: int, arrival: ArrivedRequest, opened: _OpenCollective | None) -> str:
     call = arrival.call
-    if meeting is None:
+    if opened is None:
         side = "receive" if call.operation == "send" else "send"
         peer = "any rank" if call.root == ANY else f"rank {call.group.ranks[call.root]}"
         missing = f"the {side} of {peer} (tag {call.tag})"
     else:
-        absent = [r for i, r in enumerate(call.group.ranks) if i not in meeting.arrived]
+        absent = [r for i, r in enumerate(call.group.ranks) if i not in opened.arrived]
         missing = f"rank {_rank_list(absent)}"
     return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
 

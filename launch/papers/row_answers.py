@@ -84,6 +84,6 @@ def answers(makers: Mapping[str, Make], asked: Sequence[RowRequest], folder: Pat
         processes: The largest number of processes.
     """
     groups = [[*each] for _, each in groupby(asked, key=lambda row: row[:2])]
-    with closing(_RowWorker(makers, folder)) as desk, job_pool(desk, max(1, min(processes, len(groups)))) as submit:
+    with closing(_RowWorker(makers, folder)) as worker, job_pool(worker, max(1, min(processes, len(groups)))) as submit:
         for _, found in results_of(((None, submit(group)) for group in groups), len(groups)):
             yield from found

@@ -115,30 +115,34 @@ class RayCluster:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = ranks_of_processes(n_ranks, self._per_actor)
         own = _users_own()
-        with Coordinator(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as desk:
+        with Coordinator(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as coordinator:
             brought = partial(_bring, own, program) if own else program
             tempo = None if self.pace is None else self.pace.tempo
-            job = JobProcess(brought, n_ranks, self._per_actor, desk.address, self._timeout_s, tempo)
-            answers = self._process.ask(len(processes), _pickle(job, program, own), desk.failing)
+            job = JobProcess(brought, n_ranks, self._per_actor, coordinator.address, self._timeout_s, tempo)
+            answers = self._process.ask(len(processes), _pickle(job, program, own), coordinator.failing)
         if len(answers) < len(processes) or any(how != "done" for _, how, _, _ in answers):
-            raise self._failure(answers, desk, processes)
+            raise self._failure(answers, coordinator, processes)
         self._keep_log = False  # the log of a process that died before is of no interest
         ended = [pickle.loads(ended) for _, _, ended, _ in sorted(answers)]
         if self.pace is not None:
             self.pace.tempo.kept.add(each.late for each in ended)
         return ended
 
-    def _failure(self, answers: list[tuple[int, str, bytes, str]], desk: Coordinator, processes: list[range]) -> BaseException:
+    def _failure(
+        self, answers: list[tuple[int, str, bytes, str]], coordinator: Coordinator, processes: list[range]
+    ) -> BaseException:
         process, how, _, said = min(answers, key=lambda answer: _WORST.index(answer[1]), default=(0, "done", b"", ""))
         if how == "refused":
             return InputError(f"ray: {said}; ask for less, or wait longer (resources, strategy, wait_s of --ray-options)")
         if how not in ("died", "broken"):
-            return desk.failure or RunError("ray: actors have ended without a reason")
+            return coordinator.failure or RunError("ray: actors have ended without a reason")
         self._keep_log = True
         ranks = processes[process]
         if how == "died":
-            doing = {rank: desk.doing(rank) for rank in ranks}
-            return LostError(f"{death_in_words(desk.fatal(process), doing, desk.waiting(ranks))}; log: {self._process.log}")
+            doing = {rank: coordinator.doing(rank) for rank in ranks}
+            return LostError(
+                f"{death_in_words(coordinator.fatal(process), doing, coordinator.waiting(ranks))}; log: {self._process.log}"
+            )
         return RunError(f"{ranks_in_words(ranks)}: {said}; log: {self._process.log}")
 
 

@@ -26,17 +26,17 @@ def run_apart(
     """The results in rank order, and the trace; raises what the job fails of."""
     with Coordinator(
         n_ranks, Choice(), LOOPBACK, lambda *words: said.append(words) if said is not None else None, pace
-    ) as desk:
-        job = JobProcess(on_every_rank(program), n_ranks, per_process, desk.address, 60.0, pace and pace.tempo)
-        ended = _processes(job, len(ranks_of_processes(n_ranks, per_process)), desk)
-    if desk.failure is not None:
-        raise desk.failure
+    ) as coordinator:
+        job = JobProcess(on_every_rank(program), n_ranks, per_process, coordinator.address, 60.0, pace and pace.tempo)
+        ended = _processes(job, len(ranks_of_processes(n_ranks, per_process)), coordinator)
+    if coordinator.failure is not None:
+        raise coordinator.failure
     if pace is not None:
         pace.tempo.kept.add(each.late for each in ended)
     return [v for e in ended for v in e.values], merge([notes for e in ended for notes in e.notes])
 
 
-def _processes(job: JobProcess, n: int, desk: Coordinator) -> Sequence[Any]:
+def _processes(job: JobProcess, n: int, coordinator: Coordinator) -> Sequence[Any]:
     pipes = [FORKS.Pipe() for _ in range(n)]
     processes = [FORKS.Process(target=_be, args=(job, p, pipes[p][1]), daemon=True) for p in range(n)]
     for process in processes:
@@ -46,7 +46,7 @@ def _processes(job: JobProcess, n: int, desk: Coordinator) -> Sequence[Any]:
     try:
         answers = []
         for theirs, _ in pipes:
-            assert desk.failing.is_set() or theirs.poll(LONGEST_S), "a process does not end"
+            assert coordinator.failing.is_set() or theirs.poll(LONGEST_S), "a process does not end"
             answers.append(theirs.recv_bytes())
         return [pickle.loads(answer) for answer in answers]
     finally:

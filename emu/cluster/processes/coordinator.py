@@ -102,7 +102,7 @@ class Coordinator:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._places, self._meetings, self._notices = RequestCounter(), CallMatcher(), Notices()
+        self._places, self._calls, self._notices = RequestCounter(), CallMatcher(), Notices()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
         self._latest: dict[int, str] = {}
@@ -153,7 +153,7 @@ class Coordinator:
         ranks = [(rank, waits) for rank, waits in sorted(self._waits.items()) if rank not in gone]
         requests = [(rank, made) for rank, waits in ranks for made in waits.requests]
         others = [words for _, waits in ranks for words in waits.others]
-        return self._meetings.story(requests, others, self._ended) if ranks else ""
+        return self._calls.story(requests, others, self._ended) if ranks else ""
 
     def fatal(self, process: int) -> FatalSignal | None:
         """Return the signal that ended a process, from its last words; None if it left none."""
@@ -240,7 +240,7 @@ class Coordinator:
         self._absence.heard(now_s())
         if self._pacer is not None:
             self._pacer.came(arrival, step, at_s)
-        if complete := self._meetings.arrive(arrival):
+        if complete := self._calls.arrive(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:

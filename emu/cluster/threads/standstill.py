@@ -18,9 +18,9 @@ class Standstill:
         ranks: The ranks of this process.
         rests: The strands that rest, with their waits.
         strands: The strands of these ranks.
-        meetings: The requests that some members have not made.
+        calls: The requests that some members have not made.
         ended: The ranks that have ended.
-        is_told: A function that says whether something else will wake a rank, or report: the desk of other processes, a clock.
+        is_told: A function that says whether something else will wake a rank, or report: a coordinator, or a clock.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Standstill:
         ranks: Sequence[int],
         rests: Rests,
         strands: Strands,
-        meetings: CallMatcher,
+        calls: CallMatcher,
         ended: Set[int],
         is_told: Callable[[], bool],
     ) -> None:
         self._ranks, self._rests, self._strands = ranks, rests, strands
-        self._meetings, self._ended, self._is_told = meetings, ended, is_told
+        self._calls, self._ended, self._is_told = calls, ended, is_told
 
     def others(self) -> int:
         """Return the number of ranks that wait for one that does not come back."""
@@ -45,7 +45,7 @@ class Standstill:
         waits = [(self._rests.baton.rank_of(strand), what) for strand, what in sorted(self._rests.waits.items())]
         waits.sort(key=lambda each: each[0] not in outside)  # those first that others of their rank may wait for
         others = [wait.told(rank) for rank, wait in self._strands.waits()]
-        return self._meetings.story(waits, others, self._ended)
+        return self._calls.story(waits, others, self._ended)
 
     def lasts(self) -> tuple[str, bool]:
         """Return the waits in words if no rank has the baton, and whether, by what Emu knows, none will ever go on.

@@ -1,8 +1,8 @@
 """Ranks as threads of one process, one running at a time, with a switch only where one waits for the others.
 
 So a run is deterministic, needs no server, and a deadlock is known at once. The last rank to arrive at a collective runs
-its schedule over every rank's tensors. Where other ranks of the job are in other processes, requests go to a desk, which says
-when to carry them out.
+its schedule over every rank's tensors. Where other ranks of the job are in other processes, requests go to a coordinator, which
+says when to carry them out.
 """
 
 import os
@@ -52,7 +52,7 @@ from emu.errors import LEAVES_THREADS, RunError, must_be
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
-_MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the desk
+_MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coordinator
 
 
 class Threads:
@@ -92,7 +92,7 @@ class Threads:
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process = os.getpid()
         self._places = RequestCounter()
-        self._meetings = CallMatcher()
+        self._calls = CallMatcher()
         self._ended: set[int] = set()
         self._polls = 0
         self._attributes, library = library_state()
@@ -101,9 +101,9 @@ class Threads:
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        of_run = self._strands, self._meetings, self._ended
+        of_run = self._strands, self._calls, self._ended
         self._standstill = Standstill(self.ranks, self._rests, *of_run, self._is_told)
-        others = self._standstill.others if beyond is None else lambda: 0  # else the desk knows
+        others = self._standstill.others if beyond is None else lambda: 0  # else the coordinator knows
         told = self._rests.let_run, others, self._standstill.lasts, self._give_up
         self._watch = Watch(self._strands.running, *told, patience_s)
         if beyond is None:
@@ -156,7 +156,7 @@ class Threads:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Receive from the desk what to carry out, if there is one."""
+        """Receive from the coordinator what to carry out, if there is one."""
         if self._beyond is None:
             yield
             return
@@ -245,7 +245,7 @@ class Threads:
             return work
         if self._pacer is not None:
             self._pacer.came(replace(arrival, made=work.key), step, asked_s)
-        if complete := self._meetings.arrive(arrival):
+        if complete := self._calls.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
             if self._pacer is not None:
                 self._pacer.met(agreed, [replace(each, made=each.made.key) for each in complete])
@@ -281,7 +281,7 @@ class Threads:
                 self._clock.carried(key)
 
     def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
-        """Carry out what the desk says; on a thread beside those of the ranks."""
+        """Carry out what the coordinator says; on a thread beside those of the ranks."""
         rank = arrivals[0].call.global_rank
         try:
             with self._rests.end_on_error():
@@ -327,7 +327,7 @@ class Threads:
         self._rests.fail(rank, RunError(why))
 
     def _is_told(self) -> bool:
-        """Return whether the desk knows if any other rank can go on, or a clock will let one go on."""
+        """Return whether the coordinator knows if any other rank can go on, or a clock will let one go on."""
         return self._beyond is not None or (self._clock is not None and self._clock.alarm.is_set)
 
     def _stuck(self) -> None:

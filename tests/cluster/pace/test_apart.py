@@ -1,4 +1,4 @@
-"""Ranks in several processes by one clock, which is the desk's."""
+"""Ranks in several processes by one clock, which is the coordinator's."""
 
 import pytest
 import torch
