@@ -24,7 +24,7 @@ TIERS = ("copper", "loopback", "fibre", "DCN")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Rings:
-    """The place of each GPU on its ring."""
+    """The rings of a machine: all GPUs in the order of their rings, and the place of each in that order."""
 
     order: I64  # [N] the GPU at each place
     place: I64  # [N] the place of each GPU

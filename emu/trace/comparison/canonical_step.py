@@ -102,7 +102,7 @@ class _Step:
 
     @cached_property
     def runs(self) -> list[list[I64]]:
-        """The events of each piece of work, by stream, in the order in which the streams are first used."""
+        """For each stream, in the order of first use, a list of its pieces of work, each the numbers of its events."""
         _, queue, _ = self.queues
         return [self._runs(own) for own in dict.fromkeys(queue[self.works].tolist())]
 

@@ -145,7 +145,12 @@ class Crossing:
         return RoundMessages(sends, receives, rows.take(~leaving & ~lands), overwrites)
 
     def _lands(self, rows: CellRows, read: I64) -> Bool:
-        """Return [rows] which rows come in messages that can arrive at their home while the round before runs."""
+        """Return [rows] whether a row comes in a message that can be written straight to its home while the round before runs.
+
+        Args:
+            rows: The rows of a round.
+            read: The cells that the round itself reads.
+        """
         _, which, times = np.unique(rows.write, return_inverse=True, return_counts=True)
         busy = np.concatenate((read, *self._read, self._written))
         fit = ~self.is_here[rows.src] & ~rows.adds & (times[which] == 1) & ~np.isin(rows.write, busy)

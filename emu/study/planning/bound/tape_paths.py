@@ -221,7 +221,7 @@ class TapePaths(ABC):
 
 
 class ChartedPaths(TapePaths):
-    """The paths of software that keeps gradients in buffers, whose first and last requests a chart counts (`chart`)."""
+    """Least times of the passes of software that reduces gradients in buffers: `chart` adds the first and last such requests."""
 
     @abstractmethod
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:

@@ -216,7 +216,7 @@ class Frontier:
 
         Args:
             bound_s: The lower bound of its time.
-            known: The kind of this bound: READY, PLACED and so on.
+            known: How this bound was found, one of the constants from READY on.
             candidate: The candidate, or a plan in any placement.
         """
         self.added += 1
