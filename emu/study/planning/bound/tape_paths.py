@@ -221,7 +221,7 @@ class TapePaths(ABC):
 
 
 class ChartedPaths(TapePaths):
-    """Least times of the passes of software that reduces gradients in buffers: `chart` adds the first and last such requests."""
+    """Least times of passes of software that reduces gradients in buffers; `chart` adds the first and last such requests."""
 
     @abstractmethod
     def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
