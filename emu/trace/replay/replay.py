@@ -62,7 +62,7 @@ class ReplayGraph:
     begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
     ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
     instance: I32  # [X] the number of the instance; -1: no request
-    meeting: I32  # [X] the number of the call that the event's request belongs to; -1: none
+    call: I32  # [X] the number of the call that the event's request belongs to; -1: none
     pieces: tuple[LoweredSchedule | Delay | None, ...]  # [I] the messages of each instance; None: one task stands for all
     firsts: I64  # [I] the first task of each instance
     services: tuple[Service, ...]  # each different service once
@@ -158,8 +158,8 @@ class TraceLayout:
         sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
         self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self.numbers = communicators(trace.groups)
-        meetings = matched_calls(trace, dtype)
-        self.batches = batches_of(meetings, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
+        calls = matched_calls(trace, dtype)
+        self.batches = batches_of(calls, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
         laid: dict[object, PlacedSchedule] = {}
         keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
         self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
@@ -212,13 +212,13 @@ class TraceLayout:
         self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
-        self.begins, self.ends, self.instance, self.meeting = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
+        self.begins, self.ends, self.instance, self.call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
         self._compute(builder, ranks)
-        met = list(self._meet(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
         calls = tuple(piece for piece, _ in met), column([first for _, first in met], np.int64)
         entries = self._wait(builder, ranks, delays)
-        begins, ends, instance, meeting = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.meeting))
-        laid = (self.first_event, begins, ends, instance, meeting, *calls)
+        begins, ends, instance, call = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.call))
+        laid = (self.first_event, begins, ends, instance, call, *calls)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
         return ReplayGraph(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
 
@@ -248,17 +248,17 @@ class TraceLayout:
             where = timed[roles[rank]] + self.first_event[rank]
             self.begins[where] = self.ends[where] = tasks[stands]
 
-    def _meet(
+    def _add_calls(
         self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
         """Add the messages of all calls; yield the piece and the first task of each instance."""
-        meetings = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
-        for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, meetings, strict=False)):
+        firsts = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
+        for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, firsts, strict=False)):
             piece, size = pieces[laid], laid.schedule.n_participants
             ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
             events = self.first_event[ranks] + rows
             member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
-            self.instance[events], self.meeting[events] = number, met + np.arange(len(events)) // batch.what.n_ranks
+            self.instance[events], self.call[events] = number, met + np.arange(len(events)) // batch.what.n_ranks
             if number in delays:
                 begins, ends = delays[number].add(builder)
                 self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))

@@ -1,6 +1,6 @@
 """The requests of ranks: when all members had come to each, and from when a rank stands still for it.
 
-X events of all ranks, M meetings; C requests of a rank, E its events. A member comes to a request when its program, its stream
+X events of all ranks, M calls; C requests of a rank, E its events. A member comes to a request when its program, its stream
 and the requests before it in its queue let it enter. The members of a collective, or both ends of a message, have met when the
 last of them has come: until then a rank waits for a rank, and only the time after that is communication.
 
@@ -71,8 +71,8 @@ class Arrivals(NamedTuple):
         """Return these moments for a trace on a fabric."""
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
-        asked = np.flatnonzero(replayed.meeting >= 0)
-        return Arrivals(came, *_last(replayed.meeting[asked], came, asked))
+        asked = np.flatnonzero(replayed.call >= 0)
+        return Arrivals(came, *_last(replayed.call[asked], came, asked))
 
 
 class RequestTimes(NamedTuple):
@@ -98,7 +98,7 @@ def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming:
     left.
     """
     first, end = replayed.first_event[rank : rank + 2].tolist()
-    rows = np.flatnonzero(replayed.meeting[first:end] >= 0)
+    rows = np.flatnonzero(replayed.call[first:end] >= 0)
     left = timeline.end_fs[replayed.ends[rows + first]]
     met, last = _met(replayed, coming, rows + first, left)
     since = _since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
@@ -115,26 +115,26 @@ def talking(replayed: ReplayGraph, timeline: Timeline, coming: Arrivals, events:
 
 def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tuple[I64, I64]:
     """Return [C] when the last member had come to each request of a rank, and [C] the request of that member."""
-    meeting = replayed.meeting[events]
-    met, last = coming.met[meeting], coming.last[meeting]
+    call = replayed.call[events]
+    met, last = coming.met[call], coming.last[call]
     early = np.flatnonzero(met > left)
     if len(early):
         until = np.full(len(coming.met) + 1, -1)  # the last is of what is no request, to which nobody comes
-        until[meeting[early]] = left[early]
-        in_time = np.flatnonzero((coming.came <= until[replayed.meeting]) & (replayed.meeting >= 0))
-        number, at = np.unique(replayed.meeting[in_time], return_inverse=True)
+        until[call[early]] = left[early]
+        in_time = np.flatnonzero((coming.came <= until[replayed.call]) & (replayed.call >= 0))
+        number, at = np.unique(replayed.call[in_time], return_inverse=True)
         times, requests = _last(at, coming.came, in_time)
-        met[early], last[early] = (of[np.searchsorted(number, meeting[early])] for of in (times, requests))
+        met[early], last[early] = (of[np.searchsorted(number, call[early])] for of in (times, requests))
     return met, last
 
 
-def _last(meeting: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
-    """Return when the last of some requests came to each of their meetings, and the first request that did."""
-    met = np.full(int(meeting.max(initial=-1)) + 1, -1)
-    np.maximum.at(met, meeting, came[asked])
-    of_last = np.flatnonzero(came[asked] == met[meeting])[::-1]
+def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
+    """Return when the last of some requests came to each of their calls, and the first request that did."""
+    met = np.full(int(call.max(initial=-1)) + 1, -1)
+    np.maximum.at(met, call, came[asked])
+    of_last = np.flatnonzero(came[asked] == met[call])[::-1]
     last = np.full(len(met), -1)
-    last[meeting[of_last]] = asked[of_last]  # of several the first is written last
+    last[call[of_last]] = asked[of_last]  # of several the first is written last
     return met, last
 
 

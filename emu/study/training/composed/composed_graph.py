@@ -2,7 +2,7 @@
 
 An event of a place is one task for all its ranks, or one task a rank. If two events have one task a rank, each rank waits for
 its own task; else an event waits for all tasks of the other.
-P places, N ranks, Q distinct requests, M meetings, X events of the P places, W tasks of events: one each, or one a rank.
+P places, N ranks, Q distinct requests, M calls, X events of the P places, W tasks of events: one each, or one a rank.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class ComposedGraph:
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
     ends: I64  # [W] the task of a computation, or with which a request is left; -1: set-up
-    instance: I64  # [M] the number of each meeting among the calls of the graph
+    instance: I64  # [M] the number in the graph of each call; those that a body stands for come first
     firsts: I64  # [M] the first task of each call
     entries: Entries
 
@@ -71,14 +71,14 @@ class ComposedGraph:
         return np.diff(self.start) > 1
 
     def spans(self, timeline: Timeline) -> tuple[I64, I64]:
-        """Return [M] the tick at which the first rank entered each meeting, and [M] the tick at which the last rank left it."""
-        n_meetings = len(self.instance)
-        began, ended = np.full(n_meetings, np.iinfo(np.int64).max), np.zeros(n_meetings, np.int64)
+        """Return [M] the tick at which the first rank entered each call, and [M] the tick at which the last rank left it."""
+        n_calls = len(self.instance)
+        began, ended = np.full(n_calls, np.iinfo(np.int64).max), np.zeros(n_calls, np.int64)
         width = np.diff(self.start)[self.asked.event]
         at = ramps(self.start[self.asked.event], width)
-        meeting = np.repeat(self.asked.meeting, width)
-        np.minimum.at(began, meeting, timeline.start_fs[self.begins[at]])
-        np.maximum.at(ended, meeting, timeline.end_fs[self.ends[at]])
+        call = np.repeat(self.asked.call, width)
+        np.minimum.at(began, call, timeline.start_fs[self.begins[at]])
+        np.maximum.at(ended, call, timeline.end_fs[self.ends[at]])
         return began, ended
 
     def began(self, timeline: Timeline) -> I64:
@@ -100,10 +100,10 @@ class ComposedGraph:
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
         """Return the step by one task of each event; `at` [X] names the tasks."""
         trace, asked = self.asked.trace, self.asked
-        number, meeting = (np.full(len(at), -1, np.int32) for _ in range(2))
-        number[asked.event], meeting[asked.event] = self.instance[asked.meeting], asked.meeting
+        number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
+        number[asked.event], call[asked.event] = self.instance[asked.call], asked.call
         moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
-        laid = _first_events(trace), *moments, column(number, np.int32), column(meeting, np.int32)
+        laid = _first_events(trace), *moments, column(number, np.int32), column(call, np.int32)
         calls = (None,) * len(self.firsts), self.firsts
         return ReplayGraph(self.graph, *laid, *calls, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
@@ -136,7 +136,7 @@ def compose(
     Args:
         frame: The computations of the representatives, and the order of their events.
         bodies: [Q] the task of each distinct request.
-        each: [X] whether each rank of the place has its own task of the event, equal for all ends of a meeting; None: no event.
+        each: [X] whether each rank of the place has its own task of the event, equal for all ends of a call; None: no event.
         sending: The messages of requests; they are needed where `each` is true.
     """
     asked = frame.asked
@@ -155,7 +155,7 @@ def compose(
         tasks = column(np.repeat(ticks, times), np.int64)
         begins[at] = ends[at] = builder.tasks(tasks, number, np.repeat(timed, times))
     laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
-    instance, firsts = laid.meet(sending, len(real))
+    instance, firsts = laid.add_calls(sending, len(real))
     entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, laid))
     return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, firsts, entries)
 
@@ -171,15 +171,15 @@ class _GraphInProgress(NamedTuple):
     begins: I64
     ends: I64
 
-    def meet(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, I64]:
-        """Add all meetings; return [M] the number of each among the calls of the graph, and [M] the first task of each call.
+    def add_calls(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, I64]:
+        """Add all calls; return [M] the number of each in the graph, and [M] the first task of each.
 
         Args:
             sending: The messages of requests in which each rank has its own task.
             n_links: The number of links of the topology, which come before those of the bodies.
         """
-        asked, of_bodies = self.asked, np.ones(int(self.asked.meeting.max(initial=-1)) + 1, np.bool_)
-        of_bodies[asked.meeting[self.each[asked.event]]] = False
+        asked, of_bodies = self.asked, np.ones(int(self.asked.call.max(initial=-1)) + 1, np.bool_)
+        of_bodies[asked.call[self.each[asked.event]]] = False
         body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
         instance = np.empty(len(of_bodies), np.int64)
         instance[np.concatenate((body, own))] = np.arange(len(instance))
@@ -189,13 +189,13 @@ class _GraphInProgress(NamedTuple):
         return instance, firsts
 
     def _own(self, sending: RequestMessages, own: I64) -> I64:
-        """Add the meetings `own` with all their messages; return the first task of each."""
+        """Add the calls `own` with all their messages; return the first task of each."""
         asked, pieces = self.asked, _LaidRequests(self, sending)
         rows = np.flatnonzero(self.each[asked.event])
-        rows = rows[np.argsort(asked.meeting[rows], kind="stable")]
+        rows = rows[np.argsort(asked.call[rows], kind="stable")]
         first = np.empty(len(asked.different), np.int64)
         for several in pieces.alike(rows):
-            first[asked.meeting[several[:, 0]]] = pieces.add(several)
+            first[asked.call[several[:, 0]]] = pieces.add(several)
         return first[own]
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
@@ -216,7 +216,7 @@ class _GraphInProgress(NamedTuple):
         after = np.flatnonzero(later)
         self.builder.wait(tasks[after], tasks[after - 1])
         rows = np.flatnonzero(~self.each[asked.event])
-        which, at = instance[asked.meeting[rows]], self.start[asked.event[rows]]
+        which, at = instance[asked.call[rows]], self.start[asked.event[rows]]
         self.begins[at] = tasks[first[which]]
         self.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
         return tasks[first[:-1]]
@@ -236,36 +236,36 @@ class _LaidRequests:
         self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
 
     def alike(self, rows: I64) -> Iterator[I64]:
-        """Yield rows [k, ends] of `rows`: k meetings of one distinct request that the same places make.
+        """Yield rows [k, ends] of `rows`: k calls of one distinct request that the same places make.
 
         Args:
-            rows: Rows of requests; those of one meeting follow one another.
+            rows: Rows of requests; those of one call follow one another.
         """
         asked = self.laid.asked
-        first = np.flatnonzero(np.append(True, np.diff(asked.meeting[rows]) != 0))
+        first = np.flatnonzero(np.append(True, np.diff(asked.call[rows]) != 0))
         size = np.diff(np.append(first, len(rows)))
         what = 2 * self.place[asked.event[rows]] + asked.sends[rows]
         keys = dict[tuple[int, bytes], list[int]]()
         for at, n, request in zip(
-            first.tolist(), size.tolist(), asked.different[asked.meeting[rows[first]]].tolist(), strict=True
+            first.tolist(), size.tolist(), asked.different[asked.call[rows[first]]].tolist(), strict=True
         ):
             keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
         for (_, ends), starts in keys.items():
             yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
     def add(self, rows: I64) -> I64:
-        """Add k equal meetings; return the first task [k] of each.
+        """Add k equal calls; return the first task [k] of each.
 
         Args:
-            rows: [k, ends] the rows of the requests of each meeting.
+            rows: [k, ends] the rows of the requests of each call.
         """
         asked = self.laid.asked
-        request = int(asked.different[asked.meeting[rows[0, 0]]])
+        request = int(asked.different[asked.call[rows[0, 0]]])
         firsts = [self._add(part, request, rows) for part in self.sending.of(request)]
         return firsts[0]
 
     def _add(self, part: LoweredPart, request: int, rows: I64) -> I64:
-        """Add the groups of k meetings that one algorithm serves; return the first task [k] of each."""
+        """Add the groups of k calls that one algorithm serves; return the first task [k] of each."""
         laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
         owner = np.full((len(rows), part.piece.alike.size), -1)
         origin, places, sends = owner.copy(), self.place[events[0]].tolist(), asked.sends[rows[0]].tolist()

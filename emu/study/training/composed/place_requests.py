@@ -2,8 +2,8 @@
 
 A place is a set of ranks that one rank stands for: all ranks of a stage of a pipeline, or the ranks of a script that do the
 same work. That one rank is the representative of the place.
-A axes, N ranks, P places, C requests of the representatives, M meetings of them, Q distinct requests. A meeting is one call
-as the representatives see it: a collective, or a send and its receive.
+A axes, N ranks, P places, C requests of the representatives, M calls of them, Q distinct requests. A call is a
+collective, or a send and its receive, as the representatives see it.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ class PlaceRequests:
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
-    meeting: I64  # [C] in which it meets the others of its group
-    different: I64  # [M] which of the different requests each meeting is for
+    call: I64  # [C] the call that each request belongs to
+    different: I64  # [M] which of the different requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q]
     of: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
@@ -154,12 +154,12 @@ def place_requests(standing: Representatives) -> PlaceRequests:
         axis = standing.axes[int(columns.axis[within[0]])].name
         mend = "take fewer ranks, of which the whole graph is timed"
         raise must_be("compose", "messages", "between ranks that do other things", f"some on {axis}", mend)
-    meeting, first, size = equal_rows((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
-    _check(columns, size[meeting], [np.bincount(each, minlength=len(standing.events)) for each in meets])
+    call, first, size = equal_rows((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
+    _check(columns, size[call], [np.bincount(each, minlength=len(standing.events)) for each in meets])
     request, one, _ = equal_rows(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
     trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
-    return PlaceRequests(trace, columns.event, columns.sends, meeting, request, different, standing, axis_of_group)
+    return PlaceRequests(trace, columns.event, columns.sends, call, request, different, standing, axis_of_group)
 
 
 def _together(places: I64, n_places: int) -> I64:

@@ -3,7 +3,7 @@
 There each rank has its own tasks and sends message by message. Once ranks have drifted apart, groups of one request do not use
 shared links at one time either, and no body shows that. So everything from the first stretch to the last is laid, if there
 is room. With less room some stretches are laid alone, and their ranks wait for one another at both ends.
-Q distinct requests, M meetings, X events, L links, T stretches.
+Q distinct requests, M calls, X events, L links, T stretches.
 """
 
 from collections.abc import Sequence
@@ -122,9 +122,9 @@ class Stretches:
         return composed.each | np.isin(of, taken) if len(taken) else None
 
     def _bodies(self, each: Bool) -> Bool:
-        """Return [M] whether one body stands for all messages of a meeting."""
+        """Return [M] whether one body stands for all messages of a call."""
         body = np.ones(len(self.asked.different), np.bool_)
-        body[self.asked.meeting[each[self.asked.event]]] = False
+        body[self.asked.call[each[self.asked.event]]] = False
         return body
 
     def _tasks(self, each: Bool) -> int:
@@ -137,7 +137,7 @@ _NONE = TimeSpans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _runs(began: I64, ended: I64, body: Bool, own: I64) -> TimeSpans:
-    """Return the spans in which several of the meetings `own` are under way, and one of them is a body; columns are [M]."""
+    """Return the spans in which several of the calls `own` are under way, and one of them is a body; columns are [M]."""
     own = own[ended[own] > began[own]]
     own = own[np.argsort(began[own], kind="stable")]
     if not len(own):

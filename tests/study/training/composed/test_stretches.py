@@ -78,8 +78,8 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     some = stretches.closer(bodies, timeline, most)
     assert 0 < some.sum() < every.sum()
     assert stretches._tasks(some) <= most
-    of = step.asked.event[np.argsort(step.asked.meeting, kind="stable")]
-    met = np.sort(step.asked.meeting)
+    of = step.asked.event[np.argsort(step.asked.call, kind="stable")]
+    met = np.sort(step.asked.call)
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
 
 
