@@ -105,17 +105,21 @@ def _groups(text: str) -> tuple[int, ...]:
 @click.option(
     "--npus", type=_AT_LEAST, help=f"The NPUs of the machine. A smaller topology is repeated. [default: at least {_NPUS}]"
 )
-@click.option("--log", type=click.Path(path_type=Path), help="A log of your own faults: a CSV of server,start_day,end_day.")
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    help="A log of faults: a CSV of server,start_day,end_day. [default: the published trace of InfiniteHBD]",
+)
 @click.option("--servers", type=_AT_LEAST, help="The servers of --log, including those without a fault.")
 @click.option(
     "--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="The NPUs of a server of the log."
 )
 @click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="The NPUs that fail together.")
-@click.option("--rate", type=_SHARE, help="Use no log: each node is faulty with this probability.")
+@click.option("--rate", type=_SHARE, help="In place of a log: the probability that a node is faulty.")
 @click.option(
     "--draws", type=_AT_LEAST, default=1000, show_default=True, help="The number of random states of the machine, for --rate."
 )
-@click.option("--mtbf", type=_SPAN, help="Use no log: a node works for this time on average (12h, 60d or 3y).")
+@click.option("--mtbf", type=_SPAN, help="In place of a log: how long a node works on average (12h, 60d or 3y).")
 @click.option("--afr", type=_SHARE, help="In place of --mtbf, the share of the nodes that fail in a year.")
 @click.option("--mttr", type=_SPAN, help="The repair of a node takes this time on average.")
 @click.option("--days", type=_SPAN, default="365d", show_default=True, help="The time for which --mtbf or --afr draws faults.")

@@ -62,7 +62,7 @@ class Waste:
     begin: F64  # [E] days
     faulty: F64  # [E] share of the NPUs
     usable: I64  # [E] NPUs in groups
-    radius: int  # NPUs out of groups at most when one unit fails and nothing else
+    radius: int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
 
     @property
     def wasted(self) -> F64:
@@ -127,7 +127,7 @@ def check_group(machine: Machine, group: int, job: int | None = None) -> None:
     Raises:
         InputError: No part of the machine can hold such a group, or as `check_job`.
     """
-    machine.usable(group, np.zeros((1, machine.npus), np.bool_))
+    machine.usable(group, np.zeros((1, machine.npus), np.bool_))  # raises where no group fits
     if job is not None:
         check_job(machine.topology.name, machine.npus, group, job)
 
@@ -160,7 +160,7 @@ def _radius(machine: Machine, group: int, units: int) -> int:
     """Return the fault explosion radius: the most NPUs that one faulty unit takes out of groups.
 
     Args:
-        machine: The machine without faults.
+        machine: The machine.
         group: The NPUs of a group.
         units: The number of units (nodes, for example) into which the machine's NPUs are divided; a unit fails as a whole.
     """

@@ -79,7 +79,7 @@ def _row(alike: Iterable[LiveStep]) -> tuple[str, ...]:
     return which, format_time(first.time_s), format_time(first.mending_s) if first.mending_s else "-", said
 
 
-_ALWAYS = 0.99  # share of the time for a column "p99"
+_P99 = 0.99  # share of the time
 MEANING = (
     "waste: the share of all NPUs that work but find no group of TP, averaged over time; in groups: the share that finds one; "
     "one fault: the most NPUs that one node takes out of groups (fault explosion radius). docs/faults.md says who finds a group"
@@ -113,10 +113,10 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
         "faulty": float(row.share @ row.faulty),
         "waste": row.mean,
         "waste_p50": row.quantile(0.5),
-        "waste_p99": row.quantile(_ALWAYS),
+        "waste_p99": row.quantile(_P99),
         "waste_worst": row.quantile(1.0),
         "availability": row.availability,
-        "largest_job_p99": row.largest_job(_ALWAYS),
+        "largest_job_p99": row.largest_job(_P99),
         "largest_job_always": row.largest_job(1.0),
         "explosion_radius_npus": row.radius,
         "goodput": kept.goodput,
@@ -158,10 +158,10 @@ _COLUMNS: Sequence[Column[MachineWaste]] = (
     Column("TP", lambda kept: str(kept.waste.group)),
     Column("faulty", lambda kept: _percent(float(kept.waste.share @ kept.waste.faulty)), "%"),
     Column("waste", lambda kept: _percent(kept.waste.mean), "%"),
-    Column("p99", lambda kept: _percent(kept.waste.quantile(_ALWAYS)), "%"),
+    Column("p99", lambda kept: _percent(kept.waste.quantile(_P99)), "%"),
     Column("worst", lambda kept: _percent(kept.waste.quantile(1.0)), "%"),
     Column("in groups", lambda kept: _percent(kept.waste.availability), "%"),
-    Column("largest job", lambda kept: str(kept.waste.largest_job(_ALWAYS)), "99 % of time"),
+    Column("largest job", lambda kept: str(kept.waste.largest_job(_P99)), "99 % of time"),
     Column("one fault", lambda kept: str(kept.waste.radius), "NPUs lost"),
 )
 _GOODPUT: Sequence[Column[MachineWaste]] = (
