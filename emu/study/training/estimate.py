@@ -152,7 +152,7 @@ def prepare(
     Args:
         request: The step.
         topology: The topology on which it runs.
-        device: The device; its memory and its time to launch a request are used here.
+        device: The device, of which only the memory counts here; `timed` of the result takes the one that computes.
         effort: How much work is put into the time of the step.
         speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 

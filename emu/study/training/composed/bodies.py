@@ -53,7 +53,7 @@ def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
 class Sharing(IntEnum):
     """The share of links that a request needs while it lasts."""
 
-    NOTHING = 0  # of others: it lasts as long as alone, until the first rank leaves it
+    NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
     ALL = 2  # each link that it crosses, all the time: with another one there, both last as long as one after another
 
