@@ -94,8 +94,8 @@ class ComposedStep(TimedTrace):
         least, most = map(format_time, self.between_s)
         between = (
             f"all ranks and messages would take between {least} and {most}: least, where requests that are not laid cost one "
-            "another nothing, and end when their ranks leave on average; most, where each needs every link that it crosses all the "
-            "time"
+            "another nothing, and end when their ranks leave on average; most, where each needs every link that it crosses all "
+            "the time"
         )
         return (*TimedTrace.assumptions(self), COMPOSED, between)
 
