@@ -1,9 +1,10 @@
 """A search over candidates that looks at the least bound first.
 
 Bounds are those of `emu.study.planning.bound`. A plan is bounded in any placement, first quickly, then by its tape; then in
-each of its placements by the times of its own requests, as far as is needed (`candidate_bounds`). Then it is timed as a composed
-step. The search always looks at the least bound, until this is above the time of the last plan of the table. So it finds the
-plans that timing every candidate finds, unless it ends before, after a number of steps or requests (the table then says so).
+each of its placements by the times of its own requests, as far as is needed (`candidate_bounds`). Then it is timed as a
+composed step. The search always looks at the least bound, until this is above the time of the last plan of the table. So it
+finds the plans that timing every candidate finds, unless it ends before, after a number of steps or requests (the table then
+says so).
 """
 
 from collections import deque
