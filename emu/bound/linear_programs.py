@@ -191,12 +191,6 @@ class _Hops:
     kind: I64  # [P] kind of each hop
 
 
-def size_of(net: Network, symmetry: Symmetry) -> int:
-    """Return about how many variables the linear program has."""
-    n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
-    return len(symmetry.ranks) * (2 * n_hops + len(net.src))
-
-
 def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
     """Return the time of an all_reduce by the best trees, if each rank's buffer is one block.
 

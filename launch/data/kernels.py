@@ -39,12 +39,13 @@ class PublishedAttention(NamedTuple):
 @cache
 def published_attention() -> tuple[PublishedAttention, ...]:
     """Return every figure of attention, in the order of the file."""
-    return tuple(_attention(row) for row in rows_of("attention.csv"))
+    return tuple(_figure(PublishedAttention, row, rate=float(row["tflops"]) * 1e12) for row in rows_of("attention.csv"))
 
 
-def _attention(row: Mapping[str, str]) -> PublishedAttention:
-    given: dict[str, Any] = {name: row[name] for name in ("device", "kernel", "dtype", "mask", "direction", "use", "source")}
-    return PublishedAttention(**given, head=int(row["head"]), length=int(row["length"]), rate=float(row["tflops"]) * 1e12)
+def _figure(kind: Any, row: Mapping[str, str], **measured: float) -> Any:
+    """Return a row of a file as a figure of a kind, whose fields are texts or whole numbers, but for what was measured."""
+    read = {name: int(row[name]) if field is int else row[name] for name, field in kind.__annotations__.items() if name in row}
+    return kind(**read, **measured)
 
 
 def rows_of(name: str) -> Iterator[Mapping[str, str]]:
@@ -131,37 +132,19 @@ class PublishedSum(NamedTuple):
 @cache
 def published_sums() -> tuple[PublishedSum, ...]:
     """Return every figure of a sum of rows, in the order of the file."""
-    return tuple(_sum(row) for row in rows_of("sums.csv"))
-
-
-def _sum(row: Mapping[str, str]) -> PublishedSum:
-    given: dict[str, Any] = {name: row[name] for name in ("device", "kernel", "what", "dtype", "use", "source")}
-    given |= {name: int(row[name]) for name in ("rows", "tokens", "elements", "beside_bytes")}
-    return PublishedSum(**given, seconds=float(row["us"]) / 1e6)
+    return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of("sums.csv"))
 
 
 @cache
 def published_products() -> tuple[PublishedProduct, ...]:
     """Return every figure of a product, in the order of the file."""
-    return tuple(_product(row) for row in rows_of("products.csv"))
-
-
-def _product(row: Mapping[str, str]) -> PublishedProduct:
-    words = ("device", "machine", "power", "kernel", "dtype", "use", "source")
-    given: dict[str, Any] = {name: row[name] for name in words}
-    given |= {name: int(row[name]) for name in ("batch", "m", "n", "k")}
-    return PublishedProduct(**given, rate=float(row["tflops"]) * 1e12)
+    return tuple(_figure(PublishedProduct, row, rate=float(row["tflops"]) * 1e12) for row in rows_of("products.csv"))
 
 
 @cache
 def published_moves() -> tuple[PublishedMove, ...]:
     """Return every figure of a kernel that moves bytes, in the order of the file."""
-    return tuple(_move(row) for row in rows_of("moves.csv"))
-
-
-def _move(row: Mapping[str, str]) -> PublishedMove:
-    given: dict[str, Any] = {name: row[name] for name in ("device", "kernel", "what", "direction", "use", "source")}
-    return PublishedMove(**given, rate=float(row["GBps"]) * 1e9)
+    return tuple(_figure(PublishedMove, row, rate=float(row["GBps"]) * 1e9) for row in rows_of("moves.csv"))
 
 
 def kernel_constants(device: str) -> dict[str, Any]:

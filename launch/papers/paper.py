@@ -167,16 +167,19 @@ class Paper:
         """Return Emu's answer to a row, or the reason why there is none."""
         if not self.is_worked_out(target):
             return Answer(None)
-        words = max((words for words in self.answers if target.id.startswith(words)), key=len, default=None)
         try:
-            found = evaluate_sum(target) if words is None or IS in target.given else self.answers[words](self, target)
+            found = evaluate_sum(target) if IS in target.given else self.answers[self._words_of(target)](self, target)
         except InputError as error:
             return Answer(None, (f"it cannot be worked out: {error}",))
         return found if isinstance(found, Answer) else Answer(found)
 
     def is_worked_out(self, target: Target) -> bool:
         """Return whether a row has a function that answers it, or is arithmetic on what it prints."""
-        return IS in target.given or any(target.id.startswith(words) for words in self.answers)
+        return IS in target.given or bool(self._words_of(target))
+
+    def _words_of(self, target: Target) -> str:
+        """Return the key of `answers` that the row's id begins with, the longest; "": there is none."""
+        return max((words for words in self.answers if target.id.startswith(words)), key=len, default="")
 
     def assumptions(self) -> Sequence[str]:
         """Return the assumptions of all rows."""

@@ -113,14 +113,14 @@ def _address(generator: Any) -> int:
     return int(generator.ctypes.state_address)
 
 
-_native_precision: Any = torch._C
-_READ, _WRITE = _native_precision._get_fp32_precision_getter, _native_precision._set_fp32_precision_setter
+_native: Any = torch._C
+_READ, _WRITE = _native._get_fp32_precision_getter, _native._set_fp32_precision_setter
 # A setting without a value has the value of its backend, and a backend without one that of all backends.
 _ALL = (("generic", "all"), ("cuda", "all"), ("mkldnn", "all"))
 _OPERATIONS = tuple((backend, what) for backend in ("cuda", "mkldnn") for what in ("matmul", "conv", "rnn"))
 _OLD = (
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (_native_precision._get_cudnn_allow_tf32, _native_precision._set_cudnn_allow_tf32),
+    (_native._get_cudnn_allow_tf32, _native._set_cudnn_allow_tf32),
 )
 _State = tuple[tuple[Any, ...], tuple[str, ...]]
 
@@ -195,7 +195,6 @@ _ATTRIBUTES = {
     "hydra": ("core.singleton.Singleton._instances",),  # with its own settings, when it is loaded
     "omegaconf": ("basecontainer.BaseContainer._resolvers",),
 }
-_native: Any = torch._C
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn", "overrideable")  # set by `sdpa_kernel`
 _SETTINGS = (
     (torch.get_default_dtype, torch.set_default_dtype),

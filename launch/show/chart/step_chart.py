@@ -24,7 +24,7 @@ from launch.show.step_parts import step_parts
 from launch.show.text.estimate_table import SweepRow
 
 _FRONT, _BEST, _YOURS, _LIMIT = "#0072B2", "#D55E00", "#009E73", "#7c8894"  # Okabe and Ito's
-_PLAN_WIDE_IN, _HIGH_IN = 10.0, 6.0
+_WIDE_IN, _HIGH_IN = 10.0, 6.0
 _FAR = 4  # a device's memory above so many times the largest plan is not drawn
 _ROOM = 1.08  # end of the axis in largest values, so that no mark is cut
 _TICKS = 8  # ticks of the memory axis, about
@@ -34,7 +34,7 @@ _MOST_NAMES = 8  # most plans of the line that get a number
 def plans_figure(planned: PlanTable) -> Figure:
     """Return the chart of the plans of a search."""
     title = f"Plans of {planned.model} on {planned.npus} {planned.device}: MFU against the memory of a rank"
-    figure, axes = new_page(_PLAN_WIDE_IN, _HIGH_IN, title)
+    figure, axes = new_page(_WIDE_IN, _HIGH_IN, title)
     axes.plot(*zip(*planned.seen, strict=True), "o", color=PALE, markersize=4, label="plans that were timed")
     front = [(row.peak_memory_bytes, row.mfu) for row in planned.front]
     axes.plot(*zip(*front, strict=True), "o-", color=_FRONT, markersize=5, linewidth=1.4, label="no plan beats these in both")
@@ -79,7 +79,7 @@ def _name(axes: Axes, planned: PlanTable) -> None:
         axes.plot([], [], linestyle="", label=f"{number}  {row.plan}")
 
 
-_WIDE_IN, _BAR_IN, _REST_IN = 10.0, 0.36, 1.7
+_BAR_IN, _REST_IN = 0.36, 1.7
 
 
 def parts_figure(results: Sequence[StepEstimate]) -> Figure:

@@ -27,7 +27,7 @@ from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4
 _NAME = "ub-mesh:clos"
 _DIMS = (128, 8, 8)
 LEAVES = 16  # leaves of a rack: 4 x 4 HRS (6.2)
-_CLOS_CPU = 2  # LRS for CPUs on each NPU, of 16 a rack
+_CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each with 8 NPUs at x4
 
 
 def _check_clos(dims: tuple[int, ...]) -> None:
@@ -49,15 +49,15 @@ def _invariants(dims: tuple[int, ...], lane: Lane) -> Invariants:
     racks, boards, places = dims
     per_rack = boards * places
     npus = racks * per_rack
-    cables = npus * (LEAVES + _CLOS_CPU) + racks * LEAVES * per_rack
-    degree = LEAVES + _CLOS_CPU
+    cables = npus * (LEAVES + _CPU) + racks * LEAVES * per_rack
+    degree = LEAVES + _CPU
     return Invariants(
         2 * cables,
         degree,
         4,
         npus // 2 * LEAVES * lane.x4 if racks % 2 == 0 else None,
         npus=npus,
-        switches=racks * LEAVES + LEAVES * per_rack + racks * _CLOS_CPU * boards,
+        switches=racks * LEAVES + LEAVES * per_rack + racks * _CPU * boards,
         injection_Bps=degree * lane.x4,
         paths=LEAVES * per_rack,
     )
@@ -77,7 +77,7 @@ def clos(dims: Dims = _DIMS, *, lane: Lane) -> Topology:
     links, bill = wire(_NAME, laid)
     rack = dims[1] * dims[2]
     n, leaves, spines = dims[0] * rack, dims[0] * LEAVES, LEAVES * rack
-    lrs = dims[0] * dims[1] * _CLOS_CPU
+    lrs = dims[0] * dims[1] * _CPU
     nodes = n + leaves + spines + lrs
     router = between_npus(partial(_route, dims), shortest(links, nodes, np.arange(nodes) >= n), n)
     parts = {"NPU": n, "HRS": leaves + spines, "LRS": lrs}
@@ -96,7 +96,7 @@ def _cables(dims: tuple[int, ...], lane: Lane) -> list[Cables]:
     npu = np.arange(racks * rack)
     leaf = npu.size + np.arange(racks * LEAVES).reshape(racks, LEAVES)
     spine = npu.size + leaf.size + np.arange(LEAVES * rack).reshape(LEAVES, rack)
-    lrs = npu.size + leaf.size + spine.size + np.arange(racks * boards * _CLOS_CPU).reshape(-1, 1, _CLOS_CPU)
+    lrs = npu.size + leaf.size + spine.size + np.arange(racks * boards * _CPU).reshape(-1, 1, _CPU)
     return [
         Cables(f"link NPU to leaf x{X4}", npu.reshape(racks, rack, 1), leaf[:, None], lane.x4, lane.latency, 0),
         Cables(f"link leaf to spine x{X4}", leaf[..., None], spine, lane.x4, lane.latency, 1),
@@ -110,8 +110,7 @@ def _clos_words(racks: int) -> tuple[str, ...]:
         f"a leaf has as many lanes up as down, each x{X4} to a spine of its own plane of {LEAVES}: {X4 * racks} of a spine's "
         f"{HRS_LANES} lanes are used (how leaves meet spines is not printed)",
         "messages take the leaves of a rack and the spines by turns (UB-Mesh's own planes are taken so too)",
-        f"x{_CLOS_CPU * X4} of each NPU go to {_CLOS_CPU} LRS of its board, which lead to CPUs and carry no message "
-        "between NPUs",
+        f"x{_CPU * X4} of each NPU go to {_CPU} LRS of its board, which lead to CPUs and carry no message between NPUs",
     )
 
 
@@ -132,7 +131,7 @@ def _route(dims: tuple[int, ...], src: I64, dst: I64, key: I64) -> Routes:
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
     """Return symmetries [nodes]: racks one further round, boards with the rows of spines, NPUs of a board with the columns."""
     racks, boards, places = dims
-    parts = dims, (racks, LEAVES), (LEAVES, boards, places), (racks, boards, _CLOS_CPU)
+    parts = dims, (racks, LEAVES), (LEAVES, boards, places), (racks, boards, _CPU)
     sizes = [prod(shape) for shape in parts]
     nodes = [
         part.reshape(shape) for part, shape in zip(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), parts, strict=True)
@@ -149,7 +148,6 @@ def _roll_nodes(node: I64, axis: int | None) -> I64:
 _SOURCE = f"{SOURCE}, 6.2 and Figure 16"
 _RACK = (8, 8)
 _EXAMPLES = ("", "dims=2x4,lane_rate=50Gb/s", "dims=3x2,latency=1us")
-_CPU = 2  # LRS for CPUs on each NPU: 16 a rack (four a back-plane, 6.2), each with 8 NPUs at x4
 
 
 class _Tier(NamedTuple):
