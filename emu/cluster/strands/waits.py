@@ -22,7 +22,7 @@ from emu.cluster.strands.locks import Replacement, now, rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
 from emu.cluster.watch.processes import Idle, are_of_processes
 
-_LOOK_S, _IDLE_S = 0.02, 0.1  # between two looks at processes, and how long they do nothing that are not at work
+_IDLE_S = 0.1  # how long processes do nothing that are not at work
 _monotonic = time.monotonic
 _FIRST_S, _LAST_S = 1e-3, 1e-2  # between two questions whether it has come
 _SMALL = 512  # bytes, for which a pipe has room that is read at all
@@ -84,7 +84,7 @@ def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, 
     strand.turns.step_out(strand, awaits=True)
     try:
         idle: Idle | None = Idle()
-        while not (found := select(selector, min(_LOOK_S, max(0.0, until_s - _monotonic())))):
+        while not (found := select(selector, min(Idle.LONGEST_S, max(0.0, until_s - _monotonic())))):
             if _monotonic() >= until_s or strand.ends or strand.turns.failure is not None:
                 break
             if idle is not None and idle.time_s() > _IDLE_S:

@@ -18,10 +18,16 @@ def has_processes() -> bool:
 
 
 class Idle:
-    """One look after another at the processes that this one has started: how long they have done nothing."""
+    """One look after another at the processes that this one has started: how long they have done nothing.
+
+    What lies between two looks counts up to `LONGEST_S`: on a busy machine this process may be kept from looking for longer,
+    and what a process did meanwhile, in less than a tick of its clock, is not seen.
+    """
+
+    LONGEST_S = 0.02
 
     def __init__(self) -> None:
-        self._spent_s, self._since_s = -1.0, time.monotonic()
+        self._spent_s, self._looked_s, self._idle_s = -1.0, time.monotonic(), 0.0
 
     def time_s(self) -> float:
         """Return for how long none of them has been seen to run, to be ready to, or to use a disk."""
@@ -30,9 +36,10 @@ class Idle:
             with suppress(psutil.Error):  # it has ended
                 spent_s += sum(process.cpu_times()[:2])
                 runs = runs or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
-        if runs or spent_s != self._spent_s:
-            self._spent_s, self._since_s = spent_s, time.monotonic()
-        return time.monotonic() - self._since_s
+        last_s, self._looked_s = self._looked_s, time.monotonic()
+        is_idle, self._spent_s = not runs and spent_s == self._spent_s, spent_s
+        self._idle_s = self._idle_s + min(self._looked_s - last_s, self.LONGEST_S) if is_idle else 0.0
+        return self._idle_s
 
 
 def are_of_processes(files: Sequence[int]) -> bool:

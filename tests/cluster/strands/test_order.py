@@ -4,12 +4,15 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from emu.cluster.threads.threads import Threads
+from emu.cluster.watch import processes
 from tests.cluster.strands.test_strands import N, reduced
 
 
@@ -120,3 +123,10 @@ def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():
             return [thread.name for thread in threads], [future.result() for future in futures]
 
     assert Threads(N).run(program) == [([str(number) for number in range(12)], list(range(12)))] * N
+
+
+def test_a_process_that_is_kept_from_looking_at_others_does_not_take_them_for_idle(monkeypatch):
+    looked_s = count(0.0, 10.0)  # the machine is so busy that it looks once in ten seconds
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: next(looked_s)))
+    idle = processes.Idle()
+    assert max(idle.time_s() for _ in range(5)) <= 5 * processes.Idle.LONGEST_S
