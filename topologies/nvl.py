@@ -230,7 +230,7 @@ def dgx_h100(
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
     server = clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
-    return adding.of(server, np.arange(server.n_nodes) >= server.n_npus)
+    return adding.of(server, server.n_npus, server.n_nodes)
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:

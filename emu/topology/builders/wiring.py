@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, column
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.catalogue import one_of
 from emu.topology.orbits import shift
@@ -35,13 +35,16 @@ class SwitchAdding:
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
-    def of(self, topology: Topology, inside: Bool) -> Topology:
+    def of(self, topology: Topology, first: int, count: int) -> Topology:
         """Return the topology with this setting applied.
 
         Args:
             topology: The fabric.
-            inside: [n_nodes] whether each node is a switch inside a host.
+            first: The first of the switches inside hosts.
+            count: The number of these switches, which are numbered one after another.
         """
+        node = np.arange(topology.n_nodes)
+        inside = column((node >= first) & (node < first + count), np.bool_)
         return replace(topology, adds=self.adds == "yes", adders=None if self.adds == "no" else inside)
 
 
