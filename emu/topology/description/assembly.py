@@ -69,18 +69,17 @@ def assemble(described: TopologyDescription) -> Topology:
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
     cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
-    bill = {"NPU": n, **described.switches, **cables}
     router, assumptions = _router(described, links, cost)
     return Topology(
-        name=where,
-        n_npus=n,
-        n_nodes=described.n_nodes,
-        links=links,
-        router=router,
-        dims=dims,
-        bill=bill,
-        assumptions=assumptions,
-        tiers=described.tiers,
+        where,
+        n,
+        described.n_nodes,
+        links,
+        router,
+        dims,
+        {"NPU": n, **described.switches, **cables},
+        assumptions,
+        described.tiers,
         cost=cost,
         names=described.node,
         relays=_relay_marks(described),
@@ -183,7 +182,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
         routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
-        return found, (routed, *_find_uneven_paths(described, (walk.ways for walk in found.walks), cost))
+        return found, (routed, *_find_uneven_paths(described, (ways for ways, _ in found.walks), cost))
     ways = shortest(links, nodes, _relay_marks(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
