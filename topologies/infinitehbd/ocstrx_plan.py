@@ -42,6 +42,7 @@ class OcstrxPlan:
     rates: OcstrxRates
     closed: bool = True  # whether the last node is joined to the first
     powers: bool = False  # whether fibres lead 1, 2, 4 ... nodes away (appendix G.3), not 1, 2, 3 ...
+    turn_fs: int = TURN  # ticks that OCSTrx take to light other paths
 
     def __post_init__(self) -> None:
         what = "domains x ToRs of a domain x nodes of a ToR x GPUs of a node, such as 1x360x2x4"

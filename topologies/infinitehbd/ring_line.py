@@ -44,7 +44,7 @@ def _invariants(lit: _Plan) -> Invariants:
 def _build(lit: _Plan) -> Topology:
     """Return the topology of a plan and the settings of its rings."""
     plan, asked = lit
-    return build(plan, asked.faulty, asked.job, asked.reconfiguration)
+    return build(plan, asked.faulty, asked.job)
 
 
 @planned(
@@ -64,7 +64,7 @@ def _build(lit: _Plan) -> Topology:
 )
 def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
-    return OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, closed=True), asked
+    return OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration), asked
 
 
 @planned(
@@ -77,4 +77,5 @@ def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
 )
 def line(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
-    return OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, closed=False), asked
+    plan = OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, closed=False, turn_fs=asked.reconfiguration)
+    return plan, asked

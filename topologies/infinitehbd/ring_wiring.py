@@ -63,14 +63,13 @@ def with_dcn(plan: OcstrxPlan, inside: Sequence[Cables], kinds: I64, rules: tupl
     )
 
 
-def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, turn_fs: int) -> Topology:
+def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int) -> Topology:
     """Return the topology of the rings of a job, built around the faulty nodes.
 
     Args:
         plan: The sizes.
         faulty: The faulty nodes.
         job: GPUs for which rings are wanted; 0: all.
-        turn_fs: Ticks that OCSTrx take to light other rings.
 
     Raises:
         InputError: There are more than 2**24 links; or see `orchestrate`.
@@ -89,32 +88,34 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, turn_fs: int) -> 
         router=partial(_route, plan, np.argsort(order), joined),
         placer=partial(whole_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
         grouper=partial(usable_gpus, plan),
-        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job, turn_fs), turn_fs),
+        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
 
 
 _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the rings around more faulty nodes
 
 
-def _repair(
-    plan: OcstrxPlan, light: _Light, turn_fs: int, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
-) -> Repair:
+def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
     now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
-    rings, were = (light(passed) if passed else whole for passed in (now, before))
+    rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
     if now:
-        rings = replace(rings, name=f"{whole.name}, rings lit around node {'+'.join(map(str, now))}")
         nodes = [n for n in broken.nodes if n >= plan.npus]
         left = remove_parts(rings, nodes=nodes, links=rows_of(rings, broken.cables))
     else:
         left = detour(whole, broken, ranks).topology
     if np.array_equal(rings.place(ranks), were.place(ranks)):
         return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
-    took = format_time(seconds(turn_fs))
-    return Repair(left, turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+    took = format_time(seconds(plan.turn_fs))
+    return Repair(left, plan.turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+
+
+def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
+    """Return the machine with rings around some nodes; where there are none, it is as it was."""
+    return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
 def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:

@@ -138,6 +138,7 @@ class Configuration:
     keep: int  # wavelengths that every link keeps whatever the jobs are; the others move
     job: I64  # [N] job of each CU; -1: none
     wavelengths: I64  # [E] wavelengths of each link
+    by: str = "heuristic"  # how those that move were assigned: by the heuristic or by the integer program
 
 
 def initial(levels: Levels, keep: int = 0) -> Configuration:
@@ -189,7 +190,7 @@ def reconfigure(
     used = volume > 0
     least = int(dark is not None and not now.keep)
     wavelengths[used] += _assign_wavelengths(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
-    return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
+    return replace(now, job=job, wavelengths=column(wavelengths, np.int64), by=by)
 
 
 def _volume(now: Configuration, traffic: ArrayLike) -> F64:

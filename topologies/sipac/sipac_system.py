@@ -189,7 +189,7 @@ def flex_sipac(
     if before:
         then = reconfigure(then, sequential(before), by=by)
     now = reconfigure(then, sequential(jobs), by=by)
-    return replace(topology_of(now, light, then if before else None), mender=partial(repair_links, now, light, by))
+    return replace(topology_of(now, light, then if before else None), mender=partial(repair_links, now, light))
 
 
 def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
@@ -218,7 +218,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
 
 
 def repair_links(
-    now: Configuration, light: SteeredLight, by: str, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
+    now: Configuration, light: SteeredLight, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
     """Return the reaction of the system to failed parts (Flex-SiPAC 3.C).
 
@@ -227,7 +227,6 @@ def repair_links(
     Args:
         now: The wavelengths of all links, and the jobs.
         light: The settings of light.
-        by: The method that assigns wavelengths: `heuristic` or `program`.
         whole: The topology without failed parts.
         broken: The parts that have failed by now.
         ranks: The number of ranks of the job.
@@ -236,7 +235,7 @@ def repair_links(
     Raises:
         InputError: The job must move, because a CU of it has failed or no links join its CUs, and no block of CUs is free.
     """
-    (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
+    (after, order), (before, _) = (_steered_around(now, each, ranks) for each in (broken, was))
     moved = moves(before, after)
     told = (
         f"{moved} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
@@ -250,7 +249,7 @@ def repair_links(
 
 
 @lru_cache(maxsize=16)
-def _steered_around(now: Configuration, broken: FailedParts, ranks: int, by: str) -> tuple[Configuration, I64]:
+def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tuple[Configuration, I64]:
     """Return the configuration around failed parts, and the CUs in the order in which ranks take them.
 
     Raises:
@@ -265,7 +264,7 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int, by: str
             sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
             jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
     order = np.concatenate((*jobs, np.setdiff1d(np.arange(now.near.n), np.concatenate(jobs))))
-    return reconfigure(now, jobs, by=by, dark=dark), order
+    return reconfigure(now, jobs, by=now.by, dark=dark), order
 
 
 def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:

@@ -68,7 +68,7 @@ def assemble(described: TopologyDescription) -> Topology:
     order = _in_order(described.rows)
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
-    cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
+    kind = "link one way" if described.one_way else "cable"
     router, assumptions = _router(described, links, cost)
     return Topology(
         where,
@@ -77,7 +77,7 @@ def assemble(described: TopologyDescription) -> Topology:
         links,
         router,
         dims,
-        {"NPU": n, **described.switches, **cables},
+        {"NPU": n, **described.switches, kind: len(links) // (1 if described.one_way else 2)},
         assumptions,
         described.tiers,
         cost=cost,

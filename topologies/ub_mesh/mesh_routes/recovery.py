@@ -91,8 +91,7 @@ def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
     """Return the ticks until the last of some nodes is told, each by the nearest end of a failed part that still reaches it."""
     src, dst = np.repeat(column(ends, np.int64), len(nodes)), np.tile(nodes, len(ends))
     found = left.router(src, dst, np.zeros_like(src))
-    pair, delay = np.repeat(np.arange(len(src)), found.hops), np.zeros(len(src), np.int64)
-    np.add.at(delay, pair, left.links.latency_fs[found.link])
+    delay = _delays(left, found)
     delay[(found.hops == 0) & (src != dst)] = _NEVER
     first = delay.reshape(len(ends), len(nodes)).min(axis=0)
     return int(first[first < _NEVER].max(initial=0))
@@ -101,12 +100,15 @@ def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
 def _notice_times(left: Topology, end: int, nodes: I64) -> I64:
     """Return [M] the ticks of each node's route from an end of the cable; 0 for that end itself."""
     far = nodes != end
-    routes = left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum()))
-    pair = np.repeat(np.arange(far.sum()), routes.hops)
     delay = np.zeros(len(nodes), np.int64)
-    total = np.zeros(far.sum(), np.int64)
-    np.add.at(total, pair, left.links.latency_fs[routes.link])
-    delay[far] = total
+    delay[far] = _delays(left, left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum())))
+    return delay
+
+
+def _delays(left: Topology, routes: Routes) -> I64:
+    """Return [P] the sum of the latencies of each route."""
+    delay = np.zeros(len(routes.hops), np.int64)
+    np.add.at(delay, np.repeat(np.arange(len(delay)), routes.hops), left.links.latency_fs[routes.link])
     return delay
 
 
