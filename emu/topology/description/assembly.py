@@ -61,9 +61,7 @@ def assemble(described: TopologyDescription) -> Topology:
             more than 2**24 links, a switch has no links, or NPUs cannot reach one another.
     """
     where, n, dims = described.where, described.n_npus, described.routing.dims
-    check_nodes(where, n, described.n_nodes)
-    if dims and np.prod(dims, dtype=np.float64) != n:
-        raise must_be(where, "dims", f"sizes whose product is the {n} NPUs", "x".join(map(str, dims)))
+    check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
     order = _in_order(described.rows)
     links, cost = _links(described, order), _cost(described, order)
@@ -87,16 +85,18 @@ def assemble(described: TopologyDescription) -> Topology:
     )
 
 
-def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
-    """Check that there is an NPU, and no more nodes than links could join.
+def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
+    """Check that there is an NPU, and no more nodes than links could join, and that dims, if there are any, number the NPUs.
 
     Raises:
-        InputError: There is none, or there are too many nodes.
+        InputError: There is none, or there are too many nodes, or dims are for another number of NPUs.
     """
     if n_npus < 1:
         raise must_be(where, "NPUs", "1 or more", n_npus)
     if n_nodes > MAX_NODES:
         raise must_be(where, "nodes", "at most 2**23 + 1", n_nodes, "take fewer")
+    if dims and np.prod(dims, dtype=np.float64) != n_npus:
+        raise must_be(where, "dims", f"sizes whose product is the {n_npus} NPUs", "x".join(map(str, dims)))
 
 
 def _check_rows(described: TopologyDescription) -> None:
