@@ -14,7 +14,7 @@ from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix, pair, pairs
 from emu.topology.builders.wiring import Cables, fabric
-from emu.topology.catalogue import HOP_LATENCY, PORT_BANDWIDTH, Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, topology
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -85,7 +85,7 @@ def dragonfly(
     a: Count,
     h: Count,
     links: Count = 1,
-    bandwidth: Bandwidth = PORT_BANDWIDTH,
+    bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
     global_latency: Latency = HOP_LATENCY,
 ) -> Topology:

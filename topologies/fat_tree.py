@@ -8,17 +8,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.topology.builders.clos import Tier, clos, clos_invariants, count
-from emu.topology.catalogue import (
-    HOP_LATENCY,
-    PORT_BANDWIDTH,
-    Bandwidth,
-    Count,
-    Dims,
-    Invariants,
-    Latency,
-    show_dims,
-    topology,
-)
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, show_dims, topology
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -97,7 +87,7 @@ def fat_tree(
     tiers: Count = 2,
     taper: Dims = (1,),
     planes: Count = 1,
-    bandwidth: Bandwidth = PORT_BANDWIDTH,
+    bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
@@ -135,7 +125,7 @@ def _pgft_invariants(**settings: Any) -> Invariants:
     invariants=_pgft_invariants,
 )
 def pgft(
-    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = PORT_BANDWIDTH, latency: Latency = HOP_LATENCY
+    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = PORT_RATE, latency: Latency = HOP_LATENCY
 ) -> Topology:
     """Join hosts by the parallel-ports generalised fat tree PGFT(h; m; w; p): any tree whose switches are equal in each tier.
 

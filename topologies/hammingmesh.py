@@ -15,17 +15,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
-from emu.topology.catalogue import (
-    HOP_LATENCY,
-    PORT_BANDWIDTH,
-    Bandwidth,
-    Count,
-    Dims,
-    Invariants,
-    Latency,
-    check_sizes,
-    topology,
-)
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -158,7 +148,7 @@ def hammingmesh(
     side: Count = 4,
     radix: Count = 64,
     planes: Count = 1,
-    bandwidth: Bandwidth = PORT_BANDWIDTH,
+    bandwidth: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
     board_latency: Latency = _NEAR,
 ) -> Topology:

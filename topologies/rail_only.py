@@ -12,18 +12,7 @@ from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
-from emu.topology.catalogue import (
-    HOP_LATENCY,
-    PORT_BANDWIDTH,
-    Bandwidth,
-    Count,
-    Dims,
-    Invariants,
-    Latency,
-    check_sizes,
-    show_dims,
-    topology,
-)
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
 from emu.topology.topology import Box, Drawing, Routes, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -34,7 +23,7 @@ def _check(dims: tuple[int, ...], radix: int) -> None:
     """Check that there are two sizes and that a switch has ports for them."""
     check_sizes("rail-only", "dims", dims, 2, "two sizes, rows and columns, such as 64x64")
     if max(dims) > radix:
-        raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", show_dims(dims))
+        raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))
 
 
 def _invariants(dims: tuple[int, ...], planes: int, row: float, column: float, **_: object) -> Invariants:
@@ -66,8 +55,8 @@ def rail_only(
     dims: Dims,
     radix: Count = 64,
     planes: Count = 1,
-    row: Bandwidth = PORT_BANDWIDTH,
-    column: Bandwidth = PORT_BANDWIDTH,
+    row: Bandwidth = PORT_RATE,
+    column: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join a grid of chips by a switch for each row and each column; a message off both is relayed by a chip where they cross.

@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
-from emu.topology.catalogue import HOP_LATENCY, PORT_BANDWIDTH, Bandwidth, Count, Invariants, Latency, one_of, planned
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, one_of, planned
 from emu.topology.orbits import shift
 from emu.topology.placement import in_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
@@ -205,7 +205,7 @@ def servers(
     nodes: Count = 4,
     gpus: Count = 8,
     nvlink: Bandwidth = _NVLINK,
-    nic: Bandwidth = PORT_BANDWIDTH,
+    nic: Bandwidth = PORT_RATE,
     network: Network = "spine",
     taper: Count = 1,
     *,
@@ -238,7 +238,7 @@ def rail_optimised(
     gpus: Count = 8,
     spines: Count = 4,
     nvlink: Bandwidth = _NVLINK,
-    nic: Bandwidth = PORT_BANDWIDTH,
+    nic: Bandwidth = PORT_RATE,
     latency: Latency = HOP_LATENCY,
 ) -> _Cluster:
     """Join R servers of V GPUs by V rail switches with R ports down: a segment as large as its rail switches allow.

@@ -17,7 +17,7 @@ from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
 
-PORT_BANDWIDTH = 50e9  # bytes per second, one direction, unless a source has its own: a port of 400 Gb/s (RailX 6.2)
+PORT_RATE = 50e9  # bytes per second, one direction, unless a source has its own: a port of 400 Gb/s (RailX 6.2)
 HOP_LATENCY = 300_000_000  # ticks, unless a source has its own: 300 ns, RailX 6.4's for a hop between nodes
 
 

@@ -225,7 +225,8 @@ def _wire_entries(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
         return np.repeat(np.array(values, np.int64), sizes)
 
     rows = CableRows(
-        *(np.concatenate([np.empty(0, np.int64), *(pairs[end] for *_, pairs in pieces)]) for end in (0, 1)),
+        np.concatenate([np.empty(0, np.int64), *(a for *_, (a, _, _) in pieces)]),
+        np.concatenate([np.empty(0, np.int64), *(b for *_, (_, b, _) in pieces)]),
         column(np.repeat(np.array([line.bandwidth_Bps for line, *_ in pieces], np.float64), sizes), np.float64),
         each([line.latency_fs for line, *_ in pieces]),
         each([tier for _, _, tier, _ in pieces]),

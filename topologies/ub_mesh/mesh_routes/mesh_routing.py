@@ -97,7 +97,8 @@ def _of(ends: _Ends, rows: Bool) -> _Ends:
 def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
     """Return [P] the turn of each pair among all paths out of its rack and on."""
     y, x = plan.dims[-2:]
-    return take_turns(key, *offsets(plan.standing, a.rack, b.rack)) + (b.x - a.x) % x * y + (b.y - a.y) % y
+    found: I64 = take_turns(key, *offsets(plan.standing, a.rack, b.rack)) + (b.x - a.x) % x * y + (b.y - a.y) % y
+    return found
 
 
 def _exit(plan: MeshPlan, a: _Ends, turn: I64) -> I64:
