@@ -12,16 +12,13 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.paths.shortest_paths import or_shortest
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.builders.route_parts import join, link_if, mix, pair, pairs
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Kim et al., Technology-driven, highly-scalable dragonfly topology (ISCA 2008), 3"
-_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 class _Shape(NamedTuple):
@@ -88,9 +85,9 @@ def dragonfly(
     a: Count,
     h: Count,
     links: Count = 1,
-    bandwidth: Bandwidth = _BANDWIDTH,
-    latency: Latency = _LATENCY,
-    global_latency: Latency = _LATENCY,
+    bandwidth: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
+    global_latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join groups of `a` routers with p NPUs and h global ports each: at most a local, a global and a local hop.
 
@@ -105,18 +102,15 @@ def dragonfly(
     """
     shape = _shape(p, a, h, links)
     check_link_count("dragonfly", 2 * (shape.npus + shape.local + shape.between))
-    wired, cables = wire("dragonfly", _cables(shape, bandwidth, (latency, global_latency)))
-    nodes = shape.npus + shape.routers
-    return Topology(
+    return fabric(
         "dragonfly",
         shape.npus,
-        nodes,
-        wired,
-        or_shortest(partial(_route, shape), wired, nodes, shape.npus),
-        (shape.groups, a, p),
-        {"NPU": shape.npus, "switch": shape.routers, **cables},
-        _assumptions(shape, bandwidth, latency, global_latency),
-        ("NPU to router", "in a group", "between groups"),
+        _cables(shape, bandwidth, (latency, global_latency)),
+        partial(_route, shape),
+        bill={"switch": shape.routers},
+        dims=(shape.groups, a, p),
+        assumptions=_assumptions(shape, bandwidth, latency, global_latency),
+        tiers=("NPU to router", "in a group", "between groups"),
         draw=partial(_draw, shape),
     )
 
@@ -132,12 +126,6 @@ def _assumptions(shape: _Shape, bandwidth: float, latency: int, global_latency: 
     )
 
 
-def _pair(low: I64, high: I64, count: int) -> I64:
-    """Return the number of the pair low < high among `count` members, in lexical order."""
-    number: I64 = low * (2 * count - low - 1) // 2 + high - low - 1
-    return number
-
-
 def _port(shape: _Shape, here: I64, there: I64, which: I64) -> I64:
     """Return the router, within its group, of the cable from one group to another."""
     found: I64 = (which * (shape.groups - 1) + (there - here) % shape.groups - 1) // shape.h
@@ -148,9 +136,9 @@ def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list
     """Return the cables to NPUs, within groups and between groups."""
     n, (near, far) = shape.npus, latencies
     npu = np.arange(n)
-    low, high = np.triu_indices(shape.a, 1)
+    low, high = pairs(shape.a)
     first = n + np.arange(shape.groups)[:, None] * shape.a
-    here, there = np.triu_indices(shape.groups, 1)
+    here, there = pairs(shape.groups)
     which = np.arange(shape.links)[:, None]
     ends = [n + i * shape.a + _port(shape, i, j, which) for i, j in ((here, there), (there, here))]
     return [
@@ -167,8 +155,7 @@ def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     which = _pick_cable(shape, (here, a), (there, b), mix(src, dst, key))
     out, back = _port(shape, here, there, which), _port(shape, there, here, which)
     leave = np.where(away, out, b)
-    low, high = np.minimum(here, there), np.maximum(here, there)
-    cable = shape.npus + shape.local + which * (shape.between // shape.links) + _pair(low, high, shape.groups)
+    cable = shape.npus + shape.local + which * (shape.between // shape.links) + pair(shape.groups, here, there)
     return join(
         [
             np.where(src != dst, 2 * src, -1),
@@ -191,8 +178,8 @@ def _pick_cable(shape: _Shape, src: tuple[I64, I64], dst: tuple[I64, I64], flow:
 
 def _local(shape: _Shape, group: I64, a: I64, b: I64) -> I64:
     """Return the link from router a to router b of a group; -1 where they are one."""
-    pair = _pair(np.minimum(a, b), np.maximum(a, b), shape.a)
-    return np.where(a == b, -1, 2 * (shape.npus + group * (shape.a * (shape.a - 1) // 2) + pair) + (a > b))
+    cable = shape.npus + group * (shape.a * (shape.a - 1) // 2) + pair(shape.a, a, b)
+    return link_if(a != b, 2 * cable + (a > b))
 
 
 def _draw(shape: _Shape) -> Drawing:
@@ -206,6 +193,5 @@ def _draw(shape: _Shape) -> Drawing:
     out = radius + np.where(np.arange(len(along)) < shape.npus, 2.2, 0.0)
     angle = np.concatenate((group[router], group)) * 2 * np.pi / shape.groups
     outward, aside = np.stack((np.sin(angle), np.cos(angle)), -1), np.stack((np.cos(angle), -np.sin(angle)), -1)
-    size = shape.a * shape.p
-    boxes = tuple(Box(f"group {i}", (i * size, (i + 1) * size)) for i in range(shape.groups))
+    boxes = frames("group", shape.a * shape.p, shape.groups)
     return Drawing(out[:, None] * outward + along[:, None] * aside, boxes)

@@ -4,18 +4,15 @@ Sources: Al-Fares et al., A scalable, commodity data center network architecture
 for sizes and tapers, Feng et al., RailX (arXiv:2507.18889), Table 6. R ports a switch, T tiers, N = 2 (R/2)^T hosts.
 """
 
-from math import prod
 from typing import Any
 
 from emu.errors import must_be
-from emu.topology.builders.clos import Tier, bisection, clos, count
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.builders.clos import Tier, clos, clos_invariants, count
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, show_dims, topology
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Al-Fares et al., A scalable, commodity data center network architecture (SIGCOMM 2008); RailX, Table 6"
-_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 _MAX_TIERS = 8
 
 
@@ -24,7 +21,8 @@ def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
     if tiers > _MAX_TIERS:
         raise must_be("fat-tree", "tiers", f"at most {_MAX_TIERS}", tiers)
     if len(taper) not in {1, tiers - 1}:
-        raise must_be("fat-tree", "taper", f"one ratio, or {tiers - 1} joined by x, one for each tier below the top", _x(taper))
+        what = f"one ratio, or {tiers - 1} joined by x, one for each tier below the top"
+        raise must_be("fat-tree", "taper", what, show_dims(taper))
     return taper if len(taper) == tiers - 1 else taper * (tiers - 1)
 
 
@@ -44,36 +42,14 @@ def _tiers(radix: int, tiers: int, taper: tuple[int, ...], planes: int, bandwidt
     return [Tier(down, u, planes * bandwidth, latency, name=_tier_name(i), kind=kind) for i, (down, u) in enumerate(sizes)]
 
 
-def _x(sizes: tuple[int, ...]) -> str:
-    """Return sizes joined by x, such as `4x2`."""
-    return "x".join(map(str, sizes))
-
-
 def _tier_name(tier: int) -> str:
     """Return the name of the links between a tier and the next."""
     return f"tier {tier} to {tier + 1}" if tier else "NPU to tier 1"
 
 
-def _tree_invariants(tiers: list[Tier]) -> Invariants:
-    """Return the invariants of any tree whose highest tier joins two blocks or more."""
-    counts = count(tiers)
-    ways = prod(t.up * t.parallel for t in tiers) * prod(t.parallel for t in tiers)
-    first = tiers[0]
-    return Invariants(
-        2 * sum(counts.cables),
-        first.up * first.parallel,
-        2 * len(tiers),
-        bisection(tiers),
-        npus=counts.nodes[0],
-        switches=counts.switches,
-        injection_Bps=first.up * first.parallel * first.bandwidth_Bps,
-        paths=ways,
-    )
-
-
 def _invariants(**settings: Any) -> Invariants:
     """Return the invariants of the topology by closed forms."""
-    return _tree_invariants(_tiers(**settings))
+    return clos_invariants(_tiers(**settings))
 
 
 def _assumptions(planes: int, bandwidth: float, latency: int) -> tuple[str, ...]:
@@ -111,8 +87,8 @@ def fat_tree(
     tiers: Count = 2,
     taper: Dims = (1,),
     planes: Count = 1,
-    bandwidth: Bandwidth = _BANDWIDTH,
-    latency: Latency = _LATENCY,
+    bandwidth: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
@@ -131,7 +107,7 @@ def _pgft_tiers(
     """Return the tiers of a PGFT, whose parallel cables and switches up may be one number for all tiers."""
     for name, sizes in (("up", up), ("parallel", parallel)):
         if len(sizes) not in {1, len(down)}:
-            raise must_be("fat-tree:pgft", name, f"one number, or {len(down)} joined by x as down has", _x(sizes))
+            raise must_be("fat-tree:pgft", name, f"one number, or {len(down)} joined by x as down has", show_dims(sizes))
     wide = [sizes if len(sizes) == len(down) else sizes * len(down) for sizes in (up, parallel)]
     columns = enumerate(zip(down, *wide, strict=True))
     return [Tier(m, w, bandwidth, latency, p, name=_tier_name(i)) for i, (m, w, p) in columns]
@@ -139,7 +115,7 @@ def _pgft_tiers(
 
 def _pgft_invariants(**settings: Any) -> Invariants:
     """Return the invariants of the pgft topology by closed forms."""
-    return _tree_invariants(_pgft_tiers(**settings))
+    return clos_invariants(_pgft_tiers(**settings))
 
 
 @topology(
@@ -149,7 +125,7 @@ def _pgft_invariants(**settings: Any) -> Invariants:
     invariants=_pgft_invariants,
 )
 def pgft(
-    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = _BANDWIDTH, latency: Latency = _LATENCY
+    down: Dims, up: Dims, parallel: Dims = (1,), bandwidth: Bandwidth = PORT_RATE, latency: Latency = HOP_LATENCY
 ) -> Topology:
     """Join hosts by the parallel-ports generalised fat tree PGFT(h; m; w; p): any tree whose switches are equal in each tier.
 

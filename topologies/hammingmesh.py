@@ -13,16 +13,13 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.paths.shortest_paths import or_shortest
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
+from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Hoefler et al., HammingMesh (SC 2022); RailX (arXiv:2507.18889), 6.2 and Table 6"
-_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
-_LATENCY = 300_000_000  # ticks: 300 ns between nodes, RailX 6.4
 _NEAR = 10_000_000  # ticks: 10 ns on a board or package, RailX 6.4
 
 
@@ -63,6 +60,11 @@ class _Mesh(NamedTuple):
     y: _LineDirection
 
     @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The sizes of the numbering of chips."""
+        return self.rows, self.columns, self.side, self.side
+
+    @property
     def npus(self) -> int:
         """The number of chips."""
         return self.rows * self.columns * self.side**2
@@ -75,8 +77,7 @@ class _Mesh(NamedTuple):
 
 def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     """Return the sizes of a HammingMesh and the numbers of its first links and switches."""
-    if len(boards) != 2:
-        raise must_be("hammingmesh", "boards", "two sizes, rows and columns, such as 4x4", "x".join(map(str, boards)))
+    check_sizes("hammingmesh", "boards", boards, 2, "two sizes, rows and columns, such as 4x4")
     rows, columns = boards
     lanes = rows * columns * side
     x, y = _way(columns, rows * side, radix), _way(rows, columns * side, radix)
@@ -147,8 +148,8 @@ def hammingmesh(
     side: Count = 4,
     radix: Count = 64,
     planes: Count = 1,
-    bandwidth: Bandwidth = _BANDWIDTH,
-    latency: Latency = _LATENCY,
+    bandwidth: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
     board_latency: Latency = _NEAR,
 ) -> Topology:
     """Join boards of a x a chips by switches at the edges of each row and each column of boards: HxaMesh.
@@ -164,23 +165,18 @@ def hammingmesh(
     """
     mesh = _mesh(side, boards, radix)
     check_link_count("hammingmesh", 4 * mesh.lanes * (side + 1) + 2 * (mesh.x.rises + mesh.y.rises))
-    links, cables = wire("hammingmesh", _cables(mesh, planes, bandwidth, (latency, board_latency)))
-    switches = mesh.x.switches + mesh.y.switches
-    nodes = mesh.npus + switches
     away = 4 * mesh.lanes + mesh.x.rises + mesh.y.rises
-    bill = {"NPU": mesh.npus, "switch": planes * switches, "optical transceiver": 2 * planes * away, **cables}
-    return Topology(
+    return fabric(
         "hammingmesh",
         mesh.npus,
-        nodes,
-        links,
-        or_shortest(partial(_route, mesh), links, nodes, mesh.npus),
-        (mesh.rows, mesh.columns, side, side),
-        bill,
-        _assumptions(planes, bandwidth, latency, board_latency),
-        ("board X", "board Y", "board to X switch", "board to Y switch", "X leaf to spine", "Y leaf to spine"),
+        _cables(mesh, planes, bandwidth, (latency, board_latency)),
+        partial(_route, mesh),
+        bill={"switch": planes * (mesh.x.switches + mesh.y.switches), "optical transceiver": 2 * planes * away},
+        dims=mesh.shape,
+        assumptions=_assumptions(planes, bandwidth, latency, board_latency),
+        tiers=("board X", "board Y", "board to X switch", "board to Y switch", "X leaf to spine", "Y leaf to spine"),
         draw=partial(_draw, mesh),
-        relays=np.ones(nodes, np.bool_),
+        relays=True,
     )
 
 
@@ -198,7 +194,7 @@ def _assumptions(planes: int, bandwidth: float, latency: int, board_latency: int
 
 def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, int]) -> list[Cables]:
     """Return the cables on boards, from boards to switches, and between switches."""
-    chip = np.arange(mesh.npus).reshape(mesh.rows, mesh.columns, mesh.side, mesh.side)
+    chip = np.arange(mesh.npus).reshape(mesh.shape)
     turned = chip.swapaxes(2, 3)  # [rows, columns, column, row]
     row = np.arange(mesh.rows)[:, None, None] * mesh.side + np.arange(mesh.side)
     column = np.arange(mesh.columns)[:, None] * mesh.side + np.arange(mesh.side)
@@ -230,30 +226,22 @@ def _rises(way: _LineDirection) -> tuple[I64, I64]:
     return way.switch + line * way.leaves + leaf, way.switch + way.lines * way.leaves + line * way.spines + spine
 
 
-class _End(NamedTuple):
-    """A chip in the terms of one direction."""
-
-    lane: I64  # row (or column) of chips of its board
-    line: I64
-    board: I64  # place of its board on the line
-    place: I64  # place on the lane
+_End = tuple[I64, I64, I64, I64]  # of chips on one direction's lines: lane of the board, line, board on it, place on the lane
 
 
 def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
     """Return chips in the terms of X and of Y."""
-    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
-    big_row, big_column, row, column = np.unravel_index(chip, shape)
+    big_row, big_column, row, column = np.unravel_index(chip, mesh.shape)
     board = big_row * mesh.columns + big_column
-    x = _End(board * mesh.side + row, big_row * mesh.side + row, big_column, column)
-    y = _End(board * mesh.side + column, big_column * mesh.side + column, big_row, row)
+    x = board * mesh.side + row, big_row * mesh.side + row, big_column, column
+    y = board * mesh.side + column, big_column * mesh.side + column, big_row, row
     return x, y
 
 
 def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes along X to the chip below or above the destination, then along Y."""
-    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
-    here, there = np.unravel_index(src, shape), np.unravel_index(dst, shape)
-    corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), shape)
+    here, there = np.unravel_index(src, mesh.shape), np.unravel_index(dst, mesh.shape)
+    corner = np.ravel_multi_index((here[0], there[1], here[2], there[3]), mesh.shape)
     flow = mix(src, dst, key)
     ends = [_ends(mesh, chip) for chip in (src, corner, dst)]
     along_x = _line_links(mesh.x, mesh.side, ends[0][0], ends[1][0], mix(flow, 0))
@@ -262,22 +250,23 @@ def _route(mesh: _Mesh, src: I64, dst: I64, key: I64) -> Routes:
 
 def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -> list[I64]:
     """Return links over the board where that is as short, else to an edge, through the line's switches, and in from an edge."""
-    (out, exit_steps), (back, entry_steps) = _edge(side, a.place, chance % 2), _edge(side, b.place, chance // 2 % 2)
-    stays = (a.board == b.board) & (abs(a.place - b.place) <= exit_steps + 2 + entry_steps)
-    leaf, far_leaf = (end.board * way.leaves // way.boards for end in (a, b))
+    (lane, line, board, place), (far_lane, _, far_board, far_place) = a, b
+    (out, exit_steps), (back, entry_steps) = _edge(side, place, chance % 2), _edge(side, far_place, chance // 2 % 2)
+    stays = (board == far_board) & (abs(place - far_place) <= exit_steps + 2 + entry_steps)
+    leaf, far_leaf = (at * way.leaves // way.boards for at in (board, far_board))
     rises = ~stays & (leaf != far_leaf)
     spine = mix(chance, 2) % max(way.spines, 1)
     up, down = (
-        way.rise + ((a.line * way.leaves + at) * way.spines + spine) * way.parallel + mix(chance, turn) % max(way.parallel, 1)
+        way.rise + ((line * way.leaves + at) * way.spines + spine) * way.parallel + mix(chance, turn) % max(way.parallel, 1)
         for turn, at in enumerate((leaf, far_leaf))
     )
     return [
-        _walk(way, side, a.lane, a.place, np.where(stays, b.place, out * (side - 1))),
-        np.where(stays, -1, 2 * (way.end + 2 * a.lane + out)),
-        np.where(rises, 2 * up, -1),
-        np.where(rises, 2 * down + 1, -1),
-        np.where(stays, -1, 2 * (way.end + 2 * b.lane + back) + 1),
-        _walk(way, side, b.lane, np.where(stays, b.place, back * (side - 1)), b.place),
+        _walk(way, side, lane, place, np.where(stays, far_place, out * (side - 1))),
+        link_if(~stays, 2 * (way.end + 2 * lane + out)),
+        link_if(rises, 2 * up),
+        link_if(rises, 2 * down + 1),
+        link_if(~stays, 2 * (way.end + 2 * far_lane + back) + 1),
+        _walk(way, side, far_lane, np.where(stays, far_place, back * (side - 1)), far_place),
     ]
 
 
@@ -292,14 +281,13 @@ def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I
     step = np.arange(side - 1)
     up = (there > here)[:, None]
     cable = way.mesh + lane[:, None] * (side - 1) + here[:, None] + np.where(up, step, -1 - step)
-    return np.where(step < abs(there - here)[:, None], 2 * cable + ~up, -1)
+    return link_if(step < abs(there - here)[:, None], 2 * cable + ~up)
 
 
 def _draw(mesh: _Mesh) -> Drawing:
     """Return a drawing of boards with gaps between them, the switches of X to their right and those of Y above."""
     pitch = mesh.side + 0.8
-    shape = (mesh.rows, mesh.columns, mesh.side, mesh.side)
-    big_row, big_column, row, column = np.unravel_index(np.arange(mesh.npus), shape)
+    big_row, big_column, row, column = np.unravel_index(np.arange(mesh.npus), mesh.shape)
     at = [np.stack((big_column * pitch + column, -big_row * pitch - row), axis=-1)]
     edge = mesh.columns * pitch
     for way, turned in ((mesh.x, False), (mesh.y, True)):
@@ -309,6 +297,4 @@ def _draw(mesh: _Mesh) -> Drawing:
             depth = np.tile(np.arange(switches) + off, way.lines)
             place = np.repeat(along, switches) + 0.25 * (depth - off) / max(switches, 1) + 0.3
             at.append(np.stack((place, depth + 0.8) if turned else (edge + depth, -place), axis=-1))
-    size = mesh.side**2
-    boards = tuple(Box("", (first, first + size)) for first in range(0, mesh.npus, size))
-    return Drawing(np.concatenate(at), boards)
+    return Drawing(np.concatenate(at), frames("", mesh.side**2, mesh.rows * mesh.columns))

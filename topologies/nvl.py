@@ -13,11 +13,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from emu.errors import must_be
-from emu.topology.builders.clos import Tier, bisection, clos, count
-from emu.topology.builders.wiring import Cables, SwitchAdding, wire
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest_paths import shortest
-from emu.topology.topology import Box, Drawing, Topology
+from emu.topology.builders.clos import Tier, clos, clos_invariants, count
+from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, one_of, topology
+from emu.topology.topology import Drawing, Topology, frames
 from emu.units import format_bandwidth, format_time, seconds
 
 _RACKS = "Shou et al., InfiniteHBD (SIGCOMM 2025), Table 8"
@@ -25,7 +24,6 @@ _SERVERS = "Wu et al., Flexible silicon photonic architecture for accelerating d
 _NVLINKS = 18  # NVLinks of a GPU, in both generations
 _RACK_RATE = 900e9  # bytes per second out of a GPU (Table 8)
 _SERVER_RATE = 450e9  # 18 NVLinks of 25 GB/s one way
-_LATENCY = 300_000_000  # ticks: 300 ns, what RailX 6.4 takes for a hop between nodes
 _HALF = 36  # GPUs under one switch of the lower tier where there are two, and in a rack of NVL-36x2
 _DAC_PER_NVLINK = 4  # copper cables of 25 GB/s one way (Table 8): 50 GB/s in each direction
 _DAC_PER_ACC = 8  # copper cables that continue an active cable of 200 GB/s: it makes Table 8's 6480 of 5184 and 162 ACC
@@ -74,24 +72,9 @@ def _dac(gpus: int) -> int:
     return gpus * _NVLINKS * _DAC_PER_NVLINK
 
 
-def _tree_invariants(tiers: list[Tier]) -> Invariants:
-    """Return the invariants of a tree, from its tiers by closed forms: its links, degree, diameter, bisection and more."""
-    counts, first = count(tiers), tiers[0]
-    return Invariants(
-        2 * sum(counts.cables),
-        first.up,
-        2 * len(tiers),
-        bisection(tiers),
-        npus=counts.nodes[0],
-        switches=counts.switches,
-        injection_Bps=first.up * first.bandwidth_Bps,
-        paths=counts.spread[-1],
-    )
-
-
 def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int, **_: object) -> Invariants:
     """Return the invariants of a rack of one tier."""
-    return _tree_invariants([_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)])
+    return clos_invariants([_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
 def _rack(name: str, gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int) -> Topology:
@@ -105,13 +88,13 @@ _EXAMPLES = ("", "chips=apart", "bandwidth=450GB/s,latency=1us")
 
 
 @topology("nvl:36", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 36, 9))
-def nvl_36(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+def nvl_36(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = HOP_LATENCY) -> Topology:
     """Join 36 GPUs of a rack by 9 NVLink switches, 2 NVLinks to each: all pairs of GPUs are equally fast."""
     return _rack("nvl:36", 36, 9, chips, bandwidth, latency)
 
 
 @topology("nvl:72", source=_RACKS, examples=_EXAMPLES, invariants=partial(_rack_known, 72, 18))
-def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+def nvl_72(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = HOP_LATENCY) -> Topology:
     """Join 72 GPUs of a rack by 18 NVLink switches, an NVLink to each: all pairs of GPUs are equally fast."""
     return _rack("nvl:72", 72, 18, chips, bandwidth, latency)
 
@@ -132,7 +115,7 @@ def _pair_known(chips: str, bandwidth: float, **_: object) -> Invariants:
 
 
 @topology("nvl:36x2", source=_RACKS, examples=_EXAMPLES, invariants=_pair_known)
-def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = _LATENCY) -> Topology:
+def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency: Latency = HOP_LATENCY) -> Topology:
     """Join two racks of 36 GPUs under 18 NVLink switches each; every switch is joined to its twin by half of its ports."""
     ways, npus = _nodes(chips, _NVLINKS), 2 * _HALF
     npu, way = np.arange(npus), np.arange(ways)
@@ -141,20 +124,18 @@ def nvl_36x2(chips: Chips = "merged", bandwidth: Bandwidth = _RACK_RATE, latency
         Cables(_bundle(_NVLINKS / ways), npu[:, None], under, bandwidth / ways, latency, 0),
         Cables(_bundle(_HALF * _NVLINKS / ways), npus + way, npus + ways + way, _HALF * bandwidth / ways, latency, 1),
     ]
-    links, cables = wire("nvl:36x2", kinds)
     active = _HALF * _NVLINKS // _ACC_NVLINKS
-    bill = {"NPU": npus, "NVLink switch": 2 * _NVLINKS, "DAC cable": _dac(npus) + active * _DAC_PER_ACC, "ACC cable": active}
+    bill = {"NVLink switch": 2 * _NVLINKS, "DAC cable": _dac(npus) + active * _DAC_PER_ACC, "ACC cable": active}
     closing = f"inside the racks each ACC goes on as {_DAC_PER_ACC} DAC: it is what makes Table 8's 6480 of {_dac(npus)}"
-    return Topology(
+    return fabric(
         "nvl:36x2",
         npus,
-        npus + 2 * ways,
-        links,
-        shortest(links, npus + 2 * ways),
-        (2, _HALF),
-        {**bill, **cables},
-        _assumptions(chips, bandwidth, latency, closing),
-        ("GPU to NVSwitch", "rack to rack"),
+        kinds,
+        None,
+        bill=bill,
+        dims=(2, _HALF),
+        assumptions=_assumptions(chips, bandwidth, latency, closing),
+        tiers=("GPU to NVSwitch", "rack to rack"),
         draw=partial(_draw_pair, ways),
         adds=True,
     )
@@ -166,8 +147,7 @@ def _draw_pair(ways: int) -> Drawing:
     gpus = np.stack((npu % 4, npu // 4), axis=-1).astype(np.float64)
     switches = np.stack((np.full(ways, 5.0), (np.arange(ways) + 0.5) * 9 / ways - 0.5), axis=-1)
     mirrored = [side * (-1.0, 1.0) + (13.0, 0.0) for side in (gpus, switches)]
-    racks = (Box("rack 0", (0, _HALF)), Box("rack 1", (_HALF, 2 * _HALF)))
-    return Drawing(np.concatenate((gpus, mirrored[0], switches, mirrored[1])), racks)
+    return Drawing(np.concatenate((gpus, mirrored[0], switches, mirrored[1])), frames("rack", _HALF, 2))
 
 
 def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
@@ -185,7 +165,7 @@ def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency
 
 def _eight_known(**settings: Any) -> Invariants:
     """Return the invariants of eight racks."""
-    return _tree_invariants(_eight_tiers(**settings))
+    return clos_invariants(_eight_tiers(**settings))
 
 
 def _eight_bill(racks: int, modules: int) -> dict[str, int]:
@@ -216,7 +196,7 @@ def nvl_576(
     modules: Count = _MODULES,
     chips: Chips = "merged",
     bandwidth: Bandwidth = _RACK_RATE,
-    latency: Latency = _LATENCY,
+    latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join eight racks of 72 GPUs by two tiers of NVLink switches: a rack brings 36 leaves of 36 GPUs and 18 spines.
 
@@ -243,14 +223,14 @@ def nvl_576(
 
 @topology("dgx-h100", source=_SERVERS, examples=_EXAMPLES, invariants=partial(_rack_known, _SERVER_GPUS, _SERVER_CHIPS))
 def dgx_h100(
-    chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY, *, adding: SwitchAdding
+    chips: Chips = "merged", bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = HOP_LATENCY, *, adding: SwitchAdding
 ) -> Topology:
     """Join the 8 GPUs of a server by 4 NVSwitches, 18 NVLinks a GPU."""
     tiers = [_first_tier(_SERVER_GPUS, _nodes(chips, _SERVER_CHIPS), bandwidth, latency)]
     uneven = "a GPU has 4.5 of its 18 NVLinks on each NVSwitch: the mean, as 18 does not divide by 4"
     sentences = _assumptions(chips, bandwidth, latency, *([uneven] if chips == "apart" else []))
     server = clos("dgx-h100", tiers, {"NVSwitch": _SERVER_CHIPS}, sentences)
-    return adding.of(server, np.arange(server.n_nodes) >= server.n_npus)
+    return adding.of(server, server.n_npus, server.n_nodes)
 
 
 def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
@@ -268,7 +248,7 @@ def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
 
 def _servers_known(**settings: Any) -> Invariants:
     """Return the invariants of servers under upper NVSwitches."""
-    return _tree_invariants(_servers_tiers(**settings))
+    return clos_invariants(_servers_tiers(**settings))
 
 
 @topology(
@@ -278,7 +258,7 @@ def _servers_known(**settings: Any) -> Invariants:
     full=("",),
     invariants=_servers_known,
 )
-def superpod(servers: Count = 32, bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = _LATENCY) -> Topology:
+def superpod(servers: Count = 32, bandwidth: Bandwidth = _SERVER_RATE, latency: Latency = HOP_LATENCY) -> Topology:
     """Join up to 32 servers of 8 GPUs by a second tier of NVSwitches, 72 NVLinks up from a server: half of its GPUs' 144."""
     tiers = _servers_tiers(servers, bandwidth, latency)
     upper = ceil(servers * _SERVER_OUT / _CHIP_PORTS)

@@ -10,22 +10,18 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
-from emu.topology.paths.shortest_paths import or_shortest
+from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
 from emu.topology.topology import Box, Drawing, Routes, Topology
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Wang et al., Rail-Only (arXiv:2307.12169); RailX (arXiv:2507.18889), A.8 and Table 6"
-_BANDWIDTH = 50e9  # bytes per second, one direction: a port of 400 Gb/s (RailX 6.2)
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _check(dims: tuple[int, ...], radix: int) -> None:
     """Check that there are two sizes and that a switch has ports for them."""
-    if len(dims) != 2:
-        raise must_be("rail-only", "dims", "two sizes, rows and columns, such as 64x64", "x".join(map(str, dims)))
+    check_sizes("rail-only", "dims", dims, 2, "two sizes, rows and columns, such as 64x64")
     if max(dims) > radix:
         raise must_be("rail-only", "dims", f"at most {radix} each, the ports of a switch", "x".join(map(str, dims)))
 
@@ -59,9 +55,9 @@ def rail_only(
     dims: Dims,
     radix: Count = 64,
     planes: Count = 1,
-    row: Bandwidth = _BANDWIDTH,
-    column: Bandwidth = _BANDWIDTH,
-    latency: Latency = _LATENCY,
+    row: Bandwidth = PORT_RATE,
+    column: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join a grid of chips by a switch for each row and each column; a message off both is relayed by a chip where they cross.
 
@@ -81,21 +77,17 @@ def rail_only(
         Cables(kind, npu, n + npu // columns, planes * row, latency, 0),
         Cables(kind, npu, n + rows + npu % columns, planes * column, latency, 1),
     ]
-    links, cables = wire("rail-only", kinds)
-    nodes = n + rows + columns
-    bill = {"NPU": n, "switch": planes * (rows + columns), "optical transceiver": 4 * planes * n, **cables}
-    return Topology(
+    return fabric(
         "rail-only",
         n,
-        nodes,
-        links,
-        or_shortest(partial(_route, columns, n), links, nodes, n),
-        dims,
-        bill,
-        _assumptions(planes, row, column, latency),
-        ("NPU to row switch", "NPU to column switch"),
+        kinds,
+        partial(_route, columns, n),
+        bill={"switch": planes * (rows + columns), "optical transceiver": 4 * planes * n},
+        dims=dims,
+        assumptions=_assumptions(planes, row, column, latency),
+        tiers=("NPU to row switch", "NPU to column switch"),
         draw=partial(_draw, rows, columns),
-        relays=np.ones(nodes, np.bool_),
+        relays=True,
     )
 
 
@@ -118,8 +110,7 @@ def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
     stages = []
     for a, b, first in ((src, corner, ~down_first), (corner, dst, down_first)):
         cable = np.where(first, 0, n)
-        moves = a != b
-        stages += [np.where(moves, 2 * (cable + a), -1), np.where(moves, 2 * (cable + b) + 1, -1)]
+        stages += [link_if(a != b, 2 * (cable + a)), link_if(a != b, 2 * (cable + b) + 1)]
     return join(stages)
 
 

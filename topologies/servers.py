@@ -7,23 +7,21 @@ another rail first goes over NVLink to the GPU of that rail. A NIC is its GPU's 
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, SwitchAdding, wire
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, one_of, topology
-from emu.topology.paths.shortest_paths import or_shortest
+from emu.arrays import I64
+from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
+from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, one_of, planned
+from emu.topology.orbits import shift
 from emu.topology.placement import in_units
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"
 _NVLINK = 450e9  # bytes per second, one direction: 18 NVLinks of 25 GB/s (DGX H100)
-_NIC = 50e9  # 400 Gb/s
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 Network = Annotated[str, one_of("spine", "rails", "switch")]
 
@@ -32,8 +30,8 @@ Network = Annotated[str, one_of("spine", "rails", "switch")]
 class Hops(SwitchAdding):
     """The settings of hops: their latencies, and whether NVSwitches add."""
 
-    latency: Latency = _LATENCY  # latency of a hop within a server
-    nic_latency: Latency = _LATENCY  # latency of a hop between servers
+    latency: Latency = HOP_LATENCY  # latency of a hop within a server
+    nic_latency: Latency = HOP_LATENCY  # latency of a hop between servers
 
 
 class _Cluster(NamedTuple):
@@ -42,6 +40,7 @@ class _Cluster(NamedTuple):
     GPUs, servers, rail switches and spines are numbered in this order; a GPU is server * gpus + rail.
     """
 
+    name: str
     nodes: int
     gpus: int
     nvlink: float
@@ -77,8 +76,8 @@ class _Cluster(NamedTuple):
         return 4 * self.npus + 2 * self.rails * self.above
 
 
-def _cluster_invariants(cluster: _Cluster) -> Invariants:
-    """Return the invariants of servers."""
+def _invariants(cluster: _Cluster) -> Invariants:
+    """Return the invariants of servers by closed forms."""
     n, nvlink, nic = cluster.npus, cluster.nvlink, cluster.nic
     between = {"spine": nic / cluster.taper, "rails": 0.0, "switch": nic}[cluster.network]
     cuts = [n // 2 * nic] * (cluster.nodes % 2 == 0) + [n // 2 * (nvlink + between)] * (cluster.gpus % 2 == 0)
@@ -93,40 +92,25 @@ def _cluster_invariants(cluster: _Cluster) -> Invariants:
     )
 
 
-def _invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the topology by closed forms."""
-    return _cluster_invariants(_Cluster(**settings))
-
-
-def _build(name: str, cluster: _Cluster) -> Topology:
-    """Return the topology of servers under the name of its variant."""
-    check_link_count(name, cluster.links)
-    links, cables = wire(name, _cables(cluster))
-    n, nodes = cluster.npus, cluster.npus + cluster.switches
-    bill = {"NPU": n, "server": cluster.nodes, "NIC": n, "rail switch" if cluster.rails > 1 else "switch": cluster.rails}
-    bill |= {"spine switch": cluster.above} if cluster.above else {}
-    wired = Topology(
-        name,
-        n,
-        nodes,
-        links,
-        or_shortest(partial(_route, cluster), links, nodes, n),
-        (cluster.nodes, cluster.gpus),
-        {**bill, **cables},
-        _assumptions(cluster),
-        ("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
+def _build(cluster: _Cluster) -> Topology:
+    """Return the topology of servers."""
+    check_link_count(cluster.name, cluster.links)
+    bill = {"server": cluster.nodes, "NIC": cluster.npus, "rail switch" if cluster.rails > 1 else "switch": cluster.rails}
+    wired = fabric(
+        cluster.name,
+        cluster.npus,
+        _cables(cluster),
+        partial(_route, cluster),
+        bill=bill | ({"spine switch": cluster.above} if cluster.above else {}),
+        dims=(cluster.nodes, cluster.gpus),
+        assumptions=_assumptions(cluster),
+        tiers=("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
         symmetry=partial(_shifts, cluster) if cluster.above < 2 else None,  # of several spines a hash takes one
-        relays=np.ones(nodes, np.bool_) if cluster.network == "rails" else None,
-        grouper=partial(in_units, name, cluster.gpus),
+        relays=True if cluster.network == "rails" else None,
+        grouper=partial(in_units, cluster.name, cluster.gpus),
     )
-    return cluster.hops.of(wired, _nvlink_switches(cluster))
-
-
-def _nvlink_switches(cluster: _Cluster) -> Bool:
-    """Return [nodes] whether each node is an NVLink switch: one for each server, numbered after the GPUs."""
-    node = np.arange(cluster.npus + cluster.switches)
-    return column((node >= cluster.npus) & (node < cluster.npus + cluster.nodes), np.bool_)
+    return cluster.hops.of(wired, cluster.npus, cluster.nodes)
 
 
 def _cables(cluster: _Cluster) -> list[Cables]:
@@ -163,17 +147,17 @@ def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
     inside = src // gpus == dst // gpus
     crosses = ~inside & (src % gpus != dst % gpus) & (cluster.network != "switch")
     mate = np.where(crosses & (cluster.network == "rails"), src // gpus * gpus + dst % gpus, src)
-    rises = crosses & (cluster.network == "spine")
+    rises, goes = crosses & (cluster.network == "spine"), ~inside
     near = inside | (mate != src)
     first, last = (2 * n + npu % gpus * spines + mix(src, dst, key) % spines for npu in (src, dst))
     return join(
         [
-            np.where(near, 2 * src, -1),
-            np.where(near, 2 * np.where(inside, dst, mate) + 1, -1),
-            np.where(inside, -1, 2 * (n + mate)),
-            np.where(rises, 2 * first, -1),
-            np.where(rises, 2 * last + 1, -1),
-            np.where(inside, -1, 2 * (n + dst) + 1),
+            link_if(near, 2 * src),
+            link_if(near, 2 * np.where(inside, dst, mate) + 1),
+            link_if(goes, 2 * (n + mate)),
+            link_if(rises, 2 * first),
+            link_if(rises, 2 * last + 1),
+            link_if(goes, 2 * (n + dst) + 1),
         ]
     )
 
@@ -183,14 +167,8 @@ def _shifts(cluster: _Cluster) -> list[I64]:
 
     Spines stay.
     """
-    npu, server = np.arange(cluster.npus).reshape(cluster.nodes, cluster.gpus), np.arange(cluster.nodes)
-    rail, above = np.arange(cluster.rails), np.arange(cluster.above)
-    shifted = (
-        (np.roll(npu, -1, axis=0).ravel(), np.roll(server, -1), rail, above),
-        (np.roll(npu, -1, axis=1).ravel(), server, np.roll(rail, -1), above),
-    )
-    first = np.cumsum([0, cluster.npus, cluster.nodes, cluster.rails])
-    return [np.concatenate([base + part for base, part in zip(first, parts, strict=True)]) for parts in shifted]
+    shapes = (cluster.nodes, cluster.gpus), (cluster.nodes,), (cluster.rails,), (cluster.above,)
+    return [shift(*zip(shapes, axes, strict=True)) for axes in ((0, 0, None, None), (1, None, 0, None))]
 
 
 def _draw(cluster: _Cluster) -> Drawing:
@@ -207,12 +185,13 @@ def _draw(cluster: _Cluster) -> Drawing:
         np.stack((spread[0], np.full(rails, rise)), axis=-1),
         np.stack((spread[1], np.full(spines, 2 * rise)), axis=-1),
     ]
-    boxes = tuple(Box(f"server {i}", (i * gpus, (i + 1) * gpus)) for i in range(nodes))
-    return Drawing(np.concatenate(at), boxes)
+    return Drawing(np.concatenate(at), frames("server", gpus, nodes))
 
 
-@topology(
+@planned(
     "servers",
+    _build,
+    _invariants,
     source=_SOURCE,
     examples=(
         "",
@@ -221,18 +200,17 @@ def _draw(cluster: _Cluster) -> Drawing:
         "nodes=4,gpus=4,taper=2",
         "nodes=3,gpus=1",
     ),
-    invariants=_invariants,
 )
 def servers(
     nodes: Count = 4,
     gpus: Count = 8,
     nvlink: Bandwidth = _NVLINK,
-    nic: Bandwidth = _NIC,
+    nic: Bandwidth = PORT_RATE,
     network: Network = "spine",
     taper: Count = 1,
     *,
     hops: Hops,
-) -> Topology:
+) -> _Cluster:
     """Join servers of 8 GPUs on NVLink by a 400 Gb/s NIC for each GPU on the switch of its rail, and a spine above the rails.
 
     Args:
@@ -244,29 +222,25 @@ def servers(
         taper: Ports down for each port up of a rail switch.
         hops: Latencies, and what NVSwitches do.
     """
-    return _build("servers", _Cluster(nodes, gpus, nvlink, nic, network, 1, taper, hops))
+    return _Cluster("servers", nodes, gpus, nvlink, nic, network, 1, taper, hops)
 
 
-def _segment_invariants(radix: int, gpus: int, spines: int, nvlink: float, nic: float, **_: object) -> Invariants:
-    """Return the invariants of the segment topology by closed forms."""
-    return _cluster_invariants(_Cluster(radix, gpus, nvlink, nic, "spine", spines))
-
-
-@topology(
+@planned(
     "rail-optimised",
+    _build,
+    _invariants,
     source=_SOURCE,
     examples=("radix=8", "radix=4,gpus=4,spines=2", "radix=2,gpus=2,spines=1"),
     full=("radix=64",),
-    invariants=_segment_invariants,
 )
 def rail_optimised(
     radix: Count = 64,
     gpus: Count = 8,
     spines: Count = 4,
     nvlink: Bandwidth = _NVLINK,
-    nic: Bandwidth = _NIC,
-    latency: Latency = _LATENCY,
-) -> Topology:
+    nic: Bandwidth = PORT_RATE,
+    latency: Latency = HOP_LATENCY,
+) -> _Cluster:
     """Join R servers of V GPUs by V rail switches with R ports down: a segment as large as its rail switches allow.
 
     Args:
@@ -277,6 +251,5 @@ def rail_optimised(
         nic: Bandwidth of a GPU's NIC.
         latency: Latency of a hop.
     """
-    return _build(
-        "rail-optimised", _Cluster(radix, gpus, nvlink, nic, "spine", spines, 1, Hops(latency=latency, nic_latency=latency))
-    )
+    hops = Hops(latency=latency, nic_latency=latency)
+    return _Cluster("rail-optimised", radix, gpus, nvlink, nic, "spine", spines, 1, hops)

@@ -23,8 +23,8 @@ from emu.units import format_bandwidth, format_time, seconds
 _BANDWIDTH = 800e9  # bytes per second, one direction: 6.4 Tb/s a GPU (InfiniteHBD, Table 8)
 
 
-def _invariants(n: int, bandwidth: float, **_: object) -> Invariants:
-    """Return the invariants of the topology by closed forms."""
+def _switch_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
+    """Return the invariants of NPUs on one switch by closed forms."""
     return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth, npus=n, switches=1, injection_Bps=bandwidth)
 
 
@@ -33,7 +33,7 @@ def _invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     source="InfiniteHBD (SIGCOMM 2025), 6.1 and Table 8",
     examples=("n=8", "n=1", "n=3,bandwidth=50GB/s,latency=300ns", "n=64"),
     full=("n=2880", "n=8192"),
-    invariants=_invariants,
+    invariants=_switch_invariants,
 )
 def big_switch(n: Count, bandwidth: Bandwidth = _BANDWIDTH, latency: Latency = 0) -> Topology:
     """Join NPUs by one large switch without forwarding latency: the upper limit of communication and of fault resilience."""
@@ -67,11 +67,6 @@ def _ring_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
 def _mesh_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
     """Return the invariants of the mesh topology by closed forms."""
     return Invariants(n * (n - 1), n - 1, int(n > 1), (n // 2) * (n - n // 2) * bandwidth)
-
-
-def _switch_invariants(n: int, bandwidth: float, **_: object) -> Invariants:
-    """Return the invariants of the switch topology by closed forms."""
-    return Invariants(2 * n, 1, 2 * (n > 1), n // 2 * bandwidth)
 
 
 def _hypercube_invariants(d: int, bandwidth: float, **_: object) -> Invariants:

@@ -11,12 +11,11 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.paths.shortest_paths import or_shortest, shortest
-from emu.topology.placement import in_whole_units
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.placement import in_whole_units, whole_units
+from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"
@@ -25,7 +24,6 @@ _HBD = 800e9  # bytes per second out of a GPU, one direction: 6.4 Tb/s (Infinite
 _DCN = 50e9  # 400 Gb/s (InfiniteHBD 6.1)
 _CU = 240e9  # 1920 Gb/s (Flex-SiPAC 6.B.1)
 _PORTS = 16  # default number of OCS (Flex-SiPAC 6.A.2)
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _ring_links(rings: int, size: int) -> int:
@@ -55,7 +53,7 @@ def _ring_invariants(size: int, rings: int, bandwidth: float, dcn: float, **_: o
     invariants=_ring_invariants,
 )
 def sip_ring(
-    size: Count, rings: Count = 1, bandwidth: Bandwidth = _HBD, dcn: Bandwidth = _DCN, latency: Latency = _LATENCY
+    size: Count, rings: Count = 1, bandwidth: Bandwidth = _HBD, dcn: Bandwidth = _DCN, latency: Latency = HOP_LATENCY
 ) -> Topology:
     """Join as many GPUs as tensor parallelism has to fixed rings, so that a fault costs its whole ring.
 
@@ -73,21 +71,18 @@ def sip_ring(
     ahead = ring - ring % size + (ring + 1) % size
     laid = [Cables("link of a ring", ring, ahead, bandwidth / 2, latency, 0)]
     laid += [Cables("link to the DCN", npus, n, dcn, latency, 1)] * joined
-    links, cables = wire("sip-ring", laid)
-    nodes = n + joined
-    return Topology(
+    return fabric(
         "sip-ring",
         n,
-        nodes,
-        links,
-        or_shortest(partial(_ring_route, size, rings), links, nodes, n),
-        (rings, size),
-        {"NPU": n, **cables},
-        _ring_assumptions(rings, bandwidth, dcn, latency),
-        ("ring", "DCN"),
-        partial(_ring_place, size, rings),
-        partial(_ring_draw, size, rings),
-        relays=np.ones(nodes, np.bool_),
+        laid,
+        partial(_ring_route, size, rings),
+        bill={},
+        dims=(rings, size),
+        assumptions=_ring_assumptions(rings, bandwidth, dcn, latency),
+        tiers=("ring", "DCN"),
+        placer=partial(whole_units, npus.reshape(rings, size)),  # on a broken ring, a line, no ring runs (InfiniteHBD 2.2)
+        draw=partial(_ring_draw, size, rings),
+        relays=True,
         grouper=partial(in_whole_units, "sip-ring", size),
     )
 
@@ -114,16 +109,9 @@ def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
     hop = np.arange(steps.max(initial=1))
     place = (src[:, None] + np.where(down[:, None], -1 - hop, hop)) % size
     cable = (src - src % size)[:, None] + place
-    around = np.where(hop < steps[:, None], 2 * cable + down[:, None], -1)
+    around = link_if(hop < steps[:, None], 2 * cable + down[:, None])
     up = 2 * (_ring_links(rings, size) + src)
-    return join([around, np.where(over, up, -1), np.where(over, up + 2 * (dst - src) + 1, -1)])
-
-
-def _ring_place(size: int, rings: int, n_ranks: int, faulty: I64) -> I64:
-    """Return the GPUs of rings without a fault; a broken ring is a line, on which no ring runs (InfiniteHBD 2.2)."""
-    whole = np.ones(rings, np.bool_)
-    whole[faulty // size] = False
-    return column(np.flatnonzero(np.repeat(whole, size)), np.int64)
+    return join([around, link_if(over, up), link_if(over, up + 2 * (dst - src) + 1)])
 
 
 def _ring_draw(size: int, rings: int) -> Drawing:
@@ -135,7 +123,7 @@ def _ring_draw(size: int, rings: int) -> Drawing:
     pitch = 2 * radius + 1.4
     x, y = at * pitch + radius * np.sin(turn), -row * pitch + radius * np.cos(turn)
     hub = np.array([[(min(columns, rings) - 1) * pitch / 2, pitch]])
-    boxes = tuple(Box(f"ring {i}", (i * size, (i + 1) * size)) for i in range(rings) if size > 1)
+    boxes = frames("ring", size, rings * (size > 1))
     return Drawing(np.concatenate((np.stack((x, y), axis=-1), hub[: rings > 1])), boxes)
 
 
@@ -159,7 +147,7 @@ def _ocs_invariants(n: int, ports: int, bandwidth: float, **_: object) -> Invari
     full=("n=64,ports=64", "n=512,ports=64"),
     invariants=_ocs_invariants,
 )
-def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency: Latency = _LATENCY) -> Topology:
+def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency: Latency = HOP_LATENCY) -> Topology:
     """Join N GPUs by a port on each of Q optical circuit switches, set to join each GPU with as many others as possible.
 
     Args:
@@ -176,18 +164,8 @@ def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency
     matchings, circuits = _matchings(n, ports)
     rate = bandwidth / ports
     laid = [Cables("link through OCS", *pair, rate * k, latency) for pair, k in zip(matchings, circuits, strict=True)]
-    links, cables = wire("sip-ocs", laid)
-    return Topology(
-        "sip-ocs",
-        n,
-        n,
-        links,
-        shortest(links, n),
-        (n,),
-        {"NPU": n, "OCS": ports, "fibre": n * ports, **cables},
-        _ocs_assumptions(n, ports, rate, latency),
-        ("circuit",),
-    )
+    bill, words = {"OCS": ports, "fibre": n * ports}, _ocs_assumptions(n, ports, rate, latency)
+    return fabric("sip-ocs", n, laid, None, bill=bill, dims=(n,), assumptions=words, tiers=("circuit",))
 
 
 def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:

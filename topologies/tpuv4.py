@@ -14,7 +14,7 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.catalogue import Bandwidth, Count, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
 from emu.topology.placement import in_units
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
@@ -23,13 +23,11 @@ _SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (
 _SIDE = 4
 _RADIX = 128  # ports of an OCS in use (Table 8: 6400 GB/s of 50; 136 with the spare ones, Flex-SiPAC 6.A)
 _BANDWIDTH = 50e9  # bytes per second, one direction: 300 GB/s over 6 links (Table 8)
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
 
 
 def _check(cubes: tuple[int, ...], side: int, radix: int) -> None:
     """Check that the sizes fit, and that an OCS has ports for all cubes."""
-    if len(cubes) != 3:
-        raise must_be("tpuv4", "cubes", "three sizes, such as 4x4x4", "x".join(map(str, cubes)))
+    check_sizes("tpuv4", "cubes", cubes, 3, "three sizes, such as 4x4x4")
     if side % 2:
         raise must_be("tpuv4", "side", "even, as a board has 2x2 chips", side)
     if prod(cubes) > radix // 2:
@@ -58,8 +56,8 @@ def tpuv4(
     planes: Count = 1,
     radix: Count = _RADIX,
     bandwidth: Bandwidth = _BANDWIDTH,
-    latency: Latency = _LATENCY,
-    optical: Latency = _LATENCY,
+    latency: Latency = HOP_LATENCY,
+    optical: Latency = HOP_LATENCY,
 ) -> Topology:
     """Join cubes of 4x4x4 chips to one torus by 48 optical circuit switches, set once: 64 cubes are 4096 chips.
 

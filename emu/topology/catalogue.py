@@ -6,8 +6,9 @@ share may be one dataclass: its fields are settings as well.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import wraps
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from emu.errors import InputError, must_be, without_place
@@ -15,6 +16,9 @@ from emu.registry import Registry, check_settings, parse_call
 from emu.topology.description.topology_file import is_file, read_file
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
+
+PORT_RATE = 50e9  # bytes per second, one direction, unless a source has its own: a port of 400 Gb/s (RailX 6.2)
+HOP_LATENCY = 300_000_000  # ticks, unless a source has its own: 300 ns, RailX 6.4's for a hop between nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,17 @@ class SettingKind:
     show: Callable[[Any], str]
 
 
-def _read_count(text: str, name: str) -> int:
-    """Return the whole number of 1 or more that a setting's text gives."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise must_be("topology", name, "a whole number of 1 or more", text)
-    return int(text)
+def whole_number(least: int, zero: str = "") -> SettingKind:
+    """Return the kind of a setting that is a whole number of `least` or more; the word `zero` stands for 0 if it is given."""
+
+    def read(text: str, name: str) -> int:
+        if zero and text == zero:
+            return 0
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+            raise must_be("topology", name, f"a whole number of {least} or more" + f", or {zero}" * bool(zero), text)
+        return int(text)
+
+    return SettingKind(read, lambda count: str(count or zero or 0))
 
 
 def _read_dims(text: str, name: str) -> tuple[int, ...]:
@@ -58,25 +68,26 @@ def one_of(*words: str) -> SettingKind:
     return SettingKind(read, str)
 
 
-def _show_dims(dims: tuple[int, ...]) -> str:
+def show_dims(dims: Sequence[int]) -> str:
     """Return sizes as a setting's text, such as `8x8x4`."""
     return "x".join(map(str, dims))
 
 
-def _show_latency(ticks: int) -> str:
-    """Return ticks as a setting's text, such as `500ns`."""
-    return format_time(seconds(ticks)).replace(" ", "")
+def check_sizes(name: str, setting: str, sizes: Sequence[int], count: int, what: str) -> None:
+    """Check that a setting has so many sizes.
+
+    Raises:
+        InputError: It has not; the message says `what` the sizes are.
+    """
+    if len(sizes) != count:
+        raise must_be(name, setting, what, show_dims(sizes))
 
 
-def _show_bandwidth(bandwidth_Bps: float) -> str:
-    """Return a bandwidth as a setting's text, such as `50GB/s`."""
-    return format_bandwidth(bandwidth_Bps).replace(" ", "")
-
-
-Count = Annotated[int, SettingKind(_read_count, str)]
-Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, _show_dims)]
-Bandwidth = Annotated[float, SettingKind(parse_bandwidth, _show_bandwidth)]  # bytes per second, one direction
-Latency = Annotated[int, SettingKind(_read_latency, _show_latency)]  # ticks of one link
+Count = Annotated[int, whole_number(1)]
+Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, show_dims)]
+# Bytes per second, one direction; and ticks of one link.
+Bandwidth = Annotated[float, SettingKind(parse_bandwidth, lambda rate: format_bandwidth(rate).replace(" ", ""))]
+Latency = Annotated[int, SettingKind(_read_latency, lambda ticks: format_time(seconds(ticks)).replace(" ", ""))]
 
 Build = Callable[..., Topology]
 T = TypeVar("T")
@@ -173,6 +184,42 @@ def topology(
         )
         TOPOLOGIES.file(name, known)
         return build
+
+    return file
+
+
+def planned(
+    name: str,
+    build: Callable[[T], Topology],
+    invariants: Callable[[T], Invariants],
+    *,
+    source: str,
+    examples: tuple[str, ...],
+    full: tuple[str, ...] = (),
+) -> Callable[[Callable[..., T]], Build]:
+    """Return a decorator that files a function from settings to a plan; the plan gives both the topology and its invariants.
+
+    Args:
+        name: The name on the command line.
+        build: Returns the topology of a plan.
+        invariants: Returns what is known of the topology of a plan.
+        source: See `topology`, also for the other arguments.
+        examples: Settings of small instances.
+        full: Settings of the sizes in the source.
+
+    Raises:
+        InputError: See `topology`.
+    """
+
+    def file(plan: Callable[..., T]) -> Build:
+        @wraps(plan)
+        def built(*given: Any, **settings: Any) -> Topology:
+            return build(plan(*given, **settings))
+
+        def known(**settings: Any) -> Invariants:
+            return invariants(plan(**settings))
+
+        return topology(name, source=source, examples=examples, invariants=known, full=full)(built)
 
     return file
 

@@ -1,5 +1,9 @@
-"""Connected components and orbits: what links join in either direction, and what permutations map to one another."""
+"""Connected components and orbits: what links join in either direction, and what permutations map to one another.
 
+Also here: the permutations of nodes that the builders of fabrics declare as symmetries, and powers of permutations.
+"""
+
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +38,18 @@ def orbits(n: int, permutations: list[I64]) -> I64:
     """
     there = np.concatenate([np.empty(0, np.int64), *permutations])
     return components(n, np.tile(np.arange(n), len(permutations)), there)
+
+
+def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
+    """Return the permutation of nodes under which each kind of nodes shifts by one along an axis.
+
+    Args:
+        kinds: The shape of each kind of nodes, which are numbered kind after kind, and its axis; None: these nodes stay.
+    """
+    ends = np.cumsum([prod(shape) for shape, _ in kinds])
+    parts = np.split(np.arange(ends[-1]), ends[:-1])
+    moved = ((node.reshape(shape), axis) for node, (shape, axis) in zip(parts, kinds, strict=True))
+    return np.concatenate([(node if axis is None else np.roll(node, -1, axis)).ravel() for node, axis in moved])
 
 
 class Orbits(NamedTuple):

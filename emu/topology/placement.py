@@ -129,6 +129,16 @@ def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:
     return column(hops > 0, np.bool_)
 
 
+def without(npus: I64, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of a list that are not faulty, at most one for each rank, in its order."""
+    return column(npus[~np.isin(npus, faulty)][:n_ranks], np.int64)
+
+
+def whole_units(units: I64, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of the units [U, NPUs of a unit] that have no faulty NPU, in their order, for any number of ranks."""
+    return units[~np.isin(units, faulty).any(axis=1)].ravel()
+
+
 def usable_npus(topology: Topology, group: int, faulty: Bool) -> I64:
     """Return [E] the NPUs that groups of `group` NPUs can use in each state.
 

@@ -51,6 +51,12 @@ class Routes:
     link: I32  # [H] link of each hop
     virtual: I16 | None = None  # [H] the virtual channel of each hop, where the system's routing names them
 
+    @staticmethod
+    def laid(hops: I64, link: ArrayLike, virtual: ArrayLike | None = None) -> "Routes":
+        """Return routes from the number of hops of each pair [P] and the links of all pairs in order, [H]."""
+        start = column(np.concatenate(([0], np.cumsum(hops))), np.int64)
+        return Routes(start, column(link, np.int32), None if virtual is None else column(virtual, np.int16))
+
     def of(self, pair: int) -> I32:
         """Return the links of one pair, in order."""
         return self.link[self.start[pair] : self.start[pair + 1]]
@@ -94,6 +100,13 @@ class FailedParts:
         cables = (pair for pair in self.cables if pair not in other.cables and not set(pair) & set(other.nodes))
         return FailedParts(nodes, tuple(cables))
 
+    def marks(self, src: ArrayLike, dst: ArrayLike) -> Bool:
+        """Return [L] whether each link, from `src` to `dst`, has failed: one of its nodes has, or its cable."""
+        low, high = np.minimum(src, dst).astype(np.int64), np.maximum(src, dst)
+        n = 1 + max((node for pair in self.cables for node in pair), default=0)
+        cut = np.isin(np.where(high < n, low * n + high, -1), [min(pair) * n + max(pair) for pair in self.cables])
+        return np.asarray(cut | np.isin(src, self.nodes) | np.isin(dst, self.nodes))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repair:
@@ -116,6 +129,11 @@ class Box:
 
     label: str
     nodes: tuple[int, int]  # the first node, and one past the last
+
+
+def frames(label: str, size: int, count: int, first: int = 0) -> tuple[Box, ...]:
+    """Return frames round `count` runs of `size` nodes, one after another, each with the label and its number."""
+    return tuple(Box(f"{label} {i}" if label else "", (first + i * size, first + (i + 1) * size)) for i in range(count))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.topology.builders.wiring import SwitchAdding
-from emu.topology.catalogue import Bandwidth, Invariants, Latency
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Invariants, Latency, show_dims
 
 AGGS = 60  # Aggs of a plane: one for each of a ToR's uplinks (6.1)
 UP = 8  # uplinks of an Agg, for 120 downlinks (6.2)
@@ -33,7 +33,7 @@ class HpnRates(SwitchAdding):
 
     nvlink: Bandwidth = 200e9  # all NVLinks of a GPU together: 400 GB/s both ways (9, H800; printed there as Gb/s)
     port: Bandwidth = 25e9  # one of the two ports of a NIC: 200 Gb/s (3)
-    latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+    latency: Latency = HOP_LATENCY
     convergence: Latency = 1_000_000_000_000_000  # ticks: 1 s until BGP has withdrawn a route (4.2); no time is published
 
 
@@ -190,8 +190,7 @@ def plan_of(
     if len(dims) != needed or max(dims) < 2 or (needed > 2 and prod(dims[:-2]) < 2):
         levels = " x ".join(_LEVELS[-needed:])
         least = "2 segments or more" if needed > 2 else "2 GPUs or more"
-        shown = ("x".join(map(str, d)) for d in (typical, dims))
-        raise must_be(name, "dims", f"{levels}, {least}, such as {next(shown)}", next(shown))
+        raise must_be(name, "dims", f"{levels}, {least}, such as {show_dims(typical)}", show_dims(dims))
     pods, segments, hosts, rails = (1,) * (4 - needed) + dims
     return HpnPlan(name, (pods, segments, hosts, rails), joins, rates, **more)
 

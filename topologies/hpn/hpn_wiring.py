@@ -11,18 +11,16 @@ Also here: settings of HPN that are words or may be 0, and groups of settings th
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
-from emu.arrays import F64, I64, column
-from emu.errors import must_be
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Build, Invariants, SettingKind, one_of, topology
+from emu.arrays import F64, I64
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.paths.shortest_paths import or_shortest
-from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count
+from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routes.hash_routing import route
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
@@ -72,7 +70,7 @@ def _boxes(plan: HpnPlan) -> tuple[Box, ...]:
     """Return the frames of a drawing: segments, and the Aggs of a plane or a rail."""
     size, agg = plan.sizes[2] * plan.sizes[3], plan.firsts[2]
     name = {"all": "Aggs", "plane": "plane {plane}", "rail": "rail {rail}, plane {plane}"}[plan.joins]
-    segments = [Box(f"segment {i}", (i * size, (i + 1) * size)) for i in range(plan.segments)]
+    segments = frames("segment", size, plan.segments)
     groups = [
         Box(name.format(plane=g % 2, rail=g % plan.groups // 2), (agg + g * plan.aggs, agg + (g + 1) * plan.aggs))
         for g in range(plan.tier2 // plan.aggs)
@@ -110,24 +108,21 @@ def build(plan: HpnPlan) -> Topology:
         InputError: There are more than 2**24 links.
     """
     check_link_count(plan.name, 2 * sum(plan.cables))
-    links, cables = wire(plan.name, _cables(plan))
-    node, (switch, tor, *_) = np.arange(plan.nodes), plan.firsts
-    wired = Topology(
+    wired = fabric(
         plan.name,
         plan.npus,
-        plan.nodes,
-        links,
-        or_shortest(partial(route, plan), links, plan.nodes, plan.npus),
-        _dims(plan),
-        {**_bill(plan), **cables},
-        (*_assumptions(plan), *plan.notes),
-        ("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
-        partial(place, plan),
-        partial(draw, plan),
-        relays=np.ones(plan.nodes, np.bool_) if plan.relays else None,
+        _cables(plan),
+        partial(route, plan),
+        bill=_bill(plan),
+        dims=_dims(plan),
+        assumptions=(*_assumptions(plan), *plan.notes),
+        tiers=("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
+        placer=partial(place, plan),
+        draw=partial(draw, plan),
+        relays=True if plan.relays else None,
         mender=partial(_repair, plan),
     )
-    return plan.rates.of(wired, column((node >= switch) & (node < tor), np.bool_))
+    return plan.rates.of(wired, plan.npus, plan.hosts)
 
 
 def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
@@ -180,7 +175,7 @@ def _cables(plan: HpnPlan) -> list[Cables]:
 def _bill(plan: HpnPlan) -> dict[str, int]:
     """Return the bill of parts; cables between switches are optical, with a transceiver at each end."""
     above = {"Agg switch": plan.tier2, "Core switch": plan.tier3, "optical transceiver": 2 * sum(plan.cables[2:])}
-    parts = {"NPU": plan.npus, "host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
+    parts = {"host": plan.hosts, "NVSwitch": _CHIPS * plan.hosts, "NIC": plan.npus, "ToR switch": plan.tors}
     return parts | {part: count for part, count in above.items() if count}
 
 
@@ -245,28 +240,10 @@ def register_variant(
     Raises:
         InputError: See `topology`.
     """
-
-    def file(plan_of: Callable[..., HpnPlan]) -> Build:
-        @wraps(plan_of)
-        def wired(**settings: Any) -> Topology:
-            return build(plan_of(**settings))
-
-        def told(**settings: Any) -> Invariants:
-            return hpn_invariants(plan_of(**settings))
-
-        return topology(name, source=f"{_SOURCE}{section}", examples=examples, invariants=told, full=full)(wired)
-
-    return file
+    return planned(name, build, hpn_invariants, source=f"{_SOURCE}{section}", examples=examples, full=full)
 
 
-def _read_spares(text: str, name: str) -> int:
-    """Return the number of backup hosts from a setting's text."""
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise must_be("topology", name, "a whole number of 0 or more", text)
-    return int(text)
-
-
-Spares = Annotated[int, SettingKind(_read_spares, str)]
+Spares = Annotated[int, whole_number(0)]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Letters:
 n nodes of R GPUs in groups of 2^K, bits b < K; P pairs.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -14,16 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
-from emu.topology.builders.route_parts import join
-from emu.topology.builders.wiring import Cables, wire
+from emu.topology.builders.route_parts import join, link_if
+from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.placement import in_blocks
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.units import format_time, seconds
-from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates, draw
+from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ring_line import SOURCE
-from topologies.infinitehbd.ring_wiring import TIERS, assumptions, bill, dims
+from topologies.infinitehbd.ring_wiring import with_dcn
 
 
 def _plan_invariants(nodes: int, gpus: int, k: int, rates: OcstrxRates, **_: object) -> Invariants:
@@ -66,20 +65,13 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
     """
     plan = _plan(nodes, gpus, k, rates)
     check_link_count(plan.name, 2 * (2 * plan.npus + nodes * k))
-    links, _ = wire(plan.name, _cables(plan))
     looped = np.isin(np.arange(gpus), bundles(plan))
-    kinds = np.concatenate((np.tile(looped, nodes), np.full(nodes * k, 2), np.full(plan.npus, 3)))
-    return Topology(
-        plan.name,
-        plan.npus,
-        plan.npus + 1,
-        replace(links, dimension=column(np.repeat(kinds, 2), np.int16)),
-        partial(_route, plan),
-        dims(plan),
-        bill(plan, kinds),
-        (*assumptions(plan), *_rules(plan, reconfiguration)),
-        TIERS,
-        draw=partial(draw, plan),
+    return with_dcn(
+        plan,
+        _cables(plan),
+        np.concatenate((np.tile(looped, nodes), np.full(nodes * k, 2))),
+        _rules(plan, reconfiguration),
+        router=partial(_route, plan),
         circuits=Circuits(partial(_needs, plan), reconfiguration),
         grouper=partial(in_blocks, plan.name),
     )
@@ -97,7 +89,7 @@ def _rules(plan: OcstrxPlan, turn_fs: int) -> tuple[str, ...]:
 
 
 def _cables(plan: OcstrxPlan) -> list[Cables]:
-    """Return the links within nodes, over fibres, and to the DCN."""
+    """Return the links within nodes and over fibres."""
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     latency = plan.rates.latency
     kinds = [Cables("link", node * plan.gpus + gpu, node * plan.gpus + (gpu + 1) % plan.gpus, plan.edge, latency)]
@@ -106,8 +98,7 @@ def _cables(plan: OcstrxPlan) -> list[Cables]:
         up, down = (bundle(plan, away)[0] + np.arange(2) for away in (2**b, -(2**b)))
         ends = low * plan.gpus + up % plan.gpus, (low + 2**b) * plan.gpus + down % plan.gpus
         kinds.append(Cables("link", *ends, plan.edge, latency))
-    npu = np.arange(plan.npus)
-    return [*kinds, Cables("link", npu, np.full(plan.npus, plan.npus), plan.rates.dcn, latency)]
+    return kinds
 
 
 class _Walk(NamedTuple):
@@ -127,7 +118,7 @@ class _Walk(NamedTuple):
         """Return [P, R] the links; -1 for none."""
         nth = np.arange(gpus)
         link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
-        return np.where(nth < self.hops[:, None], link, -1)
+        return link_if(nth < self.hops[:, None], link)
 
     def crosses(self, which: I64, gpus: int) -> Bool:
         """Return [P, K] whether each message crosses each of these bundles."""
@@ -187,10 +178,10 @@ def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
     return join(
         [
             way.out.links(plan.gpus),
-            np.where(way.joined, fibre, -1),
+            link_if(way.joined, fibre),
             way.into.links(plan.gpus),
-            np.where(far & (src < plan.npus), 2 * (first + src), -1),
-            np.where(far & (dst < plan.npus), 2 * (first + dst) + 1, -1),
+            link_if(far & (src < plan.npus), 2 * (first + src)),
+            link_if(far & (dst < plan.npus), 2 * (first + dst) + 1),
         ]
     )
 

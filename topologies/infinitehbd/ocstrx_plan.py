@@ -15,8 +15,8 @@ from typing import Annotated
 import numpy as np
 
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Latency, SettingKind
-from emu.topology.topology import Box, Drawing
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Latency, SettingKind, check_sizes, whole_number
+from emu.topology.topology import Drawing, frames
 
 TURN = 70_000_000_000  # ticks: 70 us, the middle of 60-80 us (5.1)
 OCSTRX = 8  # OCSTrx in a bundle (Fig. 4)
@@ -28,7 +28,7 @@ class OcstrxRates:
 
     bandwidth: Bandwidth = 800e9  # in the HBD, all OCSTrx of a GPU together: 8 of 800 Gb/s (6.1)
     dcn: Bandwidth = 50e9  # in the DCN: ConnectX-7, 400 Gb/s (6.1)
-    latency: Latency = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
+    latency: Latency = HOP_LATENCY
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class OcstrxPlan:
     rates: OcstrxRates
     closed: bool = True  # whether the last node is joined to the first
     powers: bool = False  # whether fibres lead 1, 2, 4 ... nodes away (appendix G.3), not 1, 2, 3 ...
+    turn_fs: int = TURN  # ticks that OCSTrx take to light other paths
 
     def __post_init__(self) -> None:
-        if len(self.dims) != 4:
-            what = "domains x ToRs of a domain x nodes of a ToR x GPUs of a node, such as 1x360x2x4"
-            raise must_be(self.name, "dims", what, "x".join(map(str, self.dims)))
+        what = "domains x ToRs of a domain x nodes of a ToR x GPUs of a node, such as 1x360x2x4"
+        check_sizes(self.name, "dims", self.dims, 4, what)
         if self.gpus < 2:
             raise must_be(self.name, "GPUs of a node", "2 or more, such as 4 or 8", self.gpus)
         if not 2 <= self.k <= self.gpus:
@@ -115,15 +115,6 @@ class OcstrxPlan:
         return tuple(2**i if self.powers else i + 1 for i in range(self.k))
 
 
-def _read_all(text: str, name: str) -> int:
-    """Return a number from a setting's text; 0 stands for `all`."""
-    if text == "all":
-        return 0
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise must_be("topology", name, "a whole number of 1 or more, or all", text)
-    return int(text)
-
-
 def _read_nodes(text: str, name: str) -> tuple[int, ...]:
     """Return nodes from a setting's text such as `3+17-19`."""
     if text == "none":
@@ -142,12 +133,7 @@ def _show_nodes(nodes: tuple[int, ...]) -> str:
     return "+".join(map(str, nodes)) or "none"
 
 
-def _show_all(count: int) -> str:
-    """Return a number as a setting's text; 0 stands for `all`."""
-    return str(count or "all")
-
-
-All = Annotated[int, SettingKind(_read_all, _show_all)]  # 0: all
+All = Annotated[int, whole_number(1, "all")]  # 0: all
 Nodes = Annotated[tuple[int, ...], SettingKind(_read_nodes, _show_nodes)]
 
 
@@ -168,7 +154,5 @@ def draw(plan: OcstrxPlan) -> Drawing:
     circle = radius * np.stack((np.cos(turn), np.sin(turn)), axis=-1)
     gpus = (node[:, None] + circle).reshape(-1, 2)
     hub = [[along[-1] / 2, pitch + along[-1] / 12]]
-    size = plan.tor * plan.gpus
-    label = "ToR" if plan.tor > 1 else "node"
-    boxes = tuple(Box(f"{label} {i}", (i * size, (i + 1) * size)) for i in range(plan.nodes // plan.tor))
+    boxes = frames("ToR" if plan.tor > 1 else "node", plan.tor * plan.gpus, plan.nodes // plan.tor)
     return Drawing(np.concatenate((gpus, hub)), boxes)

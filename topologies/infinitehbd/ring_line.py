@@ -1,9 +1,8 @@
 """InfiniteHBD's K-hop ring and K-hop line in one configuration of their OCSTrx: the rings of a job (4.2, 4.3)."""
 
 from dataclasses import dataclass
-from math import prod
 
-from emu.topology.catalogue import Count, Dims, Invariants, Latency, topology
+from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
 from emu.topology.topology import Topology
 from topologies.infinitehbd.ocstrx_plan import TURN, All, Nodes, OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.ring_wiring import build
@@ -33,19 +32,25 @@ class RingSettings:
     reconfiguration: Latency = TURN
 
 
-def _ring_invariants(asked: RingSettings, rates: OcstrxRates) -> Invariants:
+_Plan = tuple[OcstrxPlan, RingSettings]
+
+
+def _invariants(lit: _Plan) -> Invariants:
     """Return the invariants: every GPU has a link to each side, whatever the rings are, and one to the DCN."""
-    npus = prod(asked.dims)
+    npus, rates = lit[0].npus, lit[0].rates
     return Invariants(4 * npus, 3, 2, npus=npus, switches=1, injection_Bps=rates.bandwidth + rates.dcn, paths=1)
 
 
-def _build(name: str, asked: RingSettings, rates: OcstrxRates, *, closed: bool) -> Topology:
-    """Return the topology for some settings, with the line of nodes closed to a circle or open."""
-    return build(OcstrxPlan(name, asked.dims, asked.k, asked.tp, rates, closed), asked.faulty, asked.job, asked.reconfiguration)
+def _build(lit: _Plan) -> Topology:
+    """Return the topology of a plan and the settings of its rings."""
+    plan, asked = lit
+    return build(plan, asked.faulty, asked.job)
 
 
-@topology(
+@planned(
     "infinitehbd",
+    _build,
+    _invariants,
     source=f"{SOURCE}4.2 and 6.1",
     examples=(
         "dims=1x8x2x4,tp=16",
@@ -56,20 +61,21 @@ def _build(name: str, asked: RingSettings, rates: OcstrxRates, *, closed: bool) 
         "dims=1x6x2x5,k=5,tp=60",
     ),
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
-    invariants=_ring_invariants,
 )
-def ring(asked: RingSettings, rates: OcstrxRates) -> Topology:
+def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
-    return _build("infinitehbd", asked, rates, closed=True)
+    return OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration), asked
 
 
-@topology(
+@planned(
     "infinitehbd:line",
+    _build,
+    _invariants,
     source=f"{SOURCE}4.2",
     examples=("dims=1x8x2x4,k=2,tp=16", "dims=1x4x2x4,tp=8,faulty=0+7", "dims=1x5x1x8,k=4,tp=40"),
     full=("", "dims=4x128x2x8"),
-    invariants=_ring_invariants,
 )
-def line(asked: RingSettings, rates: OcstrxRates) -> Topology:
+def line(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
-    return _build("infinitehbd:line", asked, rates, closed=False)
+    plan = OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, closed=False, turn_fs=asked.reconfiguration)
+    return plan, asked

@@ -1,25 +1,26 @@
 """Settings of RailX's optical switches (3.3): torus, HyperX, dragonfly, and dimensions that are split for a job."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from emu.decompose import NONE
 from emu.errors import must_be
-from emu.topology.catalogue import Count, Dims, Invariants, SettingKind, topology
-from emu.topology.topology import Box, Drawing, Router, Topology
+from emu.topology.catalogue import Build, Count, Dims, Invariants, SettingKind, check_sizes, planned
+from emu.topology.topology import Drawing, Routes, Topology, frames
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.railx.rail_repair import placer, repair_grid
+from topologies.railx.rail_repair import place, repair_grid
 from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
-from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts
+from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts, show_groups
 
 _SOURCE = "Feng et al., RailX (arXiv:2507.18889), 3.2, 3.3 and 4.1"
 
 Split = tuple[tuple[RailGroup, ...], tuple[RailGroup, ...]]
+Route = Callable[..., Routes]  # (system, src, dst, key) -> routes
 
 
 def _read_rails(text: str, name: str) -> Split:
@@ -29,25 +30,27 @@ def _read_rails(text: str, name: str) -> Split:
     if len(axes) != 2 or not all(all(axis) for axis in found):
         what = "X/Y, each rings Cs@r or all-to-alls Ks@r of s nodes on r rails joined by +, such as K3@4+C4@4/C8@8"
         raise must_be(NAME, name, what, text)
-    x, y = (tuple(_group(*match.groups()) for match in axis if match) for axis in found)
+    wirings: dict[str, Literal["ring", "complete"]] = {"C": "ring", "K": "complete"}
+    x, y = (tuple(RailGroup(wirings[m[1]], int(m[2]), int(m[3])) for m in axis if m) for axis in found)
     return x, y
 
 
-def _group(kind: str, size: str, rails: str) -> RailGroup:
-    """Return the ring (C) or the all-to-all (K) of some nodes on some rails."""
-    return RailGroup("ring" if kind == "C" else "complete", int(size), int(rails))
+Rails = Annotated[Split, SettingKind(_read_rails, lambda split: "/".join(map(show_groups, split)))]
 
 
-def _show_rails(split: Split) -> str:
-    """Return a split of rails as a setting's text."""
-    return "/".join("+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in axis) for axis in split)
+def _build(variant: str, route: Route, note: str, vcs: int, system: System) -> Topology:
+    """Return the topology of a system, after a check that the hardware allows it.
 
+    Args:
+        variant: The name of the setting of the switches.
+        route: Routes of pairs on a system.
+        note: A further assumption, with {} for the number of rings of Y.
+        vcs: The number of virtual channels; 0: as many as Algorithm 1 needs.
+        system: The parts.
 
-Rails = Annotated[Split, SettingKind(_read_rails, _show_rails)]
-
-
-def _finish(system: System, variant: str, router: Callable[[System], Router], *more: str, vcs: int = 0) -> Topology:
-    """Return the topology of a system, after a check that the hardware allows it."""
+    Raises:
+        InputError: See `check`.
+    """
     check(system)
     links, bill = links_of(system)
     return Topology(
@@ -55,16 +58,23 @@ def _finish(system: System, variant: str, router: Callable[[System], Router], *m
         system.npus,
         system.npus,
         links,
-        router(system),
+        partial(route, system),
         system.dims,
         bill,
-        (*_assumptions(system, vcs or channels(system)), *more),
+        (*_assumptions(system, vcs or channels(system)), *filter(None, [note.format(system.sizes[1] - 1)])),
         ("mesh in a node", "X-rails", "Y-rails"),
-        placer(system),
+        partial(place, system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
-        mender=partial(repair_grid, system, lambda kept: _finish(kept, variant, router, *more, vcs=vcs)),
+        mender=partial(repair_grid, system, partial(_build, variant, route, note, vcs)),
     )
+
+
+def _variant(
+    name: str, invariants: Callable[[System], Invariants], route: Route, note: str, vcs: int = 0, **more: Any
+) -> Callable[[Callable[..., System]], Build]:
+    """Return a decorator that files a function from settings to a system as a topology; see `_build` and `planned`."""
+    return planned(f"{NAME}:{name}", partial(_build, name, route, note, vcs), invariants, source=_SOURCE, **more)
 
 
 def _assumptions(system: System, vcs: int) -> tuple[str, ...]:
@@ -87,8 +97,7 @@ def _draw(system: System) -> Drawing:
     Y, X, y, x = np.unravel_index(np.arange(system.npus), (*system.sizes[::-1], system.m, system.m))
     pitch = system.m + 1.2 + 0.25 * min(system.r, 8)
     at = np.stack((X * pitch + x, -Y * pitch - y), axis=-1).astype(np.float64)
-    chips = system.m**2
-    return Drawing(at, tuple(Box("", (first, first + chips)) for first in range(0, system.npus, chips) if chips > 1))
+    return Drawing(at, frames("", system.m**2, system.nodes * (system.m > 1)))
 
 
 def _system_invariants(
@@ -123,30 +132,23 @@ def _halving(system: System, across: tuple[int, int]) -> float | None:
     return min(lines + mesh, default=None)
 
 
-def _torus(m: int, n: int, nodes: Sequence[int], hardware: Hardware) -> System:
-    """Return the system whose rails form rings along X and Y."""
-    if len(nodes) != 2:
-        raise must_be(NAME, "nodes", "two sizes, along X and Y, such as 4x4", "x".join(map(str, nodes)))
-    x, y = (((RailGroup("ring", size, m * n)),) for size in nodes)
-    return System(m, n, x, y, hardware)
-
-
-def _torus_invariants(m: int, n: int, nodes: tuple[int, ...], hardware: Hardware) -> Invariants:
+def _torus_invariants(system: System) -> Invariants:
     """Return the invariants of a torus of chips whose links between nodes are n in parallel."""
-    system = _torus(m, n, nodes, hardware)
+    m, nodes = system.m, system.sizes
     nearest = m <= 2 or all(size % 2 == 0 for size in nodes)  # else fewer hops between nodes may be more in all
     halved = _halving(system, (2 * system.r, 2 * system.r))
     return _system_invariants(system, sum(m * size // 2 for size in nodes), halved, shortest=nearest)
 
 
-@topology(
-    "railx:torus",
-    source=_SOURCE,
+@_variant(
+    "torus",
+    _torus_invariants,
+    minimal,
+    "of two equally near ways round a ring an even key goes up, an odd one down",
     examples=("m=2,n=2,nodes=4x4", "m=2,n=1,nodes=3x2", "m=3,n=1,nodes=3x4,k=2", "m=1,n=2,nodes=5x4,optical=1us"),
     full=("m=7,n=9,nodes=64x64", "m=5,n=9,nodes=64x64", "m=4,n=9,nodes=64x64", "m=2,n=9,nodes=160x160,radix=320"),
-    invariants=_torus_invariants,
 )
-def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> Topology:
+def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> System:
     """Make all rails of a row or column parallel rings (3.3.1): up to R/2 x R/2 nodes of m x m chips, a torus of chips.
 
     Args:
@@ -155,9 +157,25 @@ def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> Topology:
         nodes: Numbers of nodes along X and Y.
         hardware: Settings of links and switches.
     """
-    system = _torus(m, n, nodes, hardware)
-    nearer = "of two equally near ways round a ring an even key goes up, an odd one down"
-    return _finish(system, "torus", minimal, nearer)
+    check_sizes(NAME, "nodes", nodes, 2, "two sizes, along X and Y, such as 4x4")
+    x, y = ((RailGroup("ring", size, m * n),) for size in nodes)
+    return System(m, n, x, y, hardware)
+
+
+def _other_a(r: int) -> str:
+    """Return a hint: values of the setting `a` with which r rails join the nodes of a row all to all, and how many nodes."""
+    sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
+    return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
+
+
+def _hyperx_invariants(system: System) -> Invariants:
+    """Return the invariants of the hyperx topology by closed forms."""
+    size, one = system.sizes[0], system.m == 1
+    across = 2 * (system.r // (size - 1)) * (size // 2) ** 2
+    return _system_invariants(system, 2 if one else None, _halving(system, (across, across)), shortest=one)
+
+
+_HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2,a=3,latency=20ns")
 
 
 def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
@@ -172,24 +190,8 @@ def _hyperx(m: int, n: int, a: int, hardware: Hardware) -> System:
     return System(m, n, row, row, hardware)
 
 
-def _other_a(r: int) -> str:
-    """Return a hint: values of the setting `a` with which r rails join the nodes of a row all to all, and how many nodes."""
-    sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
-    return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
-
-
-def _hyperx_invariants(m: int, n: int, a: int, hardware: Hardware) -> Invariants:
-    """Return the invariants of the hyperx topology by closed forms."""
-    system = _hyperx(m, n, a, hardware)
-    across = 2 * a * (system.sizes[0] // 2) ** 2
-    return _system_invariants(system, 2 if m == 1 else None, _halving(system, (across, across)), shortest=m == 1)
-
-
-_HYPERX_EXAMPLES = ("m=2,n=2", "m=2,n=1,k=2", "m=1,n=7", "m=4,n=1,a=4", "m=3,n=2,a=3,latency=20ns")
-
-
-@topology("railx:hyperx", source=_SOURCE, examples=_HYPERX_EXAMPLES, full=("m=7,n=9", "m=4,n=2"), invariants=_hyperx_invariants)
-def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
+@_variant("hyperx", _hyperx_invariants, minimal, "", examples=_HYPERX_EXAMPLES, full=("m=7,n=9", "m=4,n=2"))
+def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> System:
     """Make rails the rings of a Hamiltonian decomposition (3.3.2): all nodes of a row or column joined, (mn/a + 1)^2 nodes.
 
     Args:
@@ -198,43 +200,37 @@ def hyperx(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
         a: Two nodes of a row or column are joined by 2a rails.
         hardware: Settings of links and switches.
     """
-    return _finish(_hyperx(m, n, a, hardware), "hyperx", minimal)
+    return _hyperx(m, n, a, hardware)
 
 
-def _nonminimal_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the nonminimal topology by closed forms."""
-    return replace(_hyperx_invariants(**settings), shortest=False)
-
-
-@topology("railx:hyperx-nonminimal", source=_SOURCE, examples=_HYPERX_EXAMPLES[:3], invariants=_nonminimal_invariants)
-def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> Topology:
+@_variant(
+    "hyperx-nonminimal",
+    lambda system: replace(_hyperx_invariants(system), shortest=False),
+    nonminimal,
+    "nothing measures congestion: the column that a message takes on its way is as if drawn at random",
+    vcs=4,
+    examples=_HYPERX_EXAMPLES[:3],
+)
+def hyperx_nonminimal(m: Count, n: Count, a: Count = 1, *, hardware: Hardware) -> System:
     """Route the HyperX over a column of nodes that a hash picks (4.1.2): two nodes use many rails, not two."""
-    chosen = "nothing measures congestion: the column that a message takes on its way is as if drawn at random"
-    return _finish(_hyperx(m, n, a, hardware), "hyperx-nonminimal", nonminimal, chosen, vcs=4)
+    return _hyperx(m, n, a, hardware)
 
 
-def _dragonfly(m: int, n: int, groups: int, hardware: Hardware) -> System:
-    """Return the system whose rows are groups, and whose columns join each group with each other."""
-    r = m * n
-    if (r + 1) * r < groups - 1:
-        raise must_be(NAME, "groups", f"at most {(r + 1) * r + 1}, as (r+1) r rails leave one (r = m n = {r})", groups)
-    x, y = ((RailGroup("complete", size, r),) for size in (r + 1, groups))
-    return System(m, n, x, y, hardware)
+def _irregular_invariants(system: System) -> Invariants:
+    """Return the invariants of a system for whose diameter and bisection there is no closed form."""
+    return _system_invariants(system, None, None)
 
 
-def _dragonfly_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the dragonfly topology by closed forms."""
-    return _system_invariants(_dragonfly(**settings), None, None)
-
-
-@topology(
-    "railx:dragonfly",
-    source=_SOURCE,
+@_variant(
+    "dragonfly",
+    _irregular_invariants,
+    minimal_dragonfly,
+    "the groups - 1 = {} rings of Y take turns over the rails of column 0, then of column 1, and so on",
+    vcs=4,
     examples=("m=2,n=1,groups=7", "m=1,n=2,groups=5", "m=2,n=1,groups=3", "m=2,n=1,groups=2"),
     full=("m=7,n=9,groups=64", "m=5,n=9,groups=64", "m=4,n=2,groups=64"),
-    invariants=_dragonfly_invariants,
 )
-def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> Topology:
+def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> System:
     """Join rows of r+1 nodes completely as groups; the Y-rails of all columns share the rings that join up to R/2 groups.
 
     Args:
@@ -243,28 +239,18 @@ def dragonfly(m: Count, n: Count, groups: Count, hardware: Hardware) -> Topology
         groups: Number of groups, which are rows.
         hardware: Settings of links and switches.
     """
-    system = _dragonfly(m, n, groups, hardware)
-    turns = f"the groups - 1 = {groups - 1} rings of Y take turns over the rails of column 0, then of column 1, and so on"
-    return _finish(system, "dragonfly", minimal_dragonfly, turns, vcs=channels(system, dragonfly=True))
+    r = m * n
+    if (r + 1) * r < groups - 1:
+        raise must_be(NAME, "groups", f"at most {(r + 1) * r + 1}, as (r+1) r rails leave one (r = m n = {r})", groups)
+    x, y = ((RailGroup("complete", size, r),) for size in (r + 1, groups))
+    return System(m, n, x, y, hardware)
 
 
-def _split(m: int, n: int, rails: Split, hardware: Hardware) -> System:
-    """Return the system whose rails along each axis are split into several rings or all-to-alls."""
-    for group in (*rails[0], *rails[1]):
-        if group.wiring == "complete" and group.size > 1 and group.rails % (group.size - 1):
-            what = f"a multiple of {group.size - 1}, its rings"
-            raise must_be(NAME, f"rails of an all-to-all of {group.size} nodes", what, group.rails)
-    return System(m, n, rails[0], rails[1], hardware)
-
-
-def _split_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the split topology by closed forms."""
-    return _system_invariants(_split(**settings), None, None)
-
-
-@topology(
-    "railx:split",
-    source=_SOURCE,
+@_variant(
+    "split",
+    _irregular_invariants,
+    minimal,
+    "a message takes the logical dimensions in the order that they are written, X before Y",
     examples=(
         "m=2,n=3,rails=K3@4+C2@2/C3@6",
         "m=2,n=2,rails=C3@2+K3@2/C2@2+C2@2",
@@ -272,9 +258,8 @@ def _split_invariants(**settings: Any) -> Invariants:
         "m=4,n=1,rails=K2@1+C2@3/C2@4",
     ),
     full=("m=2,n=4,rails=K3@4+C16@4/C3@4+C16@4", "m=7,n=9,rails=K8@35+C8@28/C64@63"),
-    invariants=_split_invariants,
 )
-def split(m: Count, n: Count, rails: Rails, hardware: Hardware) -> Topology:
+def split(m: Count, n: Count, rails: Rails, hardware: Hardware) -> System:
     """Split the rails of X and of Y into logical dimensions, each a ring or an all-to-all (3.3.4, Dimension Splitting).
 
     Args:
@@ -283,5 +268,8 @@ def split(m: Count, n: Count, rails: Rails, hardware: Hardware) -> Topology:
         rails: X/Y, the dimensions of each joined by +: Cs@r is a ring of s nodes on r rails, Ks@r an all-to-all.
         hardware: Settings of links and switches.
     """
-    order = "a message takes the logical dimensions in the order that they are written, X before Y"
-    return _finish(_split(m, n, rails, hardware), "split", minimal, order)
+    for group in (*rails[0], *rails[1]):
+        if group.wiring == "complete" and group.size > 1 and group.rails % (group.size - 1):
+            what = f"a multiple of {group.size - 1}, its rings"
+            raise must_be(NAME, f"rails of an all-to-all of {group.size} nodes", what, group.rails)
+    return System(m, n, rails[0], rails[1], hardware)

@@ -8,17 +8,17 @@ The optical switches close the rings around the gaps; the result is another topo
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.topology.fault_injection.machine_state import detour
+from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Placer, Repair, Topology
+from emu.topology.topology import FailedParts, Repair, Topology
 from emu.units import format_time, seconds
-from topologies.railx.rail_wiring import NAME, RailGroup, System, check
+from topologies.railx.rail_wiring import NAME, RailGroup, System, check, show_groups
 
 _MOST = 20  # largest number of rows with faults that share a row or a column: 2**20 cases
 
@@ -70,19 +70,25 @@ def _largest_grid(rows: int, columns: int, faults: I64) -> tuple[I64, I64]:
     return np.setdiff1d(np.arange(rows), gone_rows), np.setdiff1d(np.arange(columns), gone_columns)
 
 
-def placer(system: System) -> Placer:
-    """Return the placement on the chips of the largest part without a faulty node; a faulty chip makes its node faulty."""
-    return partial(_place, system)
+_Grid = tuple[I64, I64]  # the rows and the columns of nodes that rails join
 
 
-def _place(system: System, n_ranks: int, faulty: I64) -> I64:
-    """Return the NPUs of the largest grid without a faulty node, node by node."""
-    node = np.unique(faulty // system.m**2)
-    rows, columns = largest_grid(
-        system.sizes[1], system.sizes[0], np.stack((node // system.sizes[0], node % system.sizes[0]), -1)
-    )
-    kept = (rows[:, None] * system.sizes[0] + columns).ravel()
-    return column(kept[:, None] * system.m**2 + np.arange(system.m**2), np.int64)
+def place(system: System, n_ranks: int, faulty: I64) -> I64:
+    """Return the NPUs of the largest grid without a faulty node, node by node; a faulty chip makes its node faulty."""
+    return _chips(system, _without_nodes(system, faulty))
+
+
+def _without_nodes(system: System, failed: I64) -> _Grid:
+    """Return the largest grid without the nodes of some chips."""
+    node = np.unique(failed // system.m**2)
+    columns, rows = system.sizes
+    return largest_grid(rows, columns, np.stack((node // columns, node % columns), -1))
+
+
+def _chips(system: System, grid: _Grid) -> I64:
+    """Return the chips of the grid's nodes, by their numbers in the whole grid."""
+    nodes = (grid[0][:, None] * system.sizes[0] + grid[1]).ravel()
+    return column(nodes[:, None] * system.m**2 + np.arange(system.m**2), np.int64)
 
 
 def repair_grid(
@@ -100,32 +106,18 @@ def repair_grid(
     same = all(map(np.array_equal, grid, before))
     took_fs = 0 if same else system.hardware.turning
     told = "messages take the other rails; no optical switch turns" if same else _split_words(grid, took_fs)
-    if grid.whole(system):
+    of = _chips(system, grid)
+    if len(of) == system.npus:
         left = detour(whole, broken, ranks).topology
         npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
-        return Repair(replace(left, placer=partial(_stays, npus)), took_fs, told)
-    smaller = built(_of_grid(system, grid))
-    of = grid.chips(system)
+        return Repair(replace(left, placer=partial(without, npus)), took_fs, told)  # the job stays, whatever fails elsewhere
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
-    named = replace(smaller, name=f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}")
-    left = remove_parts(named, links=_rows(named, broken, of)) if broken.cables else named
+    name = f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}"
+    left = replace(built(_of_grid(system, grid)), name=name)
+    if broken.cables:
+        cut = FailedParts((), broken.cables).marks(of[left.links.src], of[left.links.dst])
+        left = remove_parts(left, links=np.flatnonzero(cut))
     return Repair(left, took_fs, told, of)
-
-
-class _Grid(NamedTuple):
-    """The rows and columns of nodes that rails join."""
-
-    rows: I64
-    columns: I64
-
-    def whole(self, system: System) -> bool:
-        """Return whether the grid has all nodes."""
-        return len(self.rows) == system.sizes[1] and len(self.columns) == system.sizes[0]
-
-    def chips(self, system: System) -> I64:
-        """Return the chips of the grid's nodes, by their numbers in the whole grid."""
-        nodes, chips = (self.rows[:, None] * system.sizes[0] + self.columns).ravel(), system.m**2
-        return column((nodes[:, None] * chips + np.arange(chips)).ravel(), np.int64)
 
 
 def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
@@ -135,15 +127,14 @@ def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _
         InputError: See `repair_grid`.
     """
     columns, rows = system.sizes
-    every = _Grid(np.arange(rows), np.arange(columns))
+    every = np.arange(rows), np.arange(columns)
     if not _hit(system, whole, broken, ranks):
         return every
-    failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
-    grid = _Grid(*largest_grid(rows, columns, np.stack((failed // columns, failed % columns), -1)))
+    grid = _without_nodes(system, column(broken.nodes, np.int64))
     try:
         check(_of_grid(system, grid))
     except InputError:
-        if len(grid.rows) * len(grid.columns) * system.m**2 < ranks:
+        if len(_chips(system, grid)) < ranks:
             raise
         return every
     return grid
@@ -157,21 +148,16 @@ def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bo
 
 def _of_grid(system: System, grid: _Grid) -> System:
     """Return the system with its rails split over the rows and columns of a grid."""
-    x, y = _of_size(system.x, len(grid.columns), "X"), _of_size(system.y, len(grid.rows), "Y")
-    return replace(system, x=x, y=y)
+    rows, columns = map(len, grid)
+    return replace(system, x=_of_size(system.x, columns, "X"), y=_of_size(system.y, rows, "Y"))
 
 
 def _split_words(grid: _Grid, turning_fs: int) -> str:
     """Return the sentence about rails that are split again."""
     return (
-        f"rails are split anew over {len(grid.columns)} x {len(grid.rows)} nodes (A.5), as optical switches turn in "
+        f"rails are split anew over {len(grid[1])} x {len(grid[0])} nodes (A.5), as optical switches turn in "
         f"{format_time(seconds(turning_fs))} at most (5.2)"
     )
-
-
-def _stays(npus: I64, ranks: int, faulty: I64) -> I64:
-    """Return the NPUs of a job of which none has failed: the job stays there, whatever fails elsewhere."""
-    return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)
 
 
 def _of_size(groups: tuple[RailGroup, ...], nodes: int, axis: str) -> tuple[RailGroup, ...]:
@@ -191,14 +177,6 @@ def _of_size(groups: tuple[RailGroup, ...], nodes: int, axis: str) -> tuple[Rail
     group = groups[0]
     what = f"such that {nodes} nodes along {axis} make one dimension"
     if len(groups) > 1 or (group.wiring == "complete" and (nodes < 2 or group.rails % (nodes - 1))):
-        shown = "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
-        raise must_be(NAME, "rails", what, shown, "so the job cannot go on where a node of it fails; take rings (railx:torus)")
+        mend = "so the job cannot go on where a node of it fails; take rings (railx:torus)"
+        raise must_be(NAME, "rails", what, show_groups(groups), mend)
     return (replace(group, size=nodes),)
-
-
-def _rows(smaller: Topology, broken: FailedParts, of: I64) -> I64:
-    """Return the failed links, by their numbers in the smaller grid."""
-    pairs = {(min(pair), max(pair)) for pair in broken.cables}
-    links = smaller.links
-    ends = zip(of[links.src].tolist(), of[links.dst].tolist(), strict=True)
-    return column([row for row, (a, b) in enumerate(ends) if (min(a, b), max(a, b)) in pairs], np.int64)

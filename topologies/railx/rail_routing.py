@@ -6,13 +6,12 @@ than the longest route has such hops keeps routes from deadlock. In the non-mini
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.topology.builders.route_parts import mix, take_turns
-from emu.topology.topology import Router, Routes
+from emu.topology.builders.route_parts import gather, mix, offsets, take_turns
+from emu.topology.topology import Routes
 from topologies.railx.rail_wiring import RailGroup, System, strides
 
 _FAR = 2**20  # further than any chip of a mesh
@@ -26,7 +25,9 @@ class _Walk:
         self.node, self.chip = _split(system, src)
         self.to_node, self.to_chip = _split(system, dst)
         self.key = key
-        self.flow = take_turns(key, *_offsets(self), *self.chip, *self.to_chip)  # picks one of equally near rails
+        sizes = ([group.size for group in groups] for groups in (system.x, system.y))
+        apart = [each for axis, dims in enumerate(sizes) for each in offsets(dims, self.node[axis], self.to_node[axis])]
+        self.flow = take_turns(key, *apart, *self.chip, *self.to_chip)  # picks one of equally near rails
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
     def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
@@ -72,10 +73,7 @@ class _Walk:
     def routes(self, virtual: int) -> Routes:
         """Return all links that were taken, after the last walk to the destination's chip."""
         self.mesh(np.arange(len(self.key)), self.to_chip, virtual)
-        pair, link, channel = (np.concatenate(parts) for parts in zip(*self.taken, strict=True))
-        order = np.argsort(pair, kind="stable")  # each was taken in the order of the walk
-        start = np.concatenate(([0], np.cumsum(np.bincount(pair, minlength=len(self.key)))))
-        return Routes(column(start, np.int64), column(link[order], np.int32), column(channel[order], np.int16))
+        return gather(len(self.key), self.taken)
 
 
 def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
@@ -84,32 +82,16 @@ def _split(system: System, npu: I64) -> tuple[list[I64], list[I64]]:
     return [node % system.sizes[0], node // system.sizes[0]], [chip % system.m, chip // system.m]
 
 
-def _offsets(walk: _Walk) -> list[I64]:
-    """Return how far up each logical dimension the destination's node is, modulo its size."""
-    groups = (
-        (axis, *placed)
-        for axis, of in enumerate((walk.system.x, walk.system.y))
-        for placed in zip(of, strides(of), strict=True)
-    )
-    digits = ((walk.node[axis] // stride, walk.to_node[axis] // stride, group.size) for axis, group, stride in groups)
-    return [(there - here) % size for here, there, size in digits]
+def channels(system: System) -> int:
+    """Return the number of virtual channels of Algorithm 1: one more than the hops between the nodes farthest apart (4.1.1)."""
+    return 1 + sum(g.hops for g in (*system.x, *system.y))
 
 
-def channels(system: System, *, dragonfly: bool = False) -> int:
-    """Return the number of virtual channels of the minimal routing (RailX 4.1.1).
+def minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip.
 
-    It is one more than the hops between the nodes farthest apart.
+    Along X and along Y they take one dimension after another.
     """
-    return 1 + (3 if dragonfly else sum(g.hops for g in (*system.x, *system.y)))
-
-
-def minimal(system: System) -> Router:
-    """Return the router of Algorithm 1: to the right X by X-rails, then to the right Y by Y-rails, each at the nearest chip."""
-    return partial(_minimal, system)
-
-
-def _minimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return minimal routes: along X, then along Y, and in each along one dimension after another."""
     walk, virtual = _Walk(system, src, dst, key), 0
     for axis, groups in enumerate((system.x, system.y)):
         first = 0
@@ -200,13 +182,11 @@ def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
     return least[..., None] + np.arange(-(-group.rails // rings)) * rings
 
 
-def minimal_dragonfly(system: System) -> Router:
-    """Return the router: in the row to a column whose Y-rails lead to the destination's row, over one, then in that row."""
-    return partial(_minimal_dragonfly, system)
+def minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return minimal routes of a dragonfly.
 
-
-def _minimal_dragonfly(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return minimal routes of a dragonfly: to a gateway of the row, over to the group, and to the node."""
+    They lead in the row to a column whose Y-rails lead to the destination's row, over one, then in that row.
+    """
     walk = _Walk(system, src, dst, key)
     (local,), (between,) = system.x, system.y
     column_taken = _gateway(walk, between, mix(src, dst, key))
@@ -241,18 +221,12 @@ def _gateway(walk: _Walk, group: RailGroup, chance: I64) -> I64:
     return np.where(here == there, walk.node[0], found)
 
 
-def nonminimal(system: System) -> Router:
-    """Return the router over a column of nodes that the hash picks, on a HyperX (RailX 4.1.2).
+def nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
+    """Return the routes of a HyperX over a column of nodes that the hash picks, as Valiant's (RailX 4.1.2).
 
-    A route takes an X-rail there, a Y-rail, and an X-rail back. The walk to a rail that turns from Y to X is on the next VC
-    already:
-    four VCs, one more than Algorithm 1 has.
+    A route takes an X-rail there, a Y-rail, and an X-rail back along the receiver's row. The walk to a rail that turns from Y
+    to X is on the next VC already: four VCs, one more than Algorithm 1 has.
     """
-    return partial(_nonminimal, system)
-
-
-def _nonminimal(system: System, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes to a random node of the sender's row (Valiant), then along that column, then along the receiver's row."""
     walk = _Walk(system, src, dst, key)
     (row,), (of_column,) = system.x, system.y
     same = (walk.node[0] == walk.to_node[0]) & (walk.node[1] == walk.to_node[1])

@@ -20,6 +20,7 @@ from emu.decompose import MOST, NONE, directed_cycles
 from emu.errors import InputError, must_be
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Latency
+from emu.topology.orbits import shift
 from emu.topology.topology import Links, check_link_count
 
 NAME = "railx"
@@ -62,6 +63,11 @@ class RailGroup:
     def hops(self) -> int:
         """The number of hops between the two nodes farthest apart."""
         return self.size // 2 if self.wiring == "ring" else 1
+
+
+def show_groups(groups: Sequence[RailGroup]) -> str:
+    """Return the dimensions of X or of Y as a setting's text, such as `K3@4+C4@4`."""
+    return "+".join(f"{'C' if g.wiring == 'ring' else 'K'}{g.size}@{g.rails}" for g in groups)
 
 
 @dataclass(frozen=True)
@@ -250,5 +256,4 @@ def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across
 
 def shifts(system: System) -> list[I64]:
     """Return the symmetries that move chips one node further round each logical dimension that is a ring."""
-    chip, groups = np.arange(system.npus).reshape(system.dims), (*system.y, *system.x)
-    return [np.roll(chip, -1, axis).ravel() for axis, group in enumerate(groups) if group.wiring == "ring"]
+    return [shift((system.dims, axis)) for axis, group in enumerate((*system.y, *system.x)) if group.wiring == "ring"]

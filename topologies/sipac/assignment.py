@@ -12,7 +12,6 @@ Wavelengths between CUs of different jobs go to links within jobs. CUs in no job
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,14 +55,6 @@ def distance(t: F64, wavelengths: I64) -> float:
     return float(((wavelengths - t) ** 2).sum())
 
 
-class _HeuristicTarget(NamedTuple):
-    """The target of the heuristic."""
-
-    t: F64  # [E] wavelengths to come near to
-    before: I64  # [E] wavelengths that are set up now
-    least: int  # wavelengths that every link keeps
-
-
 def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> I64:
     """Return [E] wavelengths: rounded, taken from CUs with too many where lambda - t is largest, then given where it is least.
 
@@ -79,23 +70,24 @@ def heuristic(near: Neighbours, t: F64, w: int, before: I64, least: int = 0) -> 
     """
     found = np.maximum(np.rint(t).astype(np.int64), least)
     for sign in (-1, 1):
-        while _deal(near, _HeuristicTarget(t, before, least), w, found, sign):
+        while _deal(near, (t, before, least), w, found, sign):
             pass
     return column(found, np.int64)
 
 
-def _deal(near: Neighbours, wanted: _HeuristicTarget, w: int, found: I64, sign: int) -> bool:
+def _deal(near: Neighbours, wanted: tuple[F64, I64, int], w: int, found: I64, sign: int) -> bool:
     """Take (-1) a wavelength from each link of a CU with too many, or give (1) one to each link with room at both ends.
 
-    Return whether any wavelength was taken or given.
+    Return whether any wavelength was taken or given. `wanted` has t, `before` and `least` of the heuristic.
     """
+    t, before, least = wanted
     out, into = (end.astype(np.int64) for end in near.sums(found))
     ends = np.stack((out[near.src], into[near.dst]))
-    asked = np.asarray((ends > w).any(axis=0) & (found > wanted.least) if sign < 0 else (ends < w).all(axis=0))
+    asked = np.asarray((ends > w).any(axis=0) & (found > least) if sign < 0 else (ends < w).all(axis=0))
     both = (ends > w).sum(axis=0)
-    back = sign * (wanted.before - found) > 0
+    back = sign * (before - found) > 0
     low, high = np.minimum(near.src, near.dst), np.maximum(near.src, near.dst)
-    order = np.lexsort((near.src, high, low, sign * near.turn, ~back, sign * (found - wanted.t), -both))
+    order = np.lexsort((near.src, high, low, sign * near.turn, ~back, sign * (found - t), -both))
     sent, received = out.tolist(), into.tolist()
     src, dst = near.src.tolist(), near.dst.tolist()
     dealt = False
@@ -146,6 +138,7 @@ class Configuration:
     keep: int  # wavelengths that every link keeps whatever the jobs are; the others move
     job: I64  # [N] job of each CU; -1: none
     wavelengths: I64  # [E] wavelengths of each link
+    by: str = "heuristic"  # how those that move were assigned: by the heuristic or by the integer program
 
 
 def initial(levels: Levels, keep: int = 0) -> Configuration:
@@ -197,7 +190,7 @@ def reconfigure(
     used = volume > 0
     least = int(dark is not None and not now.keep)
     wavelengths[used] += _assign_wavelengths(now, near.of(used), volume[used], now.wavelengths[used] - now.keep, by, least)
-    return replace(now, job=job, wavelengths=column(wavelengths, np.int64))
+    return replace(now, job=job, wavelengths=column(wavelengths, np.int64), by=by)
 
 
 def _volume(now: Configuration, traffic: ArrayLike) -> F64:

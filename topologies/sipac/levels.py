@@ -175,19 +175,12 @@ class _Combs:
         self.free_sent = [(1 << w) - 1] * near.n  # a bit a line
         self.free_received = [(1 << w) - 1] * near.n
 
-    def put(self, link: int, line: int) -> None:
-        """Give a comb line to a link, at its sender and at its receiver."""
+    def put(self, link: int, line: int, *, lit: bool = True) -> None:
+        """Give a comb line to a link, at its sender and at its receiver, or take it from the link that has it."""
         i, j = self.src[link], self.dst[link]
-        self.sent[i][line] = self.received[j][line] = link
-        self.free_sent[i] &= ~(1 << line)
-        self.free_received[j] &= ~(1 << line)
-
-    def lift(self, link: int, line: int) -> None:
-        """Take a comb line from a link, at its sender and at its receiver."""
-        i, j = self.src[link], self.dst[link]
-        self.sent[i][line] = self.received[j][line] = -1
-        self.free_sent[i] |= 1 << line
-        self.free_received[j] |= 1 << line
+        self.sent[i][line] = self.received[j][line] = link if lit else -1
+        self.free_sent[i] ^= 1 << line
+        self.free_received[j] ^= 1 << line
 
     def add(self, link: int) -> None:
         """Give a link a line that is free at both ends, or one that becomes free when two lines are swapped along a chain."""
@@ -205,7 +198,7 @@ class _Combs:
             line = a + b - line
             held = self.sent[self.src[held]][b] if line == b else self.received[self.dst[held]][a]
         for held, line in chain:
-            self.lift(held, line)
+            self.put(held, line, lit=False)
         for held, line in chain:
             self.put(held, a + b - line)
 

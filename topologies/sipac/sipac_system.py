@@ -15,11 +15,11 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Invariants, Latency, SettingKind, topology
+from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
 from emu.topology.orbits import components
-from emu.topology.placement import in_blocks
+from emu.topology.placement import in_blocks, without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology
+from emu.topology.topology import Drawing, FailedParts, Repair, Topology, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
 from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform
@@ -27,12 +27,7 @@ from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform
 _PAPER = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), "
 _W = 60  # default wavelengths of a CU (6.B.1)
 _RATE = 4e9  # bytes per second of a wavelength, one direction: 32 Gb/s (6.B.1)
-_LATENCY = 300_000_000  # ticks: 300 ns, RailX 6.4's for a hop between nodes
-
-
-TUNING = (
-    70_000_000_000  # ticks: 70 us, that of InfiniteHBD's switches (5.1); rings are tuned thermally (5.A), no time is printed
-)
+TUNING = 70_000_000_000  # ticks: 70 us, that of InfiniteHBD's thermo-optic switches (5.1), as these are (5.A); none is printed
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,14 @@ class Light:
     """The settings of light: the rate of a wavelength and the latency of a hop."""
 
     rate: Bandwidth = _RATE
-    latency: Latency = _LATENCY  # latency of a hop
+    latency: Latency = HOP_LATENCY  # latency of a hop
 
 
 @dataclass(frozen=True)
 class SteeredLight(Light):
     """The settings of light where wavelengths move."""
 
-    tuning: Latency = (
-        70_000_000_000  # ticks: 70 us, InfiniteHBD's for thermo-optic switches (5.1), as these are; none is printed
-    )
+    tuning: Latency = TUNING
 
 
 _AS_PRINTED = Light()
@@ -60,13 +53,6 @@ def _read_sizes(text: str, name: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9][0-9]{0,8}(\+[1-9][0-9]{0,8})*", text):
         raise must_be("topology", name, "sizes joined by +, such as 8+4+4", text)
     return tuple(map(int, text.split("+")))
-
-
-def _read_kept(text: str, name: str) -> int:
-    """Return the wavelengths that every link keeps, from a setting's text."""
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise must_be("topology", name, "a whole number of 0 or more", text)
-    return int(text)
 
 
 def _read_earlier(text: str, name: str) -> tuple[int, ...]:
@@ -81,7 +67,7 @@ def _show_sizes(sizes: tuple[int, ...]) -> str:
 
 Sizes = Annotated[tuple[int, ...], SettingKind(_read_sizes, _show_sizes)]
 Earlier = Annotated[tuple[int, ...], SettingKind(_read_earlier, _show_sizes)]
-Kept = Annotated[int, SettingKind(_read_kept, str)]
+Kept = Annotated[int, whole_number(0)]
 By = Annotated[str, SettingKind(lambda text, _: text, str)]
 
 
@@ -203,7 +189,7 @@ def flex_sipac(
     if before:
         then = reconfigure(then, sequential(before), by=by)
     now = reconfigure(then, sequential(jobs), by=by)
-    return replace(topology_of(now, light, then if before else None), mender=partial(repair_links, now, light, by))
+    return replace(topology_of(now, light, then if before else None), mender=partial(repair_links, now, light))
 
 
 def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
@@ -232,7 +218,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
 
 
 def repair_links(
-    now: Configuration, light: SteeredLight, by: str, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
+    now: Configuration, light: SteeredLight, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
 ) -> Repair:
     """Return the reaction of the system to failed parts (Flex-SiPAC 3.C).
 
@@ -241,7 +227,6 @@ def repair_links(
     Args:
         now: The wavelengths of all links, and the jobs.
         light: The settings of light.
-        by: The method that assigns wavelengths: `heuristic` or `program`.
         whole: The topology without failed parts.
         broken: The parts that have failed by now.
         ranks: The number of ranks of the job.
@@ -250,7 +235,7 @@ def repair_links(
     Raises:
         InputError: The job must move, because a CU of it has failed or no links join its CUs, and no block of CUs is free.
     """
-    (after, order), (before, _) = (_steered_around(now, each, ranks, by) for each in (broken, was))
+    (after, order), (before, _) = (_steered_around(now, each, ranks) for each in (broken, was))
     moved = moves(before, after)
     told = (
         f"{moved} wavelengths move to other links (3.C) in {format_time(seconds(light.tuning))}, "
@@ -258,13 +243,13 @@ def repair_links(
     )
     failed = ", ".join([*(f"CU {node}" for node in broken.nodes), *(f"the link {a}-{b}" for a, b in broken.cables)])
     named = replace(
-        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(_drop_faulty, order)
+        topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(without, order)
     )
     return Repair(named, light.tuning, told) if moved else Repair(named, 0, "what failed goes dark, and no wavelength moves")
 
 
 @lru_cache(maxsize=16)
-def _steered_around(now: Configuration, broken: FailedParts, ranks: int, by: str) -> tuple[Configuration, I64]:
+def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tuple[Configuration, I64]:
     """Return the configuration around failed parts, and the CUs in the order in which ranks take them.
 
     Raises:
@@ -272,17 +257,14 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int, by: str
     """
     if broken == FailedParts():
         return now, np.arange(now.near.n)
-    near, n = now.near, now.near.n
-    keys = np.minimum(near.src, near.dst) * n + np.maximum(near.src, near.dst)
-    dark = np.isin(keys, [low * n + high for low, high in broken.cables])
-    dark |= np.isin(near.src, broken.nodes) | np.isin(near.dst, broken.nodes)
+    dark = broken.marks(now.near.src, now.near.dst)
     jobs = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
     for number, job in enumerate(jobs):
         if not _serve(now, job, broken, dark):
             sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
             jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
-    order = np.concatenate((*jobs, np.setdiff1d(np.arange(n), np.concatenate(jobs))))
-    return reconfigure(now, jobs, by=by, dark=dark), order
+    order = np.concatenate((*jobs, np.setdiff1d(np.arange(now.near.n), np.concatenate(jobs))))
+    return reconfigure(now, jobs, by=now.by, dark=dark), order
 
 
 def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
@@ -307,11 +289,6 @@ def _block(now: Configuration, jobs: Sequence[I64], number: int, sizes: Sequence
                 return found
     what = f"one of which none failed, that links join and that no other job has, for a job of {sizes[-1]}"
     raise must_be(now.levels.name, "a block of CUs", what, f"none among {now.near.n}")
-
-
-def _drop_faulty(order: I64, ranks: int, faulty: I64) -> I64:
-    """Return the first CUs in an order that are not faulty, one for each rank."""
-    return column(order[~np.isin(order, faulty)][:ranks], np.int64)
 
 
 def _bill(configuration: Configuration) -> dict[str, int]:
@@ -384,10 +361,5 @@ def _draw(levels: Levels) -> Drawing:
         at[:, axis] += digit * pitch[axis] * (1 - 2 * axis)
         at[:, 1 - axis] += (0.3 if level < 2 else 0.8) * (1 - (digit / middle - 1) ** 2)
         pitch[axis] = pitch[axis] * levels.r + 0.8
-    return Drawing(at, _boxes(levels))
-
-
-def _boxes(levels: Levels) -> tuple[Box, ...]:
-    """Return a frame round each of the r smaller SiPACs that the highest level joins, by the paper's name (Figure 2)."""
-    size = levels.npus // levels.r
-    return tuple(Box(f"SiPAC({levels.r},{levels.L - 2}) {i}", (i * size, (i + 1) * size)) for i in range(levels.r) if size > 1)
+    size = levels.npus // levels.r  # of the r smaller SiPACs that the highest level joins, by the paper's name (Figure 2)
+    return Drawing(at, frames(f"SiPAC({levels.r},{levels.L - 2})", size, levels.r * (size > 1)))

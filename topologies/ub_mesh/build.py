@@ -15,13 +15,13 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Invariants
-from emu.topology.topology import FailedParts, Placer, Repair, Routes, Topology
+from emu.topology.topology import FailedParts, Placer, Repair, Topology
 from topologies.ub_mesh.mesh_routes import recovery
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
-from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, inside_words
+from topologies.ub_mesh.mesh_routes.strategy import STRATEGIES, inside_words
 from topologies.ub_mesh.mesh_routes.symmetry import shifts
 from topologies.ub_mesh.parts import DCN_PORTS, NPU_LANES, SPARE_LANES, SPARES, X2, X4, DcnSettings, MeshPlan, npu_lanes, rates
-from topologies.ub_mesh.wires import cables, draw, tiers
+from topologies.ub_mesh.wires import cables, drawing, tiers
 
 
 def placer(plan: MeshPlan, failed: Sequence[int] = ()) -> Placer:
@@ -52,31 +52,8 @@ def repair_with_backups(plan: MeshPlan, whole: Topology, broken: FailedParts, ra
     return recovery.notify_and_reroute(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
 
 
-def redirection(topology: Topology, failed: int) -> tuple[I64, Routes]:
-    """Return the NPUs that a link joined to a failed one, and the route of each to the backup NPU.
-
-    A route is NPU, its board's LRS, the backup's LRS, backup NPU. Where the paper has one LRS ("5-LRS-B", one hop more than
-    before) there are two of one back-plane: no LRS has the ports for both all boards and the backup.
-
-    Args:
-        topology: A topology with backup NPUs.
-        failed: An NPU.
-
-    Raises:
-        InputError: The NPU does not exist.
-    """
-    backup = topology.place(topology.n_npus, [failed])[failed]
-    links = topology.links
-    near = links.dst[(links.src == failed) & (links.dst < topology.n_npus)].astype(np.int64)
-    return near, topology.routes(near, np.full_like(near, backup), np.zeros_like(near))
-
-
-def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
-    """Return the topology of a plan.
-
-    Args:
-        plan: A plan that has passed `check`.
-        routing: One of `strategy.STRATEGIES`.
+def with_switches(plan: MeshPlan) -> Topology:
+    """Return the topology of a plan that has passed `check`.
 
     Raises:
         InputError: There are more than 2**24 links, or links have no bandwidth.
@@ -90,13 +67,13 @@ def with_switches(plan: MeshPlan, routing: str = BASELINE) -> Topology:
         plan.npus,
         plan.nodes,
         links,
-        router(plan, links, routing),
+        router(plan, links),
         plan.dims,
         {kind: count for kind, count in (parts | laid).items() if count},
-        (*rates(plan.lane), *_ports(plan), *_path_words(plan, routing)),
+        (*rates(plan.lane), *_ports(plan), *_path_words(plan)),
         tiers(plan),
         placer(plan),
-        draw(plan),
+        partial(drawing, plan),
         symmetry=partial(shifts, plan),
         relays=relays(plan),
         mender=partial(repair_with_backups, plan),
@@ -117,16 +94,17 @@ def _ports(plan: MeshPlan) -> tuple[str, ...]:
     )
 
 
-def _path_words(plan: MeshPlan, routing: str) -> tuple[str, ...]:
+def _path_words(plan: MeshPlan) -> tuple[str, ...]:
     """Return the sentences about how racks are joined and how messages take these links."""
-    inside = inside_words(routing)
+    inside = inside_words(plan.routing)
     if plan.racks == 1:
         return (inside,)
     width = X4 * plan.planes * plan.dims[-1]
     mesh = (
         f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
-        f"racks of a pod are joined by {_STRATEGY[routing]}; messages take them and the LRS that lead out by turns, over the "
-        "NPUs of both racks and the channels, from where a hash of how the racks lie says (how they are chosen is not said)",
+        f"racks of a pod are joined by {_STRATEGY[plan.routing]}; messages take them and the LRS that lead out by turns, "
+        "over the NPUs of both racks and the channels, from where a hash of how the racks lie says (how they are chosen is not "
+        "said)",
     )
     hrs = (f"each HRS has an x{X4} from every rack, {plan.uplinks} HRS on each LRS (how racks are cabled to HRS is not said)",)
     return (
@@ -161,7 +139,7 @@ _STRATEGY = {
 }
 
 
-def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
+def mesh_invariants(plan: MeshPlan) -> Invariants:
     """Return the invariants of a plan's topology.
 
     The halves with the least bandwidth between them are pods, else racks of a row or a column, where their number is even.
@@ -178,7 +156,7 @@ def mesh_invariants(plan: MeshPlan, routing: str = BASELINE) -> Invariants:
         degree,
         _diameter(plan),
         _bisection(plan),
-        shortest=not STRATEGIES[routing].detours,
+        shortest=not STRATEGIES[plan.routing].detours,
         npus=plan.npus,
         switches=plan.nodes - plan.npus,
         injection_Bps=npu_lanes(plan) * plan.lane.lane_rate,

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.topology.catalogue import Bandwidth, Count, Latency, SettingKind
+from emu.topology.catalogue import Bandwidth, Count, Latency, check_sizes, one_of
 from emu.units import format_bandwidth, format_time, seconds
 
 SOURCE = "Liao et al., UB-Mesh (arXiv:2503.20377)"
@@ -50,18 +50,11 @@ class RackSettings:
     backup: Count = X4  # lanes from an LRS to the backup NPU
 
 
-def _read_via(text: str, name: str) -> str:
-    """Return the way to the DCN that a setting's text names."""
-    if text not in ("nic", "ub"):
-        raise must_be("topology", name, "nic or ub", text)
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class DcnSettings:
     """The settings of the way to the DCN (UB-Mesh 3.3.4): NICs on CPU boards, or UB switches."""
 
-    via: Annotated[str, SettingKind(_read_via, str)] = "nic"  # solution (b), or (a)
+    via: Annotated[str, one_of("nic", "ub")] = "nic"  # solution (b), or (a)
     nic_rate: Bandwidth = 25e9  # bytes per second, one direction: 200 Gb/s; not published
 
 
@@ -79,6 +72,7 @@ class MeshPlan:
     meshed: bool = True  # whether racks of a row and of a column are linked directly
     uplinks: int = 0  # cables of x4 from each inter-rack LRS to HRS
     beyond: DcnSettings | None = None  # None: there is no DCN
+    routing: str = "shortest"  # one of `strategy.STRATEGIES`
 
     @property
     def planes(self) -> int:
@@ -188,9 +182,7 @@ def check(plan: MeshPlan, length: int) -> MeshPlan:
     Raises:
         InputError: There are other than `length` dims, or more lanes than an NPU, an LRS or an HRS has.
     """
-    if len(plan.dims) != length:
-        what = f"{length} sizes joined by x, of {', '.join(TIERS[6 - length :])}"
-        raise must_be(plan.name, "dims", what, "x".join(map(str, plan.dims)))
+    check_sizes(plan.name, "dims", plan.dims, length, f"{length} sizes joined by x, of {', '.join(TIERS[6 - length :])}")
     _, a, z, y, x = plan.five
     beyond = (a + z - 2) * plan.meshed + plan.uplinks
     _check_room(plan, "an NPU's lanes", npu_lanes(plan), NPU_LANES, "take smaller boards or racks, fewer planes or lanes")
@@ -231,19 +223,6 @@ def _check_room(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) ->
 def npu_lanes(plan: MeshPlan) -> int:
     """Return the number of lanes that an NPU uses."""
     return plan.inside.lanes * (plan.dims[-1] + plan.dims[-2] - 2) + X4 * plan.planes
-
-
-def pairs(size: int) -> tuple[I64, I64]:
-    """Return [size (size - 1) / 2] both ends of each link of a full mesh, the lower first, in the order of `pair`."""
-    low, high = np.triu_indices(size, 1)
-    return low.astype(np.int64), high.astype(np.int64)
-
-
-def pair(size: int, here: I64, there: I64) -> I64:
-    """Return [P] the link of a full mesh that joins two nodes."""
-    low, high = np.minimum(here, there), np.maximum(here, there)
-    found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
-    return found
 
 
 def rates(lane: Lane) -> tuple[str, str]:

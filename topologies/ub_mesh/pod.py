@@ -12,12 +12,12 @@ UB-Mesh's board and rack: NPUs in full meshes of copper, which relay for one ano
 Source: UB-Mesh 3.3.1, 3.3.2 and Table 3. X is a board of 8 NPUs, Y the 8 boards of a rack.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from emu.topology.builders.grid import Dimension, grid
-from emu.topology.catalogue import Dims, Invariants, topology
+from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
 from emu.topology.topology import Topology
 from topologies.ub_mesh.build import mesh_invariants, with_switches
 from topologies.ub_mesh.mesh_routes.recovery import notify_and_reroute
@@ -66,31 +66,27 @@ def rack(*, routing: Routing = BASELINE, lane: Lane) -> Topology:
     return _mesh("ub-mesh:rack", 2, routing, lane)
 
 
-def _rack_plan(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
-    """Return the plan of a whole rack, after its check, and its routing."""
-    name = "ub-mesh:rack-full"
-    return check(MeshPlan(name, dims, inside, lane), 2), without_hrs(name, routing)
+def _with_switches(
+    name: str, section: str, examples: tuple[str, ...], full: tuple[str, ...] = ()
+) -> Callable[[Callable[..., MeshPlan]], Build]:
+    """Return a decorator that files a function from settings to a plan with switches as a topology."""
+    return planned(name, with_switches, mesh_invariants, source=f"{SOURCE}, {section}", examples=examples, full=full)
 
 
-def _full_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the full topology by closed forms."""
-    return mesh_invariants(*_rack_plan(**settings))
-
-
-@topology(
+@_with_switches(
     "ub-mesh:rack-full",
-    source=f"{SOURCE}, 3.3.1, 3.3.2 and Table 3",
-    examples=(
+    "3.3.1, 3.3.2 and Table 3",
+    (
         "",
         "dims=3x2,planes=2,backup=8",
         "dims=2x4,lanes=8,lane_rate=50Gb/s,routing=detour",
         "dims=4x4,planes=1,latency=1us,routing=multipath",
     ),
-    invariants=_full_invariants,
 )
-def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def rack_full(dims: Dims = (_SIDE, _SIDE), *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
     """Add back-planes to the rack: 64 NPUs as in ub-mesh:rack, then 4 planes of 18 LRS, then the backup NPU."""
-    return with_switches(*_rack_plan(dims, inside, routing, lane))
+    name = "ub-mesh:rack-full"
+    return check(MeshPlan(name, dims, inside, lane, routing=without_hrs(name, routing)), 2)
 
 
 _POD = (4, 4, 8, 8)
@@ -98,102 +94,56 @@ _SUPERPOD = (8, *_POD)
 _DIMS = (8, 8, 4, 4, 8, 8)
 
 
-def _pod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
-    """Return the plan of a pod, after its check, and its routing."""
-    return check(MeshPlan("ub-mesh:pod", dims, inside, lane), 4), without_hrs("ub-mesh:pod", routing)
-
-
-def _pod_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the pod topology by closed forms."""
-    return mesh_invariants(*_pod(**settings))
-
-
-@topology(
+@_with_switches(
     "ub-mesh:pod",
-    source=f"{SOURCE}, 3.3.3",
-    examples=("dims=2x2x4x4", "dims=2x2x2x2", "dims=3x2x2x3,planes=2,routing=detour", "dims=1x4x2x2,lane_rate=50Gb/s"),
-    invariants=_pod_invariants,
-    full=("", "planes=1", "planes=8,lanes=2"),
+    "3.3.3",
+    ("dims=2x2x4x4", "dims=2x2x2x2", "dims=3x2x2x3,planes=2,routing=detour", "dims=1x4x2x2,lane_rate=50Gb/s"),
+    ("", "planes=1", "planes=8,lanes=2"),
 )
-def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def pod(dims: Dims = _POD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
     """Link alpha x Z racks in a pod, x128 from each to each other of its row and column: a 4D full mesh of 1024 NPUs."""
-    return with_switches(*_pod(dims, inside, routing, lane))
+    return check(MeshPlan("ub-mesh:pod", dims, inside, lane, routing=without_hrs("ub-mesh:pod", routing)), 4)
 
 
-def _superpod(dims: tuple[int, ...], inside: RackSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
-    """Return the plan of a SuperPod, after its check, and its routing."""
-    plan = MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS)
-    return check(plan, 5), routing
-
-
-def _superpod_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the superpod topology by closed forms."""
-    return mesh_invariants(*_superpod(**settings))
-
-
-@topology(
+@_with_switches(
     "ub-mesh:superpod",
-    source=f"{SOURCE}, 3.3.4",
-    examples=(
+    "3.3.4",
+    (
         "dims=2x2x2x2x4",
         "dims=2x2x2x2x2,routing=detour",
         "dims=3x2x1x2x3,planes=2,routing=borrow",
         "dims=2x1x3x2x2,lane_rate=50Gb/s,routing=multipath",
     ),
-    invariants=_superpod_invariants,
-    full=("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
+    ("", "routing=detour", "routing=borrow", "planes=8,lanes=2", "planes=1"),
 )
-def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
     """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
-    return with_switches(*_superpod(dims, inside, routing, lane))
+    return check(MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS, routing=routing), 5)
 
 
-def _switched(dims: tuple[int, ...], inside: RackSettings, lane: Lane) -> MeshPlan:
-    """Return the plan of a SuperPod whose racks are joined by switches alone."""
-    uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
-    plan = MeshPlan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks)
-    return check(plan, 5)
-
-
-def _switched_invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the switched topology by closed forms."""
-    return mesh_invariants(_switched(**settings))
-
-
-@topology(
+@_with_switches(
     "ub-mesh:superpod-clos",
-    source=f"{SOURCE}, 6.3 and Figure 18(b)",
-    examples=("dims=2x2x2x2x2", "dims=2x1x2x4x3,planes=2", "dims=3x1x1x2x4"),
-    invariants=_switched_invariants,
-    full=("",),
+    "6.3 and Figure 18(b)",
+    ("dims=2x2x2x2x2", "dims=2x1x2x4x3,planes=2", "dims=3x1x1x2x4"),
+    ("",),
 )
-def superpod_clos(dims: Dims = _SUPERPOD, *, inside: RackSettings, lane: Lane) -> Topology:
+def superpod_clos(dims: Dims = _SUPERPOD, *, inside: RackSettings, lane: Lane) -> MeshPlan:
     """Join the racks of UB-Mesh by HRS with all their lanes and none between racks: 8192 NPUs, 256 HRS."""
-    return with_switches(_switched(dims, inside, lane))
+    uplinks = sum(dims[-2:-1])  # as many cables out of an LRS as it has from boards
+    return check(MeshPlan("ub-mesh:superpod-clos", dims, inside, lane, meshed=False, uplinks=uplinks), 5)
 
 
-def _plan(dims: tuple[int, ...], inside: RackSettings, beyond: DcnSettings, routing: str, lane: Lane) -> tuple[MeshPlan, str]:
-    """Return the plan of SuperPods with a DCN, after its check, and its routing."""
-    return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond), 6), routing
-
-
-def _invariants(**settings: Any) -> Invariants:
-    """Return the invariants of the topology by closed forms."""
-    return mesh_invariants(*_plan(**settings))
-
-
-@topology(
+@_with_switches(
     "ub-mesh:dcn",
-    source=f"{SOURCE}, 3.3.4",
-    examples=(
+    "3.3.4",
+    (
         "dims=2x2x1x2x2x2",
         "dims=3x1x2x1x2x3,planes=2,via=ub,routing=borrow",
         "dims=2x2x2x1x2x2,planes=1,nic_rate=400Gb/s,routing=detour",
         "dims=2x1x1x3x3x2,via=ub,lane_rate=50Gb/s",
     ),
-    invariants=_invariants,
-    full=("", "via=ub"),
+    ("", "via=ub"),
 )
-def dcn(dims: Dims = _DIMS, *, inside: RackSettings, beyond: DcnSettings, routing: Routing = BASELINE, lane: Lane) -> Topology:
+def dcn(dims: Dims = _DIMS, *, inside: RackSettings, beyond: DcnSettings, routing: Routing = BASELINE, lane: Lane) -> MeshPlan:
     """Join SuperPods by a Clos of two tiers that a rack reaches by 8 NICs: 65,536 NPUs, 64 leaves, 128 spines."""
-    return with_switches(*_plan(dims, inside, beyond, routing, lane))
+    return check(MeshPlan("ub-mesh:dcn", dims, inside, lane, uplinks=UPLINKS, beyond=beyond, routing=routing), 6)

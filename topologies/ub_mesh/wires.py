@@ -3,14 +3,13 @@
 The drawing of a UB-Mesh, as in its figures 7 and 8: boards as rows, back-planes beside, pods as grids, HRS above.
 """
 
-from functools import partial
-
 import numpy as np
 
 from emu.arrays import F64, I64
+from emu.topology.builders.route_parts import pairs
 from emu.topology.builders.wiring import Cables
-from emu.topology.topology import Box, Drawing
-from topologies.ub_mesh.parts import TIERS, X2, X4, DcnSettings, MeshPlan, pairs
+from emu.topology.topology import Box, Drawing, frames
+from topologies.ub_mesh.parts import TIERS, X2, X4, DcnSettings, MeshPlan
 
 _PLANE = 3.0  # distance from a back-plane to the next
 _APART = 2.5  # distance between racks
@@ -75,26 +74,17 @@ def _backup(plan: MeshPlan) -> F64:
 def _boxes(plan: MeshPlan) -> list[Box]:
     """Return the frames of racks, pods and SuperPods."""
     y, x = plan.dims[-2:]
-
-    def frames(label: str, first: int, size: int, count: int) -> list[Box]:
-        return [Box(f"{label} {i}", (first + i * size, first + (i + 1) * size)) for i in range(count)]
-
     if plan.racks == 1:
         return [
             Box("rack", (0, plan.nodes)),
-            *frames("board", 0, x, y),
-            *frames("plane", plan.first_lrs, plan.plane, plan.planes),
+            *frames("board", x, y),
+            *frames("plane", plan.plane, plan.planes, plan.first_lrs),
             Box("backup NPU", (plan.first_backup, plan.nodes)),
         ]
-    back = frames("back-planes", plan.first_lrs, plan.planes * plan.plane, plan.racks)
+    back = frames("back-planes", plan.planes * plan.plane, plan.racks, plan.first_lrs)
     hrs = [Box("HRS", (plan.first_hrs, plan.first_cpu))] if plan.hrs else []
     dcn = [Box("DCN", (plan.first_leaf, plan.first_backup))] if plan.beyond else []
-    return [*frames("rack", 0, plan.rack, plan.racks), *back, *hrs, *dcn]
-
-
-def draw(plan: MeshPlan) -> partial[Drawing]:
-    """Return a function that makes the drawing when it is needed."""
-    return partial(drawing, plan)
+    return [*frames("rack", plan.rack, plan.racks), *back, *hrs, *dcn]
 
 
 UP, INSIDE, BACKUP = (f"NPU to LRS x{X4}", f"LRS to LRS x{X4}", "LRS to backup NPU")
@@ -111,13 +101,14 @@ def cables(plan: MeshPlan) -> dict[str, Cables]:
     board, other, spare = (plan.lrs(kind) for kind in ("board", "other", "spare"))
     every = np.concatenate((board, other), axis=-1)
     out = other.reshape(pods, a, z, -1)
+    backup = plan.first_backup + np.arange(plan.racks).reshape(-1, 1, 1)
     found = {
         "Y": _mesh(plan, f"link x{plan.inside.lanes}", np.moveaxis(npu, 3, 4), plan.inside.lanes, 3),
         "X": _mesh(plan, f"link x{plan.inside.lanes}", npu, plan.inside.lanes, 4),
         "up": _cables(plan, UP, npu.reshape(-1, 1, y, x), board[..., None], X4, 5),
         "inside": _cables(plan, INSIDE, board[..., None], other[:, :, None, :], X4, 6),
         "spare": _cables(plan, INSIDE, every[..., None], spare[:, :, None, :], X4, 6),
-        "backup": _cables(plan, f"{BACKUP} x{plan.inside.backup}", spare, _backups(plan), plan.inside.backup, 7),
+        "backup": _cables(plan, f"{BACKUP} x{plan.inside.backup}", spare, backup, plan.inside.backup, 7),
     }
     if plan.meshed:
         found["Z"] = _mesh(plan, f"link x{X4} between racks", np.moveaxis(out, 2, 3), X4, 2)
@@ -145,12 +136,6 @@ def _dcn_cables(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Ca
     found = {"cpu": _cables(plan, CPU, ends, cpu, X4, 8)} if nic else {}
     found["nic"] = Cables(NIC if nic else OUT, ports, leaf, rate, latency, last + nic)
     found["spine"] = Cables("link DCN leaf to spine", leaf.reshape(-1, 1), spine, rate, latency, 0)
-    return found
-
-
-def _backups(plan: MeshPlan) -> I64:
-    """Return [racks, 1, 1] the backup NPU of each rack."""
-    found: I64 = plan.first_backup + np.arange(plan.racks).reshape(-1, 1, 1)
     return found
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import must_be
-from emu.topology.builders.route_parts import join, mix
-from emu.topology.builders.wiring import Cables, wire
-from emu.topology.paths.shortest_paths import or_shortest
-from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
+from emu.topology.builders.route_parts import join, link_if, mix
+from emu.topology.builders.wiring import Cables, fabric
+from emu.topology.catalogue import Invariants
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count, frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,32 @@ def clos(name: str, tiers: Sequence[Tier], bill: Mapping[str, int] | None = None
         raise must_be(name, "tiers", "one or more, with 1 or more down, up and in parallel", tiers)
     counts = count(tiers)
     check_link_count(name, 2 * sum(counts.cables))
-    links, cables = wire(name, [_cables(tiers, counts, level) for level in range(len(tiers))])
-    n, nodes = counts.nodes[0], sum(counts.nodes)
-    return Topology(
+    return fabric(
         name,
-        n,
-        nodes,
-        links,
-        or_shortest(partial(_route, tuple(tiers), counts), links, nodes, n),
-        tuple(t.down for t in reversed(tiers)),
-        {"NPU": n, **(bill or {}), **cables},
-        tuple(assumptions),
-        tuple(t.name or f"tier {i}" for i, t in enumerate(tiers, 1)),
+        counts.nodes[0],
+        [_cables(tiers, counts, level) for level in range(len(tiers))],
+        partial(_route, tuple(tiers), counts),
+        bill=bill or {},
+        dims=tuple(t.down for t in reversed(tiers)),
+        assumptions=tuple(assumptions),
+        tiers=tuple(t.name or f"tier {i}" for i, t in enumerate(tiers, 1)),
         draw=partial(_draw, tuple(tiers), counts),
+    )
+
+
+def clos_invariants(tiers: Sequence[Tier]) -> Invariants:
+    """Return the invariants by closed forms, where the highest tier joins two blocks or more."""
+    counts, first = count(tiers), tiers[0]
+    degree = first.up * first.parallel
+    return Invariants(
+        2 * sum(counts.cables),
+        degree,
+        2 * len(tiers),
+        bisection(tiers),
+        npus=counts.nodes[0],
+        switches=counts.switches,
+        injection_Bps=degree * first.bandwidth_Bps,
+        paths=prod(t.up * t.parallel**2 for t in tiers),
     )
 
 
@@ -130,7 +143,7 @@ def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) 
         for npu, stages, turn, lane in ((src, up, 0, lanes), (dst, down, 1, lanes // tier.parallel)):
             node = npu // counts.block[level] * counts.spread[level] + which
             cable = first + (node * tier.up + parent) * tier.parallel + lane % tier.parallel
-            stages.append(np.where(taken, 2 * cable + turn, -1))
+            stages.append(link_if(taken, 2 * cable + turn))
         which = which * tier.up + parent
         first += counts.cables[level]
     return join([*up, *reversed(down)])
@@ -155,4 +168,4 @@ def _draw(tiers: Sequence[Tier], counts: Counts) -> Drawing:
 def _boxes(counts: Counts) -> tuple[Box, ...]:
     """Return a frame round the NPUs of each block below the top, larger frames first."""
     sizes = [size for size in counts.block[-2:0:-1] if size > 1]
-    return tuple(Box("", (first, first + size)) for size in sizes for first in range(0, counts.nodes[0], size))
+    return tuple(box for size in sizes for box in frames("", size, counts.nodes[0] // size))

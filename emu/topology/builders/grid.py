@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import must_be
+from emu.topology.orbits import shift
 from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 
@@ -40,12 +41,8 @@ class Dimension:
         return np.array(ups[: self.ports], dtype=np.int64)
 
 
-class _Digit(NamedTuple):
-    """A dimension with its stride and its links: link `first_link + NPU * ports + port` leaves that NPU by that port."""
-
-    dimension: Dimension
-    stride: int
-    first_link: int
+# A dimension with its stride and its first link: link `first + NPU * ports + port` leaves that NPU by that port.
+_Digit = tuple[Dimension, int, int]
 
 
 def grid(
@@ -77,8 +74,7 @@ def grid(
 
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
     """Return the translations by one along each dimension."""
-    npu = np.arange(prod(dims)).reshape(dims)
-    return [column(np.roll(npu, -1, axis), np.int64) for axis, size in enumerate(dims) if size > 1]
+    return [shift((dims, axis)) for axis, size in enumerate(dims) if size > 1]
 
 
 def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Digit, ...]:
@@ -86,7 +82,7 @@ def _digits(dims: tuple[int, ...], dimensions: Sequence[Dimension]) -> tuple[_Di
     strides = [prod(dims[i + 1 :]) for i in range(len(dims))]
     counts = [prod(dims) * d.ports for d in dimensions]
     firsts = [sum(counts[:i]) for i in range(len(dims))]
-    return tuple(_Digit(*placed) for placed in zip(dimensions, strides, firsts, strict=True))
+    return tuple(zip(dimensions, strides, firsts, strict=True))
 
 
 def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
@@ -98,30 +94,23 @@ def _links(n_npus: int, digits: Sequence[_Digit]) -> Links:
         there = (here + d.reach) % d.size
         src.append(np.broadcast_to(npu, there.shape).ravel())
         dst.append((npu + (there - here) * stride).ravel())
-    counts = [n_npus * digit.dimension.ports for digit in digits]
+    dimensions = [d for d, _, _ in digits]
+    counts = [n_npus * d.ports for d in dimensions]
     return Links(
         column(np.concatenate(src), np.int32),
         column(np.concatenate(dst), np.int32),
-        column(np.repeat([digit.dimension.bandwidth_Bps for digit in digits], counts), np.float64),
-        column(np.repeat([digit.dimension.latency_fs for digit in digits], counts), np.int64),
+        column(np.repeat([d.bandwidth_Bps for d in dimensions], counts), np.float64),
+        column(np.repeat([d.latency_fs for d in dimensions], counts), np.int64),
         column(np.repeat(np.arange(len(digits)), counts), np.int16),
     )
 
 
-class _Runs(NamedTuple):
-    """The part of each pair's route in one dimension: links in arithmetic progression, with at most one jump."""
+def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> tuple[I64, I64, I64, I64, I64]:
+    """Return the links that pairs take in one dimension, in arithmetic progression with at most one jump, as columns [P].
 
-    steps: I64  # [P] number of links; may be 0
-    first: I64  # [P] the first link
-    step: I64  # [P] difference from a link to the next
-    turn: I64  # [P] the hop that leaves from the other end of the cycle, if the route goes so far
-    jump: I64  # [P] difference that is added at that hop
-
-
-def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
-    """Return the hops that pairs take in one dimension.
-
-    On a ring these lead the shorter way round; of two equal ways the key picks one.
+    The columns are the number of links, which may be 0; the first link; the difference from a link to the next; the hop that
+    leaves from the other end of the cycle, if the route goes so far; and the difference that is added at that hop. On a ring
+    links lead the shorter way round; of two equal ways the key picks one.
     """
     d, stride, first_link = digit
     here, there = src // stride % d.size, dst // stride % d.size
@@ -135,7 +124,7 @@ def _run(digit: _Digit, src: I64, dst: I64, key: I64) -> _Runs:
         step = (1 - 2 * port) * (stride * d.ports)
         turn = np.where(down, here + 1, d.size - here)
     start = src - src % stride + dst % stride  # the digits after this one have been walked
-    return _Runs(steps, first_link + start * d.ports + port, step, turn, -d.size * step)
+    return steps, first_link + start * d.ports + port, step, turn, -d.size * step
 
 
 def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
@@ -149,5 +138,4 @@ def _route(digits: Sequence[_Digit], src: I64, dst: I64, key: I64) -> Routes:
     some = np.flatnonzero(steps)
     hop[begin[some]] = first[some] - np.concatenate(([0], last[some]))[:-1]
     hop[begin[wraps] + turn[wraps]] += jump[wraps].astype(np.int32)
-    ends = np.cumsum(steps.reshape(len(src), len(digits)).sum(axis=1))
-    return Routes(column(np.concatenate(([0], ends)), np.int64), column(np.cumsum(hop, dtype=np.int32), np.int32))
+    return Routes.laid(steps.reshape(len(src), len(digits)).sum(axis=1), np.cumsum(hop, dtype=np.int32))

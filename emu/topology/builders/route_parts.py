@@ -3,8 +3,7 @@
 Letter: P pairs.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +17,38 @@ def join(stages: Sequence[ArrayLike]) -> Routes:
     columns = [np.atleast_2d(np.asarray(stage, np.int64).T).T for stage in stages]
     table = np.concatenate(columns, axis=1)
     taken = table >= 0
-    return Routes(column(np.concatenate(([0], np.cumsum(taken.sum(axis=1)))), np.int64), column(table[taken], np.int32))
+    return Routes.laid(taken.sum(axis=1), table[taken])
+
+
+def gather(n_pairs: int, pieces: Iterable[tuple[I64, ...]]) -> Routes:
+    """Return the routes of pairs from pieces of walks, in order: the pair, the link and perhaps the channel of each hop."""
+    pair, *each = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    order = np.argsort(pair, kind="stable")
+    return Routes.laid(np.bincount(pair, minlength=n_pairs), *(hops[order] for hops in each))
+
+
+def link_if(taken: ArrayLike, link: ArrayLike) -> I64:
+    """Return [P] the link of each pair where it is taken, and -1, no link, elsewhere."""
+    return np.where(taken, link, -1)
+
+
+def pairs(size: int) -> tuple[I64, I64]:
+    """Return [size (size - 1) / 2] both ends of each link of a full mesh, the lower first, in the order of `pair`."""
+    low, high = np.triu_indices(size, 1)
+    return low.astype(np.int64), high.astype(np.int64)
+
+
+def pair(size: int, here: I64, there: I64) -> I64:
+    """Return [P] the link of a full mesh that joins two nodes."""
+    low, high = np.minimum(here, there), np.maximum(here, there)
+    found: I64 = low * (2 * size - low - 1) // 2 + high - low - 1
+    return found
+
+
+def offsets(dims: Sequence[int], src: I64, dst: I64) -> list[I64]:
+    """Return how far up each dimension, modulo its size, places numbered over `dims` in C order are from others, [P] each."""
+    digits = zip(*(np.unravel_index(end, dims) for end in (src, dst)), dims, strict=True)
+    return [(there - here) % size for here, there, size in digits]
 
 
 def mix(*words: ArrayLike) -> I64:
@@ -48,15 +78,14 @@ def take_turns(key: I64, *words: ArrayLike) -> I64:
 
 def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
     """Return a router that uses `own` for pairs of NPUs and `otherwise` for pairs with another node at an end."""
-    return partial(_between_npus, own, otherwise, n_npus)
 
+    def route(src: I64, dst: I64, key: I64) -> Routes:
+        other = (src >= n_npus) | (dst >= n_npus)
+        if not other.any():
+            return own(src, dst, key)
+        return interleave(other, otherwise(src[other], dst[other], key[other]), own(src[~other], dst[~other], key[~other]))
 
-def _between_npus(own: Router, otherwise: Router, n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs: by `own` between NPUs, by `otherwise` where an end is another node."""
-    other = (src >= n_npus) | (dst >= n_npus)
-    if not other.any():
-        return own(src, dst, key)
-    return interleave(other, otherwise(src[other], dst[other], key[other]), own(src[~other], dst[~other], key[~other]))
+    return route
 
 
 def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
@@ -73,4 +102,4 @@ def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
     if those.virtual is not None or others.virtual is not None:
         virtual = np.zeros(len(link), np.int16)
         virtual[inside], virtual[~inside] = (0 if side.virtual is None else side.virtual for side in (those, others))
-    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link, np.int32), virtual)
+    return Routes.laid(hops, link, virtual)

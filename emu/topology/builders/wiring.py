@@ -2,23 +2,28 @@
 
 So a router needs no table: arithmetic gives it the number of a cable, and the end it comes from gives the direction.
 
-Also here: NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
+Also here: the topology that cables and a router make, as nearly every builder of a fabric ends.
+
+NPUs round one switch that is never the bottleneck: link i goes up from NPU i, link n + i goes down to it.
 
 The setting `adds` of fabrics whose hosts have switches that can add what they pass on, such as NVSwitches (NVLink SHARP).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, column
+from emu.topology.builders.route_parts import join, link_if
 from emu.topology.catalogue import one_of
-from emu.topology.topology import Links, Routes, Topology, check_link_count
+from emu.topology.orbits import shift
+from emu.topology.paths.shortest_paths import or_shortest, shortest
+from emu.topology.topology import Links, Router, Routes, Topology, check_link_count
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,16 @@ class SwitchAdding:
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
-    def of(self, topology: Topology, inside: Bool) -> Topology:
+    def of(self, topology: Topology, first: int, count: int) -> Topology:
         """Return the topology with this setting applied.
 
         Args:
             topology: The fabric.
-            inside: [n_nodes] whether each node is a switch inside a host.
+            first: The first of the switches inside hosts.
+            count: The number of these switches, which are numbered one after another.
         """
+        node = np.arange(topology.n_nodes)
+        inside = column((node >= first) & (node < first + count), np.bool_)
         return replace(topology, adds=self.adds == "yes", adders=None if self.adds == "no" else inside)
 
 
@@ -49,7 +57,7 @@ class Cables:
     b: ArrayLike  # [C] node
     bandwidth_Bps: float  # one direction
     latency_fs: int
-    dimension: int = 0  # the dimension, tier or plane that the cables belong to
+    dimension: ArrayLike = 0  # the dimension, tier or plane that the cables belong to; one, or [C] one for each
 
     @property
     def ends(self) -> tuple[I64, I64]:
@@ -73,14 +81,39 @@ def wire(name: str, cables: Iterable[Cables]) -> tuple[Links, dict[str, int]]:
         bill[kind.kind] += count
     pairs = np.concatenate([np.stack(end, axis=-1) for end in ends] or [np.zeros((0, 2), np.int64)])
     twice = [2 * count for count in counts]
+    dimensions = [np.repeat(np.broadcast_to(kind.dimension, count), 2) for kind, count in zip(kinds, counts, strict=True)]
     links = Links(
         column(pairs.ravel(), np.int32),
         column(pairs[:, ::-1].ravel(), np.int32),
         column(np.repeat([kind.bandwidth_Bps for kind in kinds], twice), np.float64),
         column(np.repeat([kind.latency_fs for kind in kinds], twice), np.int64),
-        column(np.repeat([kind.dimension for kind in kinds], twice), np.int16),
+        column(np.concatenate([*dimensions, np.zeros(0)]), np.int16),
     )
     return links, dict(bill)
+
+
+def fabric(
+    name: str, n_npus: int, cables: Iterable[Cables], router: Router | None, *, bill: Mapping[str, int], **more: Any
+) -> Topology:
+    """Return the topology of NPUs and switches that cables join.
+
+    Args:
+        name: The name of the topology.
+        n_npus: The number of NPUs.
+        cables: All cables, in the order in which the router counts them; each switch has some.
+        router: The router between NPUs; a route from or to a switch is a shortest one. None: all routes are shortest ones.
+        bill: Parts besides NPUs and cables.
+        **more: Other fields of a `Topology`; `relays=True`: NPUs relay, too.
+
+    Raises:
+        InputError: There are more than 2**24 links.
+    """
+    links, laid = wire(name, cables)
+    nodes = max(n_npus, 1 + int(links.dst.max(initial=0)))
+    if more.get("relays") is True:
+        more["relays"] = np.ones(nodes, np.bool_)
+    route = shortest(links, nodes, more.get("relays")) if router is None else or_shortest(router, links, nodes, n_npus)
+    return Topology(name, n_npus, nodes, links, route, bill={"NPU": n_npus, **bill, **laid}, **more)
 
 
 def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topology:
@@ -100,12 +133,13 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
         column(np.zeros(2 * len(npus)), np.int16),
     )
     bill = {"NPU": n_npus, "switch": 1, "cable": n_npus}
-    return Topology(name, n_npus, n_npus + 1, links, partial(_route, n_npus), bill=bill, symmetry=partial(_turn, n_npus))
+    turn = partial(_shifts, n_npus)  # any permutation of the NPUs is a symmetry
+    return Topology(name, n_npus, n_npus + 1, links, partial(_route, n_npus), bill=bill, symmetry=turn)
 
 
-def _turn(n_npus: int) -> tuple[I64]:
-    """Return the symmetry that maps each NPU to the next; any permutation of the NPUs is a symmetry."""
-    return (column([*range(1, n_npus), 0, n_npus], np.int64),)
+def _shifts(n_npus: int) -> list[I64]:
+    """Return the symmetry that maps each NPU to the next."""
+    return [shift(((n_npus,), 0), ((1,), None))]
 
 
 def _route(n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
@@ -114,8 +148,4 @@ def _route(n_npus: int, src: I64, dst: I64, key: I64) -> Routes:
     if up.all() and down.all():
         both = np.stack((src, n_npus + dst), axis=1).ravel()
         return Routes(column(np.arange(0, len(both) + 1, 2), np.int64), column(both, np.int32))
-    start = np.concatenate(([0], np.cumsum(up.astype(np.int64) + down)))
-    link = np.empty(start[-1], np.int32)
-    link[start[:-1][up]] = src[up]
-    link[start[1:][down] - 1] = n_npus + dst[down]
-    return Routes(column(start, np.int64), column(link, np.int32))
+    return join([link_if(up, src), link_if(down, n_npus + dst)])

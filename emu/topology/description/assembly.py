@@ -61,26 +61,23 @@ def assemble(described: TopologyDescription) -> Topology:
             more than 2**24 links, a switch has no links, or NPUs cannot reach one another.
     """
     where, n, dims = described.where, described.n_npus, described.routing.dims
-    check_nodes(where, n, described.n_nodes)
-    if dims and np.prod(dims, dtype=np.float64) != n:
-        raise must_be(where, "dims", f"sizes whose product is the {n} NPUs", "x".join(map(str, dims)))
+    check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
     order = _in_order(described.rows)
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
-    cables = {"link one way": len(links)} if described.one_way else {"cable": len(links) // 2}
-    bill = {"NPU": n, **described.switches, **cables}
+    kind = "link one way" if described.one_way else "cable"
     router, assumptions = _router(described, links, cost)
     return Topology(
-        name=where,
-        n_npus=n,
-        n_nodes=described.n_nodes,
-        links=links,
-        router=router,
-        dims=dims,
-        bill=bill,
-        assumptions=assumptions,
-        tiers=described.tiers,
+        where,
+        n,
+        described.n_nodes,
+        links,
+        router,
+        dims,
+        {"NPU": n, **described.switches, kind: len(links) // (1 if described.one_way else 2)},
+        assumptions,
+        described.tiers,
         cost=cost,
         names=described.node,
         relays=_relay_marks(described),
@@ -88,16 +85,18 @@ def assemble(described: TopologyDescription) -> Topology:
     )
 
 
-def check_nodes(where: str, n_npus: int, n_nodes: int) -> None:
-    """Check that there is an NPU, and no more nodes than links could join.
+def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
+    """Check that there is an NPU, and no more nodes than links could join, and that dims, if there are any, number the NPUs.
 
     Raises:
-        InputError: There is none, or there are too many nodes.
+        InputError: There is none, or there are too many nodes, or dims are for another number of NPUs.
     """
     if n_npus < 1:
         raise must_be(where, "NPUs", "1 or more", n_npus)
     if n_nodes > MAX_NODES:
         raise must_be(where, "nodes", "at most 2**23 + 1", n_nodes, "take fewer")
+    if dims and np.prod(dims, dtype=np.float64) != n_npus:
+        raise must_be(where, "dims", f"sizes whose product is the {n_npus} NPUs", "x".join(map(str, dims)))
 
 
 def _check_rows(described: TopologyDescription) -> None:
@@ -183,7 +182,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
         routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
-        return found, (routed, *_find_uneven_paths(described, (walk.ways for walk in found.walks), cost))
+        return found, (routed, *_find_uneven_paths(described, (ways for ways, _ in found.walks), cost))
     ways = shortest(links, nodes, _relay_marks(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"

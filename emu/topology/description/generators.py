@@ -4,59 +4,34 @@ Letters: M, A, B nodes; D dims.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import pairs
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class NodePairs:
-    """Pairs of nodes that an entry of a description joins."""
-
-    a: I64  # [C] first node of each pair
-    b: I64  # [C] second node of each pair
-    count: int = 1  # number of parallel cables of each pair
+NodePairs = tuple[I64, I64, int]  # [C] both nodes of each pair that an entry joins, and the number of its parallel cables
 
 
 def _cycle(size: int) -> NodePairs:
-    """Return the pairs of neighbours on a ring."""
-    if size == 2:
-        return NodePairs(np.array([0]), np.array([1]), 2)  # one each way round
-    here = np.arange(size if size > 2 else 0)
-    return NodePairs(here, (here + 1) % size)
-
-
-def _line(size: int) -> NodePairs:
-    """Return the pairs of neighbours on a line."""
-    return NodePairs(np.arange(size - 1), np.arange(1, size))
-
-
-def _complete(size: int) -> NodePairs:
-    """Return all pairs of nodes of a group."""
-    low, high = np.triu_indices(size, 1)
-    return NodePairs(low.astype(np.int64), high.astype(np.int64))
-
-
-def _no_pairs(size: int) -> NodePairs:
-    """Return no pairs, whatever the number of nodes."""
-    return NodePairs(np.arange(0), np.arange(0))
+    """Return the pairs of neighbours on a ring; two nodes have a cable each way round."""
+    here = np.arange(size if size > 2 else size - 1)
+    return here, (here + 1) % size, 2 if size == 2 else 1
 
 
 AMONG: dict[str, tuple[Callable[[int], int], Callable[[int], NodePairs]]] = {  # number of pairs for a size, and the pairs
-    "complete": (lambda size: size * (size - 1) // 2, _complete),
+    "complete": (lambda size: size * (size - 1) // 2, lambda size: (*pairs(size), 1)),
     "cycle": (lambda size: size if size > 2 else size - 1, _cycle),
-    "line": (lambda size: size - 1, _line),
-    "none": (lambda _: 0, _no_pairs),
+    "line": (lambda size: size - 1, lambda size: (np.arange(size - 1), np.arange(1, size), 1)),
+    "none": (lambda _: 0, lambda _: (np.arange(0), np.arange(0), 1)),
 }
 BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
-    "each": lambda a, b: NodePairs(np.repeat(a, len(b)), np.tile(b, len(a))),
-    "pairs": NodePairs,
-    "blocks": lambda a, b: NodePairs(a, np.repeat(b, len(a) // len(b))),
-    "turns": lambda a, b: NodePairs(a, np.tile(b, len(a) // len(b))),
+    "each": lambda a, b: (np.repeat(a, len(b)), np.tile(b, len(a)), 1),
+    "pairs": lambda a, b: (a, b, 1),
+    "blocks": lambda a, b: (a, np.repeat(b, len(a) // len(b)), 1),
+    "turns": lambda a, b: (a, np.tile(b, len(a) // len(b)), 1),
 }
 
 
@@ -77,8 +52,8 @@ def pairs_among(nodes: I64, dims: tuple[int, ...], wirings: tuple[str, ...]) -> 
     found = []
     for axis, (size, wiring) in enumerate(zip(dims, wirings, strict=True)):
         along = np.moveaxis(grid, axis, -1)
-        pairs = AMONG[wiring][1](size)
-        found.append(NodePairs(along[..., pairs.a].ravel(), along[..., pairs.b].ravel(), pairs.count))
+        a, b, count = AMONG[wiring][1](size)
+        found.append((along[..., a].ravel(), along[..., b].ravel(), count))
     return found
 
 

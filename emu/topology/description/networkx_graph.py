@@ -3,8 +3,7 @@
 An edge has `bandwidth` and `latency`, and may have `count`, `tier` and `cost`. A node may have `kind`, npu or switch.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +73,11 @@ def describe(graph: nx.Graph, where: str, settings: Mapping[str, object], *, rep
         where,
         listed,
         _nodes(graph, where),
-        partial(_entry, listed),
+        lambda row: f"edge {listed[row].a} to {listed[row].b}",
         routing=read_routing(given, where),
         one_way=graph.is_directed(),
         repeats=repeats,
     )
-
-
-def _entry(listed: Sequence[ListedCable], number: int) -> str:
-    """Return the name of an edge for messages."""
-    return f"edge {listed[number].a} to {listed[number].b}"
 
 
 def _nodes(graph: nx.Graph, where: str) -> NodeNames:

@@ -4,7 +4,6 @@ NPUs are the nodes called 0, 1, 2, ..., or those that say so; the others are swi
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +17,7 @@ from emu.topology.topology import check_link_count
 _TIER = "link"  # default tier
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNames:
-    """The names of nodes in the order of their numbers, NPUs first."""
-
-    names: tuple[str, ...]
-    n_npus: int
-
-    def call(self, node: int) -> str:
-        """Return the name of a node."""
-        return self.names[node]
-
-    @property
-    def switches(self) -> dict[str, int]:
-        """The number of switches, as the bill has it."""
-        return {"switch": len(self.names) - self.n_npus} if len(self.names) > self.n_npus else {}
+NodeNames = tuple[tuple[str, ...], int]  # the names of nodes in the order of their numbers, NPUs first; the number of NPUs
 
 
 class ListedCable(NamedTuple):
@@ -78,7 +63,7 @@ def by_name(names: Iterable[str], where: str) -> NodeNames:
         if name != str(number):
             raise must_be(where, "NPUs", f"called 0..{len(npus) - 1}", name, f"none is called {number}")
     numbers = set(npus)
-    return NodeNames((*npus, *(name for name in unique if name not in numbers)), len(npus))
+    return (*npus, *(name for name in unique if name not in numbers)), len(npus)
 
 
 def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
@@ -90,7 +75,7 @@ def by_kind(kinds: Mapping[str, str], where: str) -> NodeNames:
     npus = [name for name, kind in kinds.items() if kind == "npu"]
     if not npus:
         raise InputError(f"{where}: no node is an NPU; give some the kind npu")
-    return NodeNames((*npus, *(name for name, kind in kinds.items() if kind != "npu")), len(npus))
+    return (*npus, *(name for name, kind in kinds.items() if kind != "npu")), len(npus)
 
 
 def description_of(
@@ -108,15 +93,16 @@ def description_of(
     Raises:
         InputError: There are more than 2**24 links.
     """
-    rows, tiers = _to_rows(listed, named, where)
-    n_nodes = len(named.names)
-    return TopologyDescription(where, named.n_npus, n_nodes, rows, tiers, named.switches, named.call, entry, **more)
+    names, n_npus = named
+    rows, tiers = _to_rows(listed, names, where)
+    switches = {"switch": len(names) - n_npus} if len(names) > n_npus else {}
+    return TopologyDescription(where, n_npus, len(names), rows, tiers, switches, names.__getitem__, entry, **more)
 
 
-def _to_rows(listed: Sequence[ListedCable], named: NodeNames, where: str) -> tuple[CableRows, tuple[str, ...]]:
+def _to_rows(listed: Sequence[ListedCable], names: Sequence[str], where: str) -> tuple[CableRows, tuple[str, ...]]:
     """Return the columns of a list, where entry i is row i, and the tiers in the order in which they come."""
     check_link_count(where, sum(row.cables for row in listed))
-    number = {name: i for i, name in enumerate(named.names)}
+    number = {name: i for i, name in enumerate(names)}
     tiers = tuple(dict.fromkeys(row.tier for row in listed))
     tier = {name: i for i, name in enumerate(tiers)}
     rows = CableRows(

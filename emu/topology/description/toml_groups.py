@@ -44,17 +44,7 @@ _KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
 _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A group of nodes with consecutive numbers, called by one name."""
-
-    name: str
-    first: int  # node
-    size: int
-
-    def call(self, node: int) -> str:
-        """Return the name of a node, such as `gpu.3`."""
-        return f"{self.name}.{node - self.first}"
+_Groups = dict[str, range]  # the consecutive numbers of the nodes that are called by one name
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +98,8 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
         n_nodes=n_nodes,
         rows=rows,
         tiers=tiers,
-        switches={f"switch {group.name}": group.size for group in groups.values() if group.first >= n_npus},
-        node=partial(_call, tuple(groups.values())),
+        switches={f"switch {name}": len(group) for name, group in groups.items() if group.start >= n_npus},
+        node=partial(_call, groups),
         entry=_entry,
         routing=read_routing(given, where),
     )
@@ -120,14 +110,14 @@ def _entry(number: int) -> str:
     return f"links entry {number + 1}"
 
 
-def _call(groups: tuple[_Group, ...], node: int) -> str:
-    """Return the name of a node, from the group that it is in."""
-    return next(group for group in reversed(groups) if node >= group.first).call(node)
+def _call(groups: _Groups, node: int) -> str:
+    """Return the name of a node, such as `gpu.3`, from the group that it is in."""
+    return next(f"{name}.{node - group.start}" for name, group in groups.items() if node < group.stop)
 
 
-def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], int, int]:
+def _groups(given: Mapping[str, Any], where: str) -> tuple[_Groups, int, int]:
     """Return the groups by name, the number of NPUs, and the number of nodes."""
-    groups: dict[str, _Group] = {}
+    groups: _Groups = {}
     total, n_npus = 0, 0
     for key in ("npus", "switches"):
         table = given.get(key, {})
@@ -136,14 +126,14 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[dict[str, _Group], in
         for name, size in table.items():
             if name in groups or not re.fullmatch(r"[A-Za-z_][\w-]*", name):
                 raise must_be(f"{where}, {key}", "a group's name", "one new word of letters, digits, - and _", name)
-            groups[name] = _Group(name, total, read_count(size, name, f"{where}, {key}"))
-            total += groups[name].size
+            groups[name] = range(total, total + read_count(size, name, f"{where}, {key}"))
+            total = groups[name].stop
         n_npus = total if key == "npus" else n_npus
     check_nodes(where, n_npus, total)
     return groups, n_npus, total
 
 
-def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> list[_Line]:
+def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]:
     """Return the lines that the entries of `links` describe; bandwidth and latency above them are the defaults."""
     entries = given.get("links", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -152,7 +142,7 @@ def _lines(given: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -
     return [_line({**defaults, **entry}, groups, f"{where}, {_entry(i)}") for i, entry in enumerate(entries)]
 
 
-def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) -> _Line:
+def _line(entry: Mapping[str, Any], groups: _Groups, where: str) -> _Line:
     """Return the line that one entry of `links` describes."""
     check_keys(entry, _LINK_KEYS, where)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):
@@ -161,6 +151,9 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
     names = _sides(entry, where)
     sides = tuple(_nodes(name, groups, where) for name in names)
     dims, wirings = _shape(entry, sides, where)
+    tier = entry.get("tier", " to ".join(name.partition(".")[0] for name in names))
+    if not isinstance(tier, str) or not tier:
+        raise must_be(where, "tier", "a word", tier)
     return _Line(
         where,
         sides,
@@ -169,24 +162,9 @@ def _line(entry: Mapping[str, Any], groups: Mapping[str, _Group], where: str) ->
         read_rate(entry["bandwidth"], where),
         read_latency(entry["latency"], where),
         read_count(entry.get("count", 1), "count", where),
-        _tier(entry.get("tier", " to ".join(name.partition(".")[0] for name in names)), where),
+        tier,
         read_cost(entry, where),
     )
-
-
-def _tier(value: object, where: str) -> str:
-    """Return the value of the key `tier`, by which `emu show` calls the links.
-
-    Args:
-        value: The value as it was read.
-        where: The place in the file, for messages.
-
-    Raises:
-        InputError: The value is no text, or an empty one.
-    """
-    if not isinstance(value, str) or not value:
-        raise must_be(where, "tier", "a word", value)
-    return value
 
 
 def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -200,7 +178,7 @@ def _sides(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
     return tuple(entry["between"])
 
 
-def _nodes(text: object, groups: Mapping[str, _Group], where: str) -> range:
+def _nodes(text: object, groups: _Groups, where: str) -> range:
     """Return the nodes that `gpu`, `gpu.3` or `gpu.0-3` names."""
     found = re.fullmatch(r"([^.]+)(?:\.([0-9]{1,18})(?:-([0-9]{1,18}))?)?", text) if isinstance(text, str) else None
     if found is None:
@@ -210,10 +188,10 @@ def _nodes(text: object, groups: Mapping[str, _Group], where: str) -> range:
             raise unknown("group", found[1], groups)
     group = groups[found[1]]
     low = int(found[2] or 0)
-    high = int(found[3] or low) if found[2] else group.size - 1
-    if not low <= high < group.size:
-        raise must_be(where, "nodes", f"among {group.name}.0-{group.size - 1}", text)
-    return range(group.first + low, group.first + high + 1)
+    high = int(found[3] or low) if found[2] else len(group) - 1
+    if not low <= high < len(group):
+        raise must_be(where, "nodes", f"among {found[1]}.0-{len(group) - 1}", text)
+    return group[low : high + 1]
 
 
 def _shape(entry: Mapping[str, Any], sides: tuple[range, ...], where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -241,18 +219,18 @@ def _wire_entries(lines: list[_Line]) -> tuple[CableRows, tuple[str, ...]]:
         for number, line in enumerate(lines)
         for tier, pairs in zip(line.tiers, line.wire(), strict=True)
     ]
-    sizes = [len(pairs.a) for *_, pairs in pieces]
+    sizes = [len(a) for *_, (a, _, _) in pieces]
 
     def each(values: list[Any]) -> I64:
         return np.repeat(np.array(values, np.int64), sizes)
 
     rows = CableRows(
-        np.concatenate([pairs.a for *_, pairs in pieces] or [np.empty(0, np.int64)]),
-        np.concatenate([pairs.b for *_, pairs in pieces] or [np.empty(0, np.int64)]),
+        np.concatenate([np.empty(0, np.int64), *(a for *_, (a, _, _) in pieces)]),
+        np.concatenate([np.empty(0, np.int64), *(b for *_, (_, b, _) in pieces)]),
         column(np.repeat(np.array([line.bandwidth_Bps for line, *_ in pieces], np.float64), sizes), np.float64),
         each([line.latency_fs for line, *_ in pieces]),
         each([tier for _, _, tier, _ in pieces]),
-        each([line.count * pairs.count for line, *_, pairs in pieces]),
+        each([line.count * count for line, *_, (_, _, count) in pieces]),
         each([line.cost for line, *_ in pieces]),
         each([number for _, number, *_ in pieces]),
     )

@@ -4,8 +4,7 @@ Also here: topologies as lists of cables in CSV: `a,b,bandwidth,latency`, and `c
 """
 
 import csv
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 from emu.errors import InputError, must_be
@@ -37,12 +36,7 @@ def read_csv(path: Path, where: str) -> TopologyDescription:
     lines = [(line, cells) for line, cells in lines[1:] if any(cells)]
     listed = [_row(cells, places, f"{where}, line {line}") for line, cells in lines]
     named = by_name((name for row in listed for name in row[:2]), where)
-    return description_of(where, listed, named, partial(_entry, [line for line, _ in lines]))
-
-
-def _entry(lines: Sequence[int], row: int) -> str:
-    """Return the name of a row for messages: its line in the file."""
-    return f"line {lines[row]}"
+    return description_of(where, listed, named, lambda row: f"line {lines[row][0]}")
 
 
 def _places(head: list[str], where: str) -> dict[str, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
+from emu.topology.orbits import components
 from emu.topology.topology import Topology, cached_by_topology
 
 _AS_FAST = 1 - 1e-9  # share of the fastest port's rate from which a port counts as equally fast
@@ -30,22 +31,9 @@ def hosts_of(topology: Topology) -> Hosts:
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)
     kept_links = _keeps(topology, links.src, fast) & _keeps(topology, links.dst, fast)
-    host = _component_of(n, links.src[kept_links], links.dst[kept_links])
+    host = components(n, links.src[kept_links], links.dst[kept_links])
     within = np.where(fast, ports, 0).sum(axis=1)
     return Hosts(host, within, ports.sum(axis=1) - within)
-
-
-def _component_of(n: int, src: I32, dst: I32) -> I64:
-    """Return [n] the least node of those that links join to each node, over any number of links."""
-    least = np.arange(n)
-    while True:
-        near = least.copy()
-        np.minimum.at(near, src, least[dst])
-        np.minimum.at(near, dst, least[src])
-        near = near[near]
-        if np.array_equal(near, least):
-            return column(near, np.int64)
-        least = near
 
 
 def _ports(topology: Topology) -> F64:

@@ -227,16 +227,11 @@ def _check_link(fault: Fault, topology: Topology) -> None:
 
 def _check_number(fault: Fault, topology: Topology, ranks: int) -> None:
     """Check that the rank, switch or NPU of a fault exists."""
-    (number,) = fault.at
     n, n_nodes = topology.n_npus, topology.n_nodes
-    if fault.part == "rank":
-        _check_range(fault, topology, number, 0, ranks, "a rank")
-    elif fault.part == "switch":
-        if n_nodes == n:
-            raise InputError(f"fault: {str(fault)!r} names a switch, and {topology.name} has none; name a link or an NPU")
-        _check_range(fault, topology, number, n, n_nodes, "a switch")
-    else:
-        _check_range(fault, topology, number, 0, n, "an NPU")
+    if fault.part == "switch" and n_nodes == n:
+        raise InputError(f"fault: {str(fault)!r} names a switch, and {topology.name} has none; name a link or an NPU")
+    ranges = {"rank": (0, ranks, "a rank"), "switch": (n, n_nodes, "a switch")}
+    _check_range(fault, topology, fault.at[0], *ranges.get(fault.part, (0, n, "an NPU")))
 
 
 def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: int, what: str) -> None:

@@ -9,10 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I64, column
 from emu.errors import InputError
 from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.orbits import components
+from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology
 
@@ -32,10 +33,9 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
         of: [nodes of left] the node of the whole machine that each node is.
         ranks: The number of ranks of the job.
     """
-    placed = left.place(ranks)
-    part = components(left.n_nodes, left.links.src, left.links.dst)
+    part, placed = _parts(left, ranks)
     own = np.unique(part[placed])
-    if len(own) == 1 or not _is_connected(topology, ranks):
+    if len(own) == 1 or len(np.unique(np.take(*_parts(topology, ranks)))) > 1:
         return ()
     npus, nodes = (np.bincount(part[:count], minlength=left.n_nodes)[own] for count in (left.n_npus, left.n_nodes))
     largest = own[np.lexsort((own, -nodes, -npus))[0]]
@@ -49,10 +49,9 @@ def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     return f"{what} {are} cut off, as no links join {them} to the others"
 
 
-def _is_connected(topology: Topology, ranks: int) -> bool:
-    """Return whether links join all NPUs of a job of so many ranks."""
-    part = components(topology.n_nodes, topology.links.src, topology.links.dst)
-    return len(np.unique(part[topology.place(ranks)])) == 1
+def _parts(topology: Topology, ranks: int) -> tuple[I64, I64]:
+    """Return the part that links join each node to, and the NPU of each rank."""
+    return components(topology.n_nodes, topology.links.src, topology.links.dst), topology.place(ranks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,13 +97,13 @@ def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: 
 def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
     """Return the machine after the reaction, with the ranks on NPUs that have not failed."""
     mended = _repair(topology, broken, ranks, was)
-    of = np.arange(topology.n_nodes) if mended.of is None else mended.of
-    of = column(of, np.int64)
+    of = column(np.arange(topology.n_nodes) if mended.of is None else mended.of, np.int64)
     found = _slowed(mended.topology, _slow_links(topology, faults), of)
     lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
     placed = found.place(ranks, lost)
     if len(lost):
-        found = replace(found, placer=partial(_drop_faulty, np.concatenate((placed, _idle_npus(found, placed, lost)))))
+        idle = np.setdiff1d(np.arange(found.n_npus), np.concatenate((placed, lost)))
+        found = replace(found, placer=partial(without, np.concatenate((placed, idle))))
     npus = column(of[placed], np.int64)
     return MachineState(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
 
@@ -136,10 +135,10 @@ def shares(topology: Topology, found: MachineState, faults: Sequence[Fault]) -> 
         found: The machine after a reaction.
         faults: The faults of the moment.
     """
-    links, broken = found.topology.links, failed_parts(topology, total_faults(faults))
+    links = found.topology.links
     src, dst = found.of[links.src], found.of[links.dst]
     share = _share_of(_slow_links(topology, faults), src, dst)
-    share[np.isin(src, broken.nodes) | np.isin(dst, broken.nodes) | _cable_marks(src, dst, broken.cables)] = 0
+    share[failed_parts(topology, total_faults(faults)).marks(src, dst)] = 0
     return column(share, np.float64)
 
 
@@ -179,15 +178,7 @@ def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
     """Return the links of some cables, in both directions."""
-    links = topology.links
-    return column(np.flatnonzero(_cable_marks(links.src.astype(np.int64), links.dst.astype(np.int64), cables)), np.int64)
-
-
-def _cable_marks(src: I64, dst: I64, cables: Sequence[tuple[int, int]]) -> Bool:
-    """Return [L] whether each link is one of some cables."""
-    n = 1 + max((node for pair in cables for node in pair), default=0)
-    ends = np.where(np.maximum(src, dst) < n, np.minimum(src, dst) * n + np.maximum(src, dst), -1)
-    return np.isin(ends, [min(pair) * n + max(pair) for pair in cables])
+    return column(np.flatnonzero(FailedParts((), tuple(cables)).marks(topology.links.src, topology.links.dst)), np.int64)
 
 
 def _slow_links(topology: Topology, faults: Sequence[Fault]) -> dict[tuple[int, int], float]:
@@ -217,15 +208,5 @@ def _share_of(slow: Mapping[tuple[int, int], float], src: I64, dst: I64) -> F64:
     """Return [L] the share that each link has left; its ends are nodes of the whole machine."""
     share = np.ones(len(src))
     for pair, left in slow.items():
-        share[_cable_marks(src, dst, [pair])] = left
+        share[FailedParts((), (pair,)).marks(src, dst)] = left
     return share
-
-
-def _idle_npus(topology: Topology, placed: I64, lost: I64) -> I64:
-    """Return the NPUs that work and that have no rank."""
-    return np.setdiff1d(np.arange(topology.n_npus), np.concatenate((placed, lost)))
-
-
-def _drop_faulty(npus: I64, ranks: int, faulty: I64) -> I64:
-    """Return the first NPUs of a list, without the faulty ones."""
-    return column(npus[~np.isin(npus, faulty)][:ranks], np.int64)

@@ -6,22 +6,17 @@ D dimensions.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError
+from emu.topology.builders.route_parts import gather
 from emu.topology.orbits import components
 from emu.topology.paths.shortest_paths import ShortestPaths, least_weights, shortest
 from emu.topology.topology import Links, Routes
 
-
-class DimensionPaths(NamedTuple):
-    """The shortest paths over the links of one dimension."""
-
-    ways: ShortestPaths
-    number: I64  # number of each of these links among all links
+DimensionPaths = tuple[ShortestPaths, I64]  # over the links of one dimension; the number of each of these among all links
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,8 +28,17 @@ class DimensionOrderRouter:
     anyhow: DimensionPaths  # paths to and from switches
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return the links from each src to each dst."""
-        return _route(self, src, dst, key)
+        """Return the routes of NPUs by one dimension after another, and a shortest path where an end is a switch."""
+        n_npus = int(np.prod(self.dims))
+        among = (src < n_npus) & (dst < n_npus)
+        here = np.where(among, src, dst)
+        pieces = [_piece(self.anyhow, np.flatnonzero(~among), src, dst, key)]
+        for axis in reversed(range(len(self.dims))):
+            size, stride = self.dims[axis], _stride(self.dims, axis)
+            there = np.where(among, here + (dst // stride % size - here // stride % size) * stride, here)
+            pieces.append(_piece(self.walks[axis], np.flatnonzero(here != there), here, there, key))
+            here = there
+        return gather(len(src), pieces)
 
 
 def by_dimension(
@@ -69,8 +73,8 @@ def by_dimension(
         if size > 1:
             _check_joined(name, of_axis, number, dims, n_nodes, node)
         of_its_links = shortest(of_axis, n_nodes, cost=None if cost is None else cost[mine])
-        walks.append(DimensionPaths(of_its_links, column(mine, np.int64)))
-    anyhow = DimensionPaths(shortest(links, n_nodes, cost=cost), column(np.arange(len(links)), np.int64))
+        walks.append((of_its_links, column(mine, np.int64)))
+    anyhow = shortest(links, n_nodes, cost=cost), column(np.arange(len(links)), np.int64)
     return DimensionOrderRouter(dims, tuple(walks), anyhow)
 
 
@@ -138,26 +142,8 @@ def _stride(dims: tuple[int, ...], axis: int) -> int:
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 
-def _route(router: DimensionOrderRouter, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs of NPUs by one dimension after another, and a shortest path where an end is a switch."""
-    dims, walks, anyhow = router.dims, router.walks, router.anyhow
-    n_npus = int(np.prod(dims))
-    among = (src < n_npus) & (dst < n_npus)
-    here = np.where(among, src, dst)
-    pieces = [_piece(anyhow, np.flatnonzero(~among), src, dst, key)]
-    for axis in reversed(range(len(dims))):
-        stride = _stride(dims, axis)
-        step = (dst // stride % dims[axis] - here // stride % dims[axis]) * stride
-        there = np.where(among, here + step, here)
-        pieces.append(_piece(walks[axis], np.flatnonzero(here != there), here, there, key))
-        here = there
-    pair, link = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    order = np.argsort(pair, kind="stable")  # pieces are in the order of the walk
-    hops = np.bincount(pair, minlength=len(src))
-    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link[order], np.int32))
-
-
 def _piece(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
     """Return the pair and the link [H] of each hop that some pairs take."""
-    found = walk.ways(here[pair], there[pair], key[pair])
-    return np.repeat(pair, found.hops), walk.number[found.link]
+    ways, number = walk
+    found = ways(here[pair], there[pair], key[pair])
+    return np.repeat(pair, found.hops), number[found.link]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I64, Bool, column
-from emu.topology.builders.route_parts import between_npus, interleave, mix
+from emu.topology.builders.route_parts import between_npus, gather, interleave, mix
 from emu.topology.topology import Links, Router, Routes, Topology
 
 UNREACHED = 2**38  # cost that stands for: there is no path
@@ -84,7 +84,7 @@ def _shortest(links: Links, n_nodes: int, src: I64, dst: I64, key: I64) -> Route
     order = np.argsort(ends, kind="stable")
     first, last = (np.searchsorted(ends[order], src * n_nodes + dst, side) for side in ("left", "right"))
     one = last - first == 1
-    direct = Routes(np.arange(int(one.sum()) + 1), column(order[first[one]], np.int32))
+    direct = Routes.laid(np.ones(one.sum(), np.int64), order[first[one]])
     if one.all():
         return direct
     return interleave(one, direct, shortest(links, n_nodes)(src[~one], dst[~one], key[~one]))
@@ -106,8 +106,16 @@ class ShortestPaths:
     into: IncidentLinks  # links by the node that they enter
 
     def __call__(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return the links from each src to each dst; none where there is no path."""
-        return _route(self, src, dst, key)
+        """Return the links from each src to each dst, the best that a hash of its ends and its key picks; none: no path."""
+        targets, row = np.unique(dst, return_inverse=True)
+        size = max(1, _CHUNK_WORK // max(1, len(self.links), len(self.passes)))
+        walked = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # pair and link
+        for first in range(0, len(targets), size):
+            pair = np.flatnonzero((row >= first) & (row < first + size))
+            grades = self.grades(targets[first : first + size])
+            asked = (pair, row[pair] - first, src[pair], dst[pair], mix(src[pair], dst[pair], key[pair]))
+            walked += _walk(self, grades, asked)
+        return gather(len(src), walked)
 
     def back(self) -> "ShortestPaths":
         """Return the router with every link turned round."""
@@ -157,46 +165,22 @@ class ShortestPaths:
         return link[on], place[on]
 
 
-def distances(links: Links, n_nodes: int, targets: I64, passes: Bool) -> I64:
-    """Return [D, nodes] the links on the shortest path from each node to each target; `UNREACHED` where there is no path."""
-    ways = shortest(links, n_nodes, passes)
-    return column(ways.grades(targets) // ways.rates, np.int64).reshape(len(targets), n_nodes)
-
-
-def _route(ways: ShortestPaths, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs, each along the best links that a hash of its ends and its key picks."""
-    targets, row = np.unique(dst, return_inverse=True)
-    size = max(1, _CHUNK_WORK // max(1, len(ways.links), len(ways.passes)))
-    hops = np.zeros(len(src), np.int64)
-    walked: list[tuple[I64, I64, I64]] = []  # pair, which of its hops, link
-    for first in range(0, len(targets), size):
-        pair = np.flatnonzero((row >= first) & (row < first + size))
-        grades = ways.grades(targets[first : first + size])
-        walked += _walk(ways, grades, (pair, row[pair] - first, src[pair], dst[pair], mix(src[pair], dst[pair], key[pair])))
-    if not walked:
-        return Routes(column(np.zeros(len(src) + 1), np.int64), column([], np.int32))
-    pair, hop, link = (np.concatenate(parts) for parts in zip(*walked, strict=True))
-    np.add.at(hops, pair, 1)
-    in_order = np.lexsort((hop, pair))
-    return Routes(column(np.concatenate(([0], np.cumsum(hops))), np.int64), column(link[in_order], np.int32))
-
-
-def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64, I64]]:
-    """Return the hops of all pairs, found one link further at a time until each pair is there.
+def _walk(ways: ShortestPaths, grades: I64, asked: tuple[I64, I64, I64, I64, I64]) -> list[tuple[I64, I64]]:
+    """Return the pair and the link of each hop of all pairs, found one link further at a time until each pair is there.
 
     A pair without a path has none.
     """
     pair, row, here, there, flow = asked
     narrow = grades[row, here] % ways.rates
-    walked, hop = [], 0
+    walked = []
     going = (grades[row, here] < UNREACHED * ways.rates) & (here != there)
     while going.any():
         pair, row, here, there, flow, narrow = (c[going] for c in (pair, row, here, there, flow, narrow))
         choice, place = ways.best(grades, row, here, narrow)
         choices = np.bincount(place, minlength=len(here))
         link = choice[np.cumsum(choices) - choices + mix(flow, here) % choices]
-        walked.append((pair, np.full(len(pair), hop), link))
-        here, hop = ways.links.dst[link].astype(np.int64), hop + 1
+        walked.append((pair, link))
+        here = ways.links.dst[link].astype(np.int64)
         going = here != there
     return walked
 

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from emu.arrays import column
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.paths.path_check import find_uneven, find_unjoined
-from emu.topology.paths.shortest_paths import UNREACHED, distances, least_weights, shortest
+from emu.topology.paths.shortest_paths import UNREACHED, least_weights, shortest
 
 
 def _links(pairs, rate=None):
@@ -62,7 +62,8 @@ def test_routes_are_shortest_paths_of_networkx_through_nodes_that_relay(drawn):
 def test_distances_are_those_of_networkx(drawn):
     n, pairs, passes, _ = drawn
     links = _links(pairs)
-    found = distances(links, n, np.arange(n), np.array(passes))
+    ways = shortest(links, n, np.array(passes))
+    found = ways.grades(np.arange(n)) // ways.rates
     for dst in range(n):
         graph = _one_way(links, passes, dst).reverse()
         graph.add_nodes_from(range(n))

@@ -3,67 +3,62 @@
 Cable numbers: NVLink's by NPU, then NIC ports by NPU and port, then uplinks by ToR, then by Agg. Letter: P pairs.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.topology.builders.route_parts import join, mix
+from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.topology import CHANNELS, Routes
 from topologies.hpn.host_plan import HpnPlan
 
 _TOR, _AGG, _CORE, _DOWN = range(4)  # where a hash decides
 
 
-class _Hash(NamedTuple):
-    """The hash of messages' five-tuples by switches; the host may have chosen the source port."""
-
-    own: I64  # [P] hash of the five-tuple; where connections take turns, of the fields that they share
-    place: I64  # [P] the connection's turn, which takes port after port of the NIC; 0 where there are no turns
-    alike: bool  # whether all switches have the same hash
-
-    def pick(self, where: int, count: int) -> I64:
-        """Return [P] one of `count` equal paths.
-
-        A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR. At
-        the Aggs, where the ToRs of both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it
-        is the same hash, its value decides here, too.
-        """
-        if self.alike:
-            return (self.own + self.place // 2) % count
-        return (mix(self.own, np.full_like(self.own, where)) + self.place // (2 if where == _TOR else 1)) % count
+_Pick = Callable[[int, int], I64]  # (where a hash decides, number of equal paths) -> [P] one of them
 
 
-def _hash(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Hash:
-    """Return the hash of messages: one for each connection on disjoint paths, or one for each channel."""
-    alike = plan.hash == "polarised"
-    if plan.paths == "disjoint":
-        return _Hash(mix(src, dst, key // CHANNELS), place, alike)
-    return _Hash(mix(src, dst, key), np.zeros_like(key), alike)
+def _picker(plan: HpnPlan, src: I64, dst: I64, key: I64, place: I64) -> _Pick:
+    """Return the choice of messages among equal paths by the switches' hash of the five-tuple.
+
+    A host that knows the hash finds source ports with which one connection after another takes the next uplink of a ToR: then
+    the hash is that of the fields that connections share, and their turn, `place`, is added. At the Aggs, where the ToRs of
+    both ports meet, connections go on in turn if the Aggs' hash differs from the ToRs'. If it is the same hash, its value
+    decides there, too.
+    """
+    disjoint = plan.paths == "disjoint"
+    own, turn = mix(src, dst, key // CHANNELS if disjoint else key), place if disjoint else np.zeros_like(key)
+
+    def pick(where: int, count: int) -> I64:
+        if plan.hash == "polarised":
+            return (own + turn // 2) % count
+        return (mix(own, np.full_like(own, where)) + turn // (2 if where == _TOR else 1)) % count
+
+    return pick
 
 
 def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
     """Return the links of each pair; every second channel of a pair takes the NIC's other port, the rest is a hash (ECMP)."""
     rails, place = plan.sizes[3], mix(src, dst) % 2 + key % CHANNELS
-    port, hashed = place % 2, _hash(plan, src, dst, key, place)
+    port, pick = place % 2, _picker(plan, src, dst, key, place)
     host, there = src // rails, dst // rails
     inside = host == there
     crosses = ~inside & (src % rails != dst % rails) & plan.relays
     mate = np.where(crosses, host * rails + dst % rails, src)
-    over, arrival = _upper_stages(plan, hashed, (mate, dst, port), ~inside)
-    nics = plan.npus
+    over, arrival = _upper_stages(plan, pick, (mate, dst, port), ~inside)
+    near, nics = inside | (mate != src), plan.npus
     return join(
         [
-            np.where(inside | (mate != src), 2 * src, -1),
-            np.where(inside | (mate != src), 2 * np.where(inside, dst, mate) + 1, -1),
-            np.where(inside, -1, 2 * (nics + 2 * mate + port)),
+            link_if(near, 2 * src),
+            link_if(near, 2 * np.where(inside, dst, mate) + 1),
+            link_if(~inside, 2 * (nics + 2 * mate + port)),
             *over,
-            np.where(inside, -1, 2 * (nics + 2 * dst + arrival) + 1),
+            link_if(~inside, 2 * (nics + 2 * dst + arrival) + 1),
         ]
     )
 
 
-def _upper_stages(plan: HpnPlan, hashed: _Hash, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
+def _upper_stages(plan: HpnPlan, pick: _Pick, ends: tuple[I64, I64, I64], outside: Bool) -> tuple[list[I64], I64]:
     """Return the stages between the ToRs of two NICs, and the port of the second NIC that they lead to."""
     src, dst, port = ends
     tor, twin = plan.tor_of(src, port), plan.tor_of(dst, port)
@@ -71,20 +66,20 @@ def _upper_stages(plan: HpnPlan, hashed: _Hash, ends: tuple[I64, I64, I64], outs
     if not rises.any():
         return [], port
     either = plan.joins == "all"
-    down = hashed.pick(_DOWN, plan.parallel * (1 + either))  # cables of the Agg to one ToR, then to the other of the pair
+    down = pick(_DOWN, plan.parallel * (1 + either))  # cables of the Agg to one ToR, then to the other of the pair
     arrival = np.where(rises & either, down // plan.parallel, port)
     goal = plan.tor_of(dst, arrival)
-    uplink = hashed.pick(_TOR, plan.uplinks)
+    uplink = pick(_TOR, plan.uplinks)
     agg, group = uplink // plan.parallel, plan.group_of(tor)
     leaves = rises & (group != plan.group_of(goal))
-    climb, landing = _core(plan, hashed, (group, plan.group_of(goal), agg), leaves)
+    climb, landing = _core(plan, pick, (group, plan.group_of(goal), agg), leaves)
     first = 3 * plan.npus
     up = first + tor * plan.uplinks + uplink
     back = first + goal * plan.uplinks + landing * plan.parallel + down % plan.parallel
-    return [np.where(rises, 2 * up, -1), *climb, np.where(rises, 2 * back + 1, -1)], arrival
+    return [link_if(rises, 2 * up), *climb, link_if(rises, 2 * back + 1)], arrival
 
 
-def _core(plan: HpnPlan, hashed: _Hash, at: tuple[I64, I64, I64], leaves: Bool) -> tuple[list[I64], I64]:
+def _core(plan: HpnPlan, pick: _Pick, at: tuple[I64, I64, I64], leaves: Bool) -> tuple[list[I64], I64]:
     """Return the two stages through a Core, and the Agg from which each pair comes down.
 
     Uplink w of Agg a is position w * aggs + a of its group; a Core has the same `share` positions of every pod.
@@ -92,11 +87,11 @@ def _core(plan: HpnPlan, hashed: _Hash, at: tuple[I64, I64, I64], leaves: Bool) 
     group, goal, agg = at
     if not leaves.any():
         return [], agg
-    position = hashed.pick(_AGG, plan.up) * plan.aggs + agg
-    across = position if plan.fixed else position // plan.share * plan.share + hashed.pick(_CORE, plan.share)
+    position = pick(_AGG, plan.up) * plan.aggs + agg
+    across = position if plan.fixed else position // plan.share * plan.share + pick(_CORE, plan.share)
     landing = np.where(leaves, across % plan.aggs, agg)
     first = 3 * plan.npus + plan.tors * plan.uplinks
     up, down = (
         first + (g * plan.aggs + p % plan.aggs) * plan.up + p // plan.aggs for g, p in ((group, position), (goal, across))
     )
-    return [np.where(leaves, 2 * up, -1), np.where(leaves, 2 * down + 1, -1)], landing
+    return [link_if(leaves, 2 * up), link_if(leaves, 2 * down + 1)], landing

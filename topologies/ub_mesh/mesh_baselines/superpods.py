@@ -5,7 +5,6 @@ pods, as in UB-Mesh's rack (3.3.3), and the rest to the racks of its row and col
 take are one node here: a message is spread over all of them, as over those of the ideal Clos. R racks of Y boards of X NPUs.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import NamedTuple
@@ -14,12 +13,13 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import must_be
-from emu.topology.builders.route_parts import between_npus, join, take_turns
+from emu.topology.builders.route_parts import between_npus, join, link_if, offsets, pair, pairs, take_turns
 from emu.topology.builders.wiring import Cables, wire
-from emu.topology.catalogue import Dims, Invariants, topology
+from emu.topology.catalogue import Dims, Invariants, check_sizes, topology
+from emu.topology.orbits import shift
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Routes, Topology
-from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, pair, pairs, rates
+from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 
 _DIMS = (8, 4, 4, 8, 8)
 _LIKE = 6  # other racks of a rack's row and column, among which its lanes to racks are divided (3.3.3)
@@ -55,8 +55,7 @@ class _CablePlan(NamedTuple):
 
 def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
     """Check that there are five sizes and that switches have lanes for them."""
-    if len(dims) != 5:
-        raise must_be(kind.name, "dims", "5 sizes joined by x, of pods, alpha, Z, Y, X", "x".join(map(str, dims)))
+    check_sizes(kind.name, "dims", dims, 5, "5 sizes joined by x, of pods, alpha, Z, Y, X")
     _, a, z, y, _ = dims
     for what, used, most in (
         ("racks of a row and a column besides one", a + z - 2, _LIKE),
@@ -125,18 +124,14 @@ def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
     )
 
 
-def _digits(dims: Sequence[int], npu: I64) -> list[I64]:
-    """Return the digits of NPUs over dims, one array for each."""
-    return [np.asarray(each) for each in np.unravel_index(npu, dims)]
-
-
 def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes: on a meshed board; in a rack along X, then by LRS, or by HRS alone; out of it by HRS.
 
     Racks of a pod are crossed in either order.
     """
     _, _, _, y, x = dims
-    a, b = _digits(dims, src), _digits(dims, dst)
+    a, b = np.unravel_index(src, dims), np.unravel_index(dst, dims)
+    away = take_turns(key, *offsets(dims, src, dst)[:3])
     near, boards = src // (y * x) == dst // (y * x), a[3] != b[3]
     on_board = near & (a[4] != b[4]) & (~boards | bool(kind.lrs)) & kind.meshed
     by_lrs, up = near & boards & bool(kind.lrs), ~near | ((boards | (not kind.meshed)) & (not kind.lrs))
@@ -144,29 +139,23 @@ def _route(kind: _RackKind, dims: tuple[int, ...], laid: _CablePlan, src: I64, d
     mesh = laid.first["X"] + src // x * (x * (x - 1) // 2) + pair(x, a[4], b[4])
     return join(
         [
-            _link_if(on_board, 2 * mesh + (a[4] > b[4])),
-            _link_if(by_lrs, 2 * (laid.first["LRS"] + relay)),
-            _link_if(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
-            _link_if(up, 2 * (laid.first["HRS"] + src)),
-            *_rack_stages(dims, laid, a, b, key),
-            _link_if(up, 2 * (laid.first["HRS"] + dst) + 1),
+            link_if(on_board, 2 * mesh + (a[4] > b[4])),
+            link_if(by_lrs, 2 * (laid.first["LRS"] + relay)),
+            link_if(by_lrs, 2 * (laid.first["LRS"] + dst) + 1),
+            link_if(up, 2 * (laid.first["HRS"] + src)),
+            *_rack_stages(dims, laid, (a, b), away % 2 == 0),
+            link_if(up, 2 * (laid.first["HRS"] + dst) + 1),
         ]
     )
 
 
-def _link_if(which: Bool, link: I64) -> I64:
-    """Return the link of each pair where `which` is true, and -1, no link, elsewhere."""
-    return np.where(which, link, -1)
+_Digits = tuple[I64, ...]  # of NPUs over dims, an array for each
 
 
-def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[I64], key: I64) -> list[I64]:
-    """Return the stages from rack to rack: Z and alpha, in the order that a hash picks, or over the HRS of pods.
-
-    The hash depends only on how the racks lie to each other.
-    """
-    _, columns, rows, _, _ = dims
+def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, ends: tuple[_Digits, _Digits], z_first: Bool) -> list[I64]:
+    """Return the stages from rack to rack: Z and alpha, in the order that `z_first` says, or over the HRS of pods."""
+    (_, columns, rows, _, _), (a, b) = dims, ends
     pods = a[0] != b[0]
-    z_first = take_turns(key, *((to - of) % size for of, to, size in zip(a[:3], b[:3], dims[:3], strict=True))) % 2 == 0
     along_z, along_a = ~pods & (a[2] != b[2]), ~pods & (a[1] != b[1])
 
     def row(column: I64) -> I64:
@@ -177,27 +166,22 @@ def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, a: list[I64], b: list[
         which = (a[0] * (columns * (columns - 1) // 2) + pair(columns, a[1], b[1])) * rows + of_row
         return 2 * (laid.first["alpha"] + which) + (a[1] > b[1])
 
-    here, there = ((end[0] * columns + end[1]) * rows + end[2] for end in (a, b))
+    here, there = ((end[0] * columns + end[1]) * rows + end[2] for end in ends)
     return [
-        _link_if(along_z & z_first, row(a[1])),
-        _link_if(along_a, column(np.where(z_first, b[2], a[2]))),
-        _link_if(along_z & ~z_first, row(b[1])),
-        _link_if(pods, 2 * (laid.first["pods"] + here)),
-        _link_if(pods, 2 * (laid.first["pods"] + there) + 1),
+        link_if(along_z & z_first, row(a[1])),
+        link_if(along_a, column(np.where(z_first, b[2], a[2]))),
+        link_if(along_z & ~z_first, row(b[1])),
+        link_if(pods, 2 * (laid.first["pods"] + here)),
+        link_if(pods, 2 * (laid.first["pods"] + there) + 1),
     ]
 
 
 def _shifts(dims: tuple[int, ...], laid: _CablePlan) -> list[I64]:
     """Return symmetries [nodes]: pods, columns, rows, boards, NPUs of a board, each one further round."""
-    npu, hrs = np.arange(laid.lrs).reshape(dims), np.arange(laid.hrs, laid.top).reshape(dims[:3])
-    lrs = np.arange(laid.lrs, laid.hrs).reshape(*dims[:3], -1)
-    found = []
-    for axis in (axis for axis, size in enumerate(dims) if size > 1):
-        inside = axis >= len(dims) - 2
-        joined = np.roll(lrs, -1, 3 if inside else axis) if not inside or axis == len(dims) - 1 else lrs
-        parts = np.roll(npu, -1, axis), joined, hrs if inside else np.roll(hrs, -1, axis)
-        found.append(np.concatenate([*(part.ravel() for part in parts), [laid.top]]))
-    return found
+    racks = dims[:3]
+    shapes = dims, (*racks, (laid.hrs - laid.lrs) // prod(racks)), racks, (1,)  # NPUs, LRS, HRS, the node above pods
+    axes = {0: (0, 0, 0, None), 1: (1, 1, 1, None), 2: (2, 2, 2, None), 3: (3, None, None, None), 4: (4, 3, None, None)}
+    return [shift(*zip(shapes, axes[axis], strict=True)) for axis, size in enumerate(dims) if size > 1]
 
 
 def _invariants(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Invariants:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64
 from emu.errors import must_be
+from emu.topology.builders.route_parts import offsets
 
 LANES = 2  # virtual lanes that a port has (4.1.3)
 _TABLED = 2**18  # up to this many walks, all are cached, because routers need them again and again
@@ -76,11 +77,6 @@ def lanes(path: ArrayLike) -> I64:
     return found
 
 
-def drop_excess_lanes(found: Sequence[tuple[Node, ...]], virtual: int = LANES) -> list[tuple[Node, ...]]:
-    """Return the paths that need no more virtual lanes than there are."""
-    return [path for path in found if lanes(path).max(initial=0) < virtual]
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class MeshPaths:
     """The paths between the nodes of a mesh as columns; pairs that lie equally to each other have equal paths.
@@ -94,8 +90,7 @@ class MeshPaths:
 
     def between(self, src: I64, dst: I64) -> tuple[I64, I64]:
         """Return the first path from each source to its destination, and how many there are, [P] and [P]."""
-        digits = zip(*(np.unravel_index(end, self.dims) for end in (src, dst)), self.dims, strict=True)
-        apart = np.ravel_multi_index([(there - here) % size for here, there, size in digits], self.dims)
+        apart = np.ravel_multi_index(offsets(self.dims, src, dst), self.dims)
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
@@ -136,7 +131,7 @@ def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
     nodes: list[Node] = [tuple(map(int, node)) for node in np.ndindex(*dims)]
     every, size = np.array(nodes), len(dims) + detours + 1
     found = [_apart_from_one_another(_usable_anywhere(every, paths(dims, nodes[0], dst, detours))) for dst in nodes]
-    rows = [_pad(path, size) for between in found for path in between]
+    rows = [path + path[-1:] * (size - len(path)) for between in found for path in between]  # the last node is repeated
     return MeshPaths(dims, np.cumsum([0, *map(len, found)]), np.array(rows))
 
 
@@ -158,8 +153,3 @@ def _apart_from_one_another(found: Sequence[tuple[Node, ...]]) -> list[tuple[Nod
             kept.append(path)
             taken |= hops
     return kept
-
-
-def _pad(path: tuple[Node, ...], size: int) -> tuple[Node, ...]:
-    """Return a path whose last node is repeated up to a length."""
-    return path + (path[-1],) * (size - len(path))

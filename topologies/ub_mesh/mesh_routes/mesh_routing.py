@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.topology.builders.route_parts import between_npus, take_turns
+from emu.topology.builders.route_parts import between_npus, link_if, offsets, pair, take_turns
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Links, Router, Routes
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
-from topologies.ub_mesh.mesh_routes.strategy import BASELINE, STRATEGIES, Strategy, lane_routes, walk_paths
-from topologies.ub_mesh.parts import SPARES, MeshPlan, pair
+from topologies.ub_mesh.mesh_routes.strategy import STRATEGIES, Strategy, lane_routes, walk_paths
+from topologies.ub_mesh.parts import SPARES, MeshPlan
 from topologies.ub_mesh.wires import cables
 
 
@@ -28,17 +28,11 @@ def relays(plan: MeshPlan) -> Bool:
     return column(np.arange(plan.nodes) < plan.first_backup, np.bool_)
 
 
-def router(plan: MeshPlan, links: Links, routing: str = BASELINE) -> Router:
-    """Return the router of a plan over its links.
-
-    Args:
-        plan: The sizes.
-        links: The links of `wires.cables`.
-        routing: One of `strategy.STRATEGIES`.
-    """
+def router(plan: MeshPlan, links: Links) -> Router:
+    """Return the router of a plan over its links, those of `wires.cables`."""
     counts = [len(kind.ends[0]) for kind in cables(plan).values()]
     first = dict(zip(cables(plan), np.cumsum([0, *counts]), strict=False))
-    strategy = STRATEGIES[routing]
+    strategy = STRATEGIES[plan.routing]
     inside, between = (mesh_paths(dims, strategy.detours) for dims in (plan.dims[-2:], plan.five[1:3]))
     numbered = {name: int(cable) for name, cable in first.items()}
     known = _RouteTables(plan, numbered, strategy, inside, between if plan.meshed else None)
@@ -103,9 +97,7 @@ def _of(ends: _Ends, rows: Bool) -> _Ends:
 def _turn(plan: MeshPlan, a: _Ends, b: _Ends, key: I64) -> I64:
     """Return [P] the turn of each pair among all paths out of its rack and on."""
     y, x = plan.dims[-2:]
-    racks = [np.unravel_index(end.rack, plan.standing) for end in (a, b)]
-    apart = [(there - here) % size for here, there, size in zip(*racks, plan.standing, strict=True)]
-    found: I64 = take_turns(key, *apart) + (b.x - a.x) % x * y + (b.y - a.y) % y
+    found: I64 = take_turns(key, *offsets(plan.standing, a.rack, b.rack)) + (b.x - a.x) % x * y + (b.y - a.y) % y
     return found
 
 
@@ -128,7 +120,7 @@ def planes_a_board(plan: MeshPlan) -> int:
 
 def _link(cable: I64, back: Bool | bool, taken: Bool | bool = True) -> I64:
     """Return [P] the cable's link in one direction or the other, -1 where the pair does not take it."""
-    return np.where(taken, 2 * cable + back, -1)
+    return link_if(taken, 2 * cable + back)
 
 
 def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:

@@ -1,71 +1,16 @@
-"""The notices of a failed link: which nodes must hear of it, and when, directly or from hop to hop (UB-Mesh 4.2 and Figure 12).
-
-Both ends of the link notice at once. A node that hears of it needs some time to act on it, and to pass it on.
-"""
+"""The notices of a failed link: when all have heard of it directly (UB-Mesh 4.2 and Figure 12); both ends notice at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from emu.arrays import I64, column
-from emu.errors import must_be
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.paths.shortest_paths import least_weights
-from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Routes, Topology
+from emu.topology.topology import FailedParts, Repair, Topology
 from emu.units import format_time, seconds
 
 _NEVER = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Recovery:
-    """The nodes whose paths a failed cable breaks, and the ticks after which each has heard."""
-
-    nodes: I64  # [M] nodes
-    direct_fs: I64  # [M] ticks where the nearer end of the cable tells each node
-    flooded_fs: I64  # [M] ticks where the neighbour that heard first tells each node
-
-
-def users(topology: Topology, src: ArrayLike, installed: Routes) -> list[I64]:
-    """Return, for each link, the nodes whose installed paths cross it: the index that direct notification prepares.
-
-    Args:
-        topology: The topology of the links.
-        src: [P] the node at which each path is installed.
-        installed: The paths.
-    """
-    node = np.repeat(column(src, np.int64), installed.hops)
-    found = np.unique(np.stack((installed.link.astype(np.int64), node), axis=-1), axis=0)
-    ends = np.searchsorted(found[:, 0], np.arange(1, len(topology.links)))
-    return np.split(found[:, 1], ends)
-
-
-def recovery(topology: Topology, src: ArrayLike, installed: Routes, failed: int, act_fs: int) -> Recovery:
-    """Return the nodes whose paths a failed cable breaks, and when each of them has heard of it.
-
-    Args:
-        topology: The topology before the failure.
-        src: [P] the node at which each path is installed.
-        installed: The paths.
-        failed: Either link of the cable.
-        act_fs: Ticks that a node needs to act on a notice or to pass it on; the paper gives none.
-
-    Raises:
-        InputError: The link does not exist, or nothing reaches a node any more.
-    """
-    links = topology.links
-    if not 0 <= failed < len(links):
-        raise must_be(topology.name, "a failed link", f"one of 0..{len(links) - 1}", failed)
-    ends = int(links.src[failed]), int(links.dst[failed])
-    back = int(np.flatnonzero((links.src == ends[1]) & (links.dst == ends[0]))[0])
-    left = remove_parts(topology, links=[failed, back])
-    broken = users(topology, src, installed)
-    nodes = np.union1d(broken[failed], broken[back])
-    delays = [_notice_times(left, end, nodes) for end in ends]
-    return Recovery(nodes, column(np.minimum(*delays) + act_fs, np.int64), _flood_times(left, ends, nodes, act_fs))
 
 
 def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
@@ -96,21 +41,3 @@ def _notice_time(left: Topology, ends: Sequence[int], nodes: I64) -> int:
     delay[(found.hops == 0) & (src != dst)] = _NEVER
     first = delay.reshape(len(ends), len(nodes)).min(axis=0)
     return int(first[first < _NEVER].max(initial=0))
-
-
-def _notice_times(left: Topology, end: int, nodes: I64) -> I64:
-    """Return [M] the ticks of each node's route from an end of the cable; 0 for that end itself."""
-    far = nodes != end
-    routes = left.routes(np.full(far.sum(), end), nodes[far], np.zeros(far.sum()))
-    pair = np.repeat(np.arange(far.sum()), routes.hops)
-    delay = np.zeros(len(nodes), np.int64)
-    total = np.zeros(far.sum(), np.int64)
-    np.add.at(total, pair, left.links.latency_fs[routes.link])
-    delay[far] = total
-    return delay
-
-
-def _flood_times(left: Topology, ends: tuple[int, int], nodes: I64, act_fs: int) -> I64:
-    """Return [M] the ticks until a notice that every node passes on to all its neighbours, by one cable each, is acted on."""
-    heard = least_weights((left.links.src, left.links.dst), left.links.latency_fs + act_fs, left.n_nodes, [np.array(ends)])[0]
-    return column(heard[nodes] + act_fs, np.int64)

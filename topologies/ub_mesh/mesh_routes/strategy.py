@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join
-from emu.topology.catalogue import SettingKind
+from emu.topology.catalogue import one_of
 from emu.topology.topology import CHANNELS, Router, Routes
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
@@ -38,14 +38,7 @@ STRATEGIES = {
 BASELINE = "shortest"  # the paper's "baseline routing strategy", against which 6.3 measures detour and borrow
 
 
-def _read(text: str, name: str) -> str:
-    """Return the strategy that a setting's text names."""
-    if text not in STRATEGIES:
-        raise must_be("topology", name, " or ".join(STRATEGIES), text)
-    return text
-
-
-Routing = Annotated[str, SettingKind(_read, str)]
+Routing = Annotated[str, one_of(*STRATEGIES)]
 
 
 def without_hrs(name: str, routing: str) -> str:
