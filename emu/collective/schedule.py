@@ -10,14 +10,13 @@ Letter: N ranks. The leading base-N digits of a slot are ranks; the rest of a sl
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I16, I32, I64, Bool, column, digest
+from emu.arrays import I16, I32, I64, Bool, column, digest, slices
 from emu.errors import InputError
 
 MAX_ROWS = 2**24
@@ -199,8 +198,11 @@ class Schedule:
 
     def rounds(self) -> list[slice]:
         """Return the rows of each round [T] as slices."""
-        ends = [0, *self.round_end.tolist()]
-        return [slice(low, high) for low, high in pairwise(ends)]
+        return slices(self.round_end)
+
+    def round_of(self, row: int) -> int:
+        """Return the round of a row."""
+        return int(np.searchsorted(self.round_end, row, side="right"))
 
     def round_column(self) -> I32:
         """Return the round of each row [S]. It is not stored, because that would take 4 bytes a row."""

@@ -18,10 +18,10 @@ import numpy as np
 from emu.arrays import F64, I64, Bool, column, digest
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
+from emu.equivalence import components
 from emu.errors import must_be
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import components
 from emu.topology.topology import Links, Router, Routes, Topology
 
 

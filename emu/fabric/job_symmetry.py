@@ -12,10 +12,10 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
+from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology, cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too

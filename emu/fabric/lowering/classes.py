@@ -25,6 +25,7 @@ from cachetools import LRUCache, cached
 
 from emu.arrays import I32, I64, Bool, column
 from emu.collective.schedule import Schedule, Translations
+from emu.equivalence import Orbits
 from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.fabric.lowering.edges import Edges, Predecessors, SwitchTurns, columns_of, turns_of
 from emu.fabric.lowering.message_routes import (
@@ -40,7 +41,6 @@ from emu.fabric.lowering.message_routes import (
     some_empty,
 )
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
-from emu.topology.orbits import Orbits
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`

@@ -9,11 +9,11 @@ import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.collective.schedule import Schedule
+from emu.equivalence import Orbits
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.edges import Predecessors, spread_edges, spread_hops
 from emu.fabric.lowering.message_routes import MessageRoutes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import Orbits
 
 _CHUNK = 2**20  # translated copies that are held at one time
 
@@ -88,7 +88,7 @@ def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
     if schedule.translate:
         receiver, stored = int(schedule.translations.rank(receiver, sender)), " of rank 0's"
     src, dst = (f"rank {p}" if p < schedule.n_ranks else f"helper {p - schedule.n_ranks}" for p in (sender, receiver))
-    at = f"in round {np.searchsorted(schedule.round_end, row, side='right')} (row {row}{stored})"
+    at = f"in round {schedule.round_of(row)} (row {row}{stored})"
     if sender == receiver:
         return f"the copy within {src} {at}"
     overhead = "the send overhead of " if graph.hop_start[task] == graph.hop_start[task + 1] else ""
