@@ -115,8 +115,8 @@ def _moves_and_orbits(
     """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
-    domain = Domain.of(moves)
-    return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
+    nodes, links = (Orbits.of(len(images[0]), list(images)) for images in zip(*moves, strict=True))
+    return moves, tuple(_products(moves, [power.length for power in powers])), nodes, links
 
 
 def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:

@@ -175,10 +175,9 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
 
     The arguments are those of `lower_placed`.
     """
-    copies, queues = placed.copies(domain), placed.classes.queues
+    copies = placed.copies(domain)
     ways = _routes(placed, copies, domain)
-    sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
-    crossing = np.repeat(np.repeat(sent, len(copies.first)), np.diff(ways.start)) * ways.weight
+    crossing = np.repeat(np.repeat(placed.classes.pair_bytes, len(copies.first)), np.diff(ways.start)) * ways.weight
     carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 

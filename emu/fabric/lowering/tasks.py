@@ -39,8 +39,7 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Gra
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = placed.overhead_fs, owner[queue], origin[queue]
     if placed.topology.circuits:
         alpha[tasks.turns] = placed.topology.circuits.switching_fs
-    hop_start, hop_link, hop_weight = spread_hops(pair, size, ways.start, ways.link, ways.weight)
-    hops = hop_start, hop_link, hop_weight
+    hops = spread_hops(pair, size, ways.start, ways.link, ways.weight)
     columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))
     return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
@@ -58,8 +57,8 @@ def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
     begin = np.zeros((len(classes.start) - 1) * size + 1, np.int64)
     np.cumsum(np.repeat(np.diff(classes.start), size), out=begin[1:])
     begin.setflags(write=False)
-    edges = classes.start, classes.pred, classes.left, column(kind, np.int64)
-    return begin, *spread_edges(*edges, there, size, begin)
+    edges = classes.start, classes.pred, classes.left
+    return begin, *spread_edges(edges, column(kind, np.int64), there, begin)
 
 
 def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
