@@ -161,7 +161,11 @@ _OF_ONE_BLOCK = frozenset({"all_reduce", "broadcast", "reduce"})  # of the above
 def _whole_blocks(name: str, n: int, root: int) -> Operation:
     """Return an operation that gives each rank its own block, every rank all blocks, or only the root all blocks."""
     ranks, blocks = np.arange(n), np.arange(1 if name in _OF_ONE_BLOCK else n)
-    tables = {"each": (ranks, ranks), "every": (ranks[:, None], blocks), "root": (root, blocks)}
+    tables: dict[str, tuple[ArrayLike, ArrayLike]] = {
+        "each": (ranks, ranks),
+        "every": (ranks[:, None], blocks),
+        "root": (root, blocks),
+    }
     have, want = (_table(*tables[who]) for who in _HAVE_AND_WANT[name])
     return Operation(name, n, len(blocks), have, want, root)
 

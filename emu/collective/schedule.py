@@ -166,8 +166,8 @@ class Schedule:
         rows = typed_rows(np.cumsum([t.shape[1] for t in tables], dtype=np.int64), *_join_tables(tables))
         if np.array_equal(rows["slot"], rows["dst_slot"]):
             rows["dst_slot"] = None
-        rest = tuple(shares), helpers, tuple(temps), tuple(translate), slot_digits
-        schedule = Schedule(n_ranks, n_slots, *rows.values(), *rest)
+        parts: dict[str, Any] = {"shares": tuple(shares), "helpers": helpers, "temps": tuple(temps)}
+        schedule = Schedule(n_ranks, n_slots, **rows, **parts, translate=tuple(translate), slot_digits=slot_digits)
         schedule.check()
         return schedule
 
