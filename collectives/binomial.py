@@ -2,8 +2,13 @@
 
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, Int. J. High Perform.
 Comput. Appl. 19 (2005). Root 0.
+
+Large blocks are broadcast and reduced in two halves: one over the tree, one around a ring. Source: Barnett, Shuler, Gupta,
+Payne, van de Geijn and Watts, Building a high-performance collective communication library, Supercomputing (1994). Slot s is
+the part of the block that rank s holds between the halves. n ranks.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +16,7 @@ import numpy as np
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends
-from emu.collective.transform import dual
+from emu.collective.transform import concatenate, dual
 
 
 def _height(n: int) -> int:
@@ -54,3 +59,28 @@ def scatter(n: int) -> Schedule:
 def gather(n: int) -> Schedule:
     """Send all slots of each rank's subtree to its parent: the scatter backwards."""
     return dual(scatter(n), reduce=False)
+
+
+_HALVES = Claim("rank", alpha=lambda n: _height(n) + n - 1, beta=lambda n: Fraction(2 * (n - 1), n), exact=_full)
+
+
+@collective("broadcast", "scatter-all-gather", claim=_HALVES)
+def broadcast_in_halves(n: int) -> Schedule:
+    """Scatter the root's slots down a binomial tree, then pass what every rank has around a ring."""
+    return concatenate(scatter(n), Schedule.build(n, n, _ring_rounds(n, first=0, reduce=False)))
+
+
+@collective("reduce", "reduce-scatter-gather", claim=_HALVES)
+def reduce_in_halves(n: int) -> Schedule:
+    """Sum one slot on every rank around a ring, then send the sums up a binomial tree to the root."""
+    # The dual of the broadcast would be wrong: there the root gets from the ring what it already has, and would add it twice.
+    return concatenate(Schedule.build(n, n, _ring_rounds(n, first=1, reduce=True)), gather(n))
+
+
+def _ring_rounds(n: int, first: int, reduce: bool) -> Iterator[Sends]:
+    """Return rounds t in which rank r passes slot r-first-t to rank r+1.
+
+    With first 1 and adds, a slot ends complete on its own rank.
+    """
+    rank = np.arange(n)
+    return (Sends(rank, (rank + 1) % n, (rank - first - t) % n, reduce) for t in range(n - 1))

@@ -6,21 +6,20 @@ levels, the outermost first (racks x nodes x ranks of a node); N ranks, N blocks
 each, all to all others in each, or the latter in the innermost and rings outside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from math import prod
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.lines import LinePattern, around_ring, gather_along, to_all
+from emu.collective.schedule import Schedule
 from emu.collective.shape import grids
 from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]
-Level = Callable[[I64, int], Iterator[Sends]]  # ([d, held] blocks of rank 0 and its peers of a level, up) -> sends
 
 
 def _share(dims: Dims) -> Fraction:
@@ -29,42 +28,23 @@ def _share(dims: Dims) -> Fraction:
     return Fraction(n - 1, n)
 
 
-def _ring(held: I64, up: int) -> Iterator[Sends]:
-    """Return the sends of rank 0 around a ring: first what it has, then what came from the other side.
-
-    A rank is named by its first block.
-    """
-    d = len(held)
-    return (Sends(0, held[up % d, 0], held[-up * t % d]) for t in range(d - 1))
-
-
-def _direct(held: I64, up: int) -> Iterator[Sends]:
-    """Yield the sends of rank 0 to all its peers, with what it has."""
-    yield Sends(0, held[1:, :1], held[0])
-
-
-def _levels(dims: Dims, inner: Level, outer: Level, up: int) -> Iterator[Sends]:
-    """Yield the rounds of an all_gather from the outermost level to the innermost; each level has its own algorithm."""
-    for level, d in enumerate(dims):
-        within = prod(dims[level + 1 :])
-        own = np.arange(prod(dims[:level])) * d * within  # what the outer levels have brought to rank 0
-        yield from (inner if within == 1 else outer)(own + np.arange(d)[:, None] * within, up)
-
-
-def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], summaries: tuple[str, str, str]) -> None:
+def _file(
+    name: str, inner: LinePattern, outer: LinePattern, alpha: Callable[[Dims], int], summaries: tuple[str, str, str]
+) -> None:
     """File the all_gather, the reduce_scatter and the all_reduce of one way to go through the levels.
 
     Args:
         name: The name of the algorithm, after `hierarchical-`.
-        inner: The sends in the innermost level.
-        outer: The sends in the other levels.
+        inner: The pattern of the innermost level.
+        outer: The pattern of the other levels.
         alpha: The rounds of a half on dims. With one port a rank, nesting costs no bytes.
         summaries: A line for each of the three, as `emu list collectives` shows them.
     """
 
     def gather(dims: Dims, up: int = 1) -> Schedule:  # rank 0's rows: translations give the other ranks'
         n = prod(dims)
-        return Schedule.build(n, n, _levels(dims, inner, outer, up), translate=dims)
+        levels = gather_along(np.arange(n).reshape(dims), [*[outer] * (len(dims) - 1), inner], up)
+        return Schedule.build(n, n, levels, translate=dims)
 
     def reduce(dims: Dims) -> Schedule:  # its dual turns each send round: of rings downwards, so that these go upwards too
         return dual(gather(dims, up=-1))
@@ -82,8 +62,8 @@ def _file(name: str, inner: Level, outer: Level, alpha: Callable[[Dims], int], s
 
 _file(
     "ring",
-    _ring,
-    _ring,
+    around_ring,
+    around_ring,
     lambda dims: sum(d - 1 for d in dims),
     (
         "Pass all that a rank has around its ring of each level, from the outermost to the innermost.",
@@ -93,8 +73,8 @@ _file(
 )
 _file(
     "direct",
-    _direct,
-    _direct,
+    to_all,
+    to_all,
     lambda dims: sum(d > 1 for d in dims),
     (
         "Send all that a rank has to its peers of each level, from the outermost to the innermost.",
@@ -104,8 +84,8 @@ _file(
 )
 _file(
     "direct-ring",
-    _direct,
-    _ring,
+    to_all,
+    around_ring,
     lambda dims: sum(d - 1 for d in dims[:-1]) + (dims[-1] > 1),
     (
         "Pass all that a rank has around its ring of each outer level, then send it to its peers of the innermost.",

@@ -5,16 +5,15 @@ N ranks; N blocks, each in D parts. Part c is on channel c: it reduces along dim
 them backwards, so that at equal dims each link serves one part at a time.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import prod
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.lines import gather_along, to_all
+from emu.collective.schedule import Schedule
 from emu.collective.shape import grids
 from emu.collective.transform import concatenate, dual
 
@@ -54,7 +53,7 @@ def all_gather(dims: Dims) -> Schedule:
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(c + k) % n_dims for k in reversed(range(n_dims))] for c in range(n_dims)]
-    parts = (_part(place.transpose(order[c]), c) for c in range(n_dims))
+    parts = (gather_along(place.transpose(order[c]), [to_all] * n_dims, part=c, parts=n_dims) for c in range(n_dims))
     return Schedule.build(n, n * n_dims, zip(*parts, strict=True), translate=dims)  # rank 0's rows give the others'
 
 
@@ -62,12 +61,3 @@ def all_gather(dims: Dims) -> Schedule:
 def all_reduce(dims: Dims) -> Schedule:
     """Do a reduce_scatter in D parts at once, then an all_gather back along the same dimensions."""
     return concatenate(reduce_scatter(dims), all_gather(dims))
-
-
-def _part(place: I64, channel: int) -> Iterator[Sends]:
-    """Yield rank 0's steps in one part; `place` is the grid of ranks with its axes in order, and ranks also name blocks."""
-    n_dims = place.ndim
-    for k, d in enumerate(place.shape):
-        # [d, held] what rank 0's line holds: any digit along earlier axes, 0 along later ones; a rank's own block is first.
-        line = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
-        yield Sends(0, line[1:, :1], line[0] * n_dims + channel, channel=channel)

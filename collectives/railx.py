@@ -22,12 +22,12 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
+from emu.collective.lines import LinePattern, around_ring, gather_along, to_all
 from emu.collective.schedule import Schedule, Sends, check_rows
 from emu.collective.shape import grids
 from emu.collective.transform import concatenate, dual
 
 Dims = tuple[int, ...]  # p, p, G or p, p, m, m
-Line = Callable[[I64, int, int], Iterator[Sends]]  # ([d, held] blocks of a line of ranks, rank 0 first, channel, up) -> sends
 _MESH = 4  # the channel of all parts in a mesh: in one queue of a chip no link serves two steps at once
 
 
@@ -93,35 +93,16 @@ _RING, _BOTH_RING = _claims(lambda dims: 2 * (dims[0] - 1), _rails)
 _DIRECT, _BOTH_DIRECT = _claims(lambda _: 2, _row)
 
 
-def _ring(held: I64, channel: int, up: int) -> Iterator[Sends]:
-    """Return the sends of rank 0 to its neighbour: first what it has, then what came from the other one."""
-    d = len(held)
-    return (Sends(0, held[up % d, 0], held[-up * t % d] * 4 + channel, channel=channel) for t in range(d - 1))
-
-
-def _direct(held: I64, channel: int, up: int) -> Iterator[Sends]:
-    """Yield the sends of rank 0 to all others of its line, with what it has."""
-    yield Sends(0, held[1:, :1], held[0] * 4 + channel, channel=channel)
-
-
-def _gather(dims: Dims, between: Line, *, turned: bool = False) -> Schedule:
+def _gather(dims: Dims, between: LinePattern, *, turned: bool = False) -> Schedule:
     """Return the all_gather: between nodes, then inside them; with a ring of chips, rank 0's rows and translations."""
     n, g = prod(dims), _chips(dims)
     grid = (*dims[:2], g)
     place, ring = np.arange(n).reshape(grid), len(dims) == 3
-    parts = (_part(place, between, c, 1 if (c % 2 == 0) != turned else -1, ring=ring) for c in range(4))
+    patterns = [between, between, *[around_ring] * ring]
+    nodes, sides = (place.swapaxes(0, 1), place), [1 if (c % 2 == 0) != turned else -1 for c in range(4)]
+    parts = (gather_along(nodes[c // 2], patterns, up, c, 4) for c, up in enumerate(sides))
     built = Schedule.build(n, 4 * n, zip(*parts, strict=True), translate=grid)
     return built if ring else concatenate(built, _mesh(dims))
-
-
-def _part(place: I64, between: Line, c: int, up: int, *, ring: bool) -> Iterator[Sends]:
-    """Yield the steps of one part: along the first axis, along the second with all of the first's, then around the chips."""
-    p = len(place)
-    node = place.swapaxes(0, 1) if c < 2 else place
-    yield from between(node[:, 0, 0, None], c, up)
-    yield from between(node[:, :, 0].T, c, up)
-    if ring:
-        yield from _ring(node.reshape(p * p, -1).T, c, up)
 
 
 def _mesh(dims: Dims) -> Schedule:
@@ -162,25 +143,25 @@ def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
 @collective("all_gather", "railx-ring", claim=_RING, shapes=_squares)
 def ring_all_gather(dims: Dims) -> Schedule:
     """Pass, in each part, all that a rank has around its rings of nodes, one after the other, then inside its node."""
-    return _gather(dims, _ring)
+    return _gather(dims, around_ring)
 
 
 @collective("all_gather", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_all_gather(dims: Dims) -> Schedule:
     """Send, in each part, all that a rank has to its row and column of nodes, then pass it on inside its node."""
-    return _gather(dims, _direct)
+    return _gather(dims, to_all)
 
 
 @collective("reduce_scatter", "railx-ring", claim=_RING, shapes=_squares)
 def ring_reduce_scatter(dims: Dims) -> Schedule:
     """Pass, in each part, partial sums on inside nodes, then around the rings of nodes; rank r ends with block r."""
-    return dual(_gather(dims, _ring, turned=True))  # turned: the dual turns each send round, a part keeps its direction
+    return dual(_gather(dims, around_ring, turned=True))  # turned: the dual turns each send round, a part keeps its direction
 
 
 @collective("reduce_scatter", "railx-hyperx", claim=_DIRECT, shapes=_squares)
 def hyperx_reduce_scatter(dims: Dims) -> Schedule:
     """Pass, in each part, partial sums on inside nodes, then send each node's chip what that chip reduces on."""
-    return dual(_gather(dims, _direct, turned=True))
+    return dual(_gather(dims, to_all, turned=True))
 
 
 @collective("all_reduce", "railx-ring", claim=_BOTH_RING, shapes=_squares)

@@ -13,17 +13,17 @@ dimension of its own in every round. Free buckets do not, where some links are f
 behind fast links begin the next dimension early, and take bandwidth from a bucket that is not done there.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import column
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.lines import around_ring, gather_along
+from emu.collective.schedule import Schedule
 from emu.collective.shape import cubes, grids
 from emu.collective.transform import concatenate, dual
 
@@ -101,15 +101,7 @@ def _gather(dims: Dims, *, turned: bool = False) -> Schedule:
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(first + k) % n_dims for k in reversed(range(n_dims))] for first in range(n_dims)]
-    buckets = (_bucket(place.transpose(order[c // 2]), c, 1 if (c % 2 == 0) != turned else -1) for c in range(2 * n_dims))
+    sides = [1 if (c % 2 == 0) != turned else -1 for c in range(2 * n_dims)]
+    rings = [around_ring] * n_dims
+    buckets = (gather_along(place.transpose(order[c // 2]), rings, up, c, 2 * n_dims) for c, up in enumerate(sides))
     return Schedule.build(n, n * 2 * n_dims, zip(*buckets, strict=True), translate=dims)
-
-
-def _bucket(place: I64, channel: int, up: int) -> Iterator[Sends]:
-    """Yield the steps of one bucket; `place` is the grid of ranks with its axes in order, and ranks also name blocks."""
-    n_dims = place.ndim
-    for k, d in enumerate(place.shape):
-        # [d, held] what rank 0's ring holds: any digit along earlier axes, 0 along later ones; a rank's own block is first.
-        ring = place.reshape(prod(place.shape[:k]), d, -1)[:, :, 0].T
-        for t in range(d - 1):
-            yield Sends(0, ring[up % d, 0], ring[-up * t % d] * 2 * n_dims + channel, channel=channel)

@@ -8,15 +8,14 @@ The first ring leaves a rank with the block of that rank's own place in it, and 
 the ring leaves the next place's block; to mix the two is a common mistake.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
 
-from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
-from emu.collective.schedule import Schedule, Sends
+from emu.collective.lines import around_ring, gather_along
+from emu.collective.schedule import Schedule
 from emu.collective.shape import planes
 from emu.collective.transform import concatenate, dual
 
@@ -59,15 +58,6 @@ def all_reduce(dims: Plane) -> Schedule:
 def _gather(dims: Plane, step: int) -> Schedule:
     """Return the rows of rank (0, 0); translations give the other ranks' rows."""
     n = dims[0] * dims[1]
-    x_last = _half(np.arange(n).reshape(dims), 0, step)
-    y_last = _half(np.arange(n).reshape(dims).T, 1, step)
-    return Schedule.build(n, 2 * n, zip(x_last, y_last, strict=True), translate=dims)
-
-
-def _half(place: I64, half: int, step: int) -> Iterator[Sends]:
-    """Yield one half's steps: around the ring of the second axis with a block, then of the first with a row's blocks."""
-    outer, inner = place.shape
-    for t in range(inner - 1):
-        yield Sends(0, place[0, step % inner], place[0, -step * t % inner] * 2 + half, channel=half)
-    for t in range(outer - 1):
-        yield Sends(0, place[step % outer, 0], place[-step * t % outer] * 2 + half, channel=half)
+    place = np.arange(n).reshape(dims)
+    halves = (gather_along(grid, [around_ring] * 2, step, half, 2) for half, grid in enumerate((place.T, place)))
+    return Schedule.build(n, 2 * n, zip(*halves, strict=True), translate=dims)

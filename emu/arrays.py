@@ -1,8 +1,9 @@
 """The array types of columns, and functions that make columns and digests of values."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,11 +46,6 @@ def ramps(start: I64, width: I64) -> I64:
     return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())
 
 
-def equal_rows(columns: Sequence[NDArray[Any]]) -> tuple[I64, I64, I64]:
-    """Return [rows] a number that rows with equal columns share, the first row of each number, and the count of its rows."""
-    key = np.zeros(len(columns[0]), np.int64)
-    for values in columns:
-        _, code = np.unique(values, return_inverse=True)
-        key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
-    _, first, number, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    return column(number, np.int64), column(first, np.int64), column(size, np.int64)
+def slices(ends: I64) -> list[slice]:
+    """Return slices that follow one another, of which each ends at one of `ends`."""
+    return [slice(low, high) for low, high in pairwise([0, *ends.tolist()])]

@@ -12,10 +12,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from emu.arrays import I64
+from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, Invariants, Latency, one_of, planned
-from emu.topology.orbits import shift
 from emu.topology.placement import in_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds

@@ -18,8 +18,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.bound.network import Network, sums
+from emu.equivalence import orbits
 from emu.topology.builders.route_parts import mix
-from emu.topology.orbits import orbits
 from emu.topology.paths.shortest_paths import least_weights
 from emu.topology.topology import Topology
 

@@ -5,7 +5,7 @@ Letters: N ranks, B blocks. A block that one rank has is copied; a block that se
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -21,7 +21,7 @@ _FEW = 1024  # up to this many ranks, the blocks of each rank are cached
 Pairs = I32 | Callable[[], I32]  # [rows, 2] (rank, block), sorted; or a function that makes them, where they are many
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """The task of a collective: the blocks that each rank has, and those that it wants.
 
@@ -36,7 +36,6 @@ class Operation:
     wanting: Pairs  # which rank wants which block
     root: int = 0  # of a rooted operation
     _known: dict[tuple[int, bool], I32] = field(default_factory=dict, init=False, repr=False)  # cache, by (rank, wants)
-    _most: list[int] = field(default_factory=list, init=False, repr=False)  # cache of `blocks_in_size`
 
     @property
     def have(self) -> I32:
@@ -85,15 +84,9 @@ class Operation:
         edges = _shares(np.int64(count), np.arange(largest + 1, dtype=np.int64))
         return np.tile(np.diff(edges), self.n_blocks // largest)
 
-    @property
+    @cached_property
     def blocks_in_size(self) -> int:
-        """The number of blocks in the largest buffer of a rank; at least 1."""
-        if not self._most:
-            self._most.append(self._blocks_of_largest())
-        return self._most[0]
-
-    def _blocks_of_largest(self) -> int:
-        """Return the number of blocks in the largest buffer of a rank, before or after the operation."""
+        """The number of blocks in the largest buffer of a rank, before or after the operation; at least 1."""
         if callable(self.having):  # of so many blocks every rank has and wants as many
             return self.n_blocks // self.n_ranks
         per_rank = [np.bincount(rows[:, 0], minlength=1).max(initial=0) for rows in (self.have, self.want)]
@@ -152,25 +145,32 @@ def _pairs(ranks: ArrayLike, blocks: ArrayLike) -> I32:
     return sorted_rows
 
 
-def _all_reduce(n: int, root: int) -> Operation:
-    """Return the operation all_reduce: every rank has one block and wants the sum."""
-    ranks = np.arange(n)
-    return Operation("all_reduce", n, 1, _pairs(ranks, 0), _pairs(ranks, 0))
+# Which ranks have which blocks, and which want which: `each` rank its own, `every` rank all, or the `root` all.
+_HAVE_AND_WANT = {
+    "reduce_scatter": ("every", "each"),
+    "all_gather": ("each", "every"),
+    "scatter": ("root", "each"),
+    "gather": ("each", "root"),
+    "all_reduce": ("every", "every"),
+    "broadcast": ("root", "every"),
+    "reduce": ("every", "root"),
+}
+_OF_ONE_BLOCK = frozenset({"all_reduce", "broadcast", "reduce"})  # of the above; the others have a block for each rank
 
 
-def _reduce_scatter(n: int, root: int) -> Operation:
-    """Return the operation reduce_scatter: every rank has n blocks, and rank r wants the sum of block r."""
-    ranks = np.arange(n)
-    return Operation("reduce_scatter", n, n, _table(ranks[:, None], ranks), _pairs(ranks, ranks))
+def _whole_blocks(name: str, n: int, root: int) -> Operation:
+    """Return an operation that gives each rank its own block, every rank all blocks, or only the root all blocks."""
+    ranks, blocks = np.arange(n), np.arange(1 if name in _OF_ONE_BLOCK else n)
+    tables: dict[str, tuple[ArrayLike, ArrayLike]] = {
+        "each": (ranks, ranks),
+        "every": (ranks[:, None], blocks),
+        "root": (root, blocks),
+    }
+    have, want = (_table(*tables[who]) for who in _HAVE_AND_WANT[name])
+    return Operation(name, n, len(blocks), have, want, root)
 
 
-def _all_gather(n: int, root: int) -> Operation:
-    """Return the operation all_gather: rank r has block r, and every rank wants all blocks."""
-    ranks = np.arange(n)
-    return Operation("all_gather", n, n, _pairs(ranks, ranks), _table(ranks[:, None], ranks))
-
-
-def _all_to_all(n: int, root: int) -> Operation:
+def _all_to_all(n: int) -> Operation:
     """Return the operation all_to_all: every rank has a block for every rank."""
     return Operation("all_to_all", n, n * n, partial(_items, n, of_source=True), partial(_items, n, of_source=False))
 
@@ -180,28 +180,6 @@ def _items(n: int, *, of_source: bool) -> I32:
     """Return a table of the blocks at their source or at their sink; block s * n + d is what rank s has for rank d."""
     rank, other = np.arange(n, dtype=np.int32)[:, None], np.arange(n, dtype=np.int32)
     return _table(rank, rank * n + other if of_source else other * n + rank)
-
-
-def _broadcast(n: int, root: int) -> Operation:
-    """Return the operation broadcast: the root has one block, and every rank wants it."""
-    return Operation("broadcast", n, 1, _pairs([root], 0), _pairs(np.arange(n), 0), root)
-
-
-def _reduce(n: int, root: int) -> Operation:
-    """Return the operation reduce: every rank has one block, and the root wants the sum."""
-    return Operation("reduce", n, 1, _pairs(np.arange(n), 0), _pairs([root], 0), root)
-
-
-def _scatter(n: int, root: int) -> Operation:
-    """Return the operation scatter: the root has n blocks, and rank r wants block r."""
-    ranks = np.arange(n)
-    return Operation("scatter", n, n, _pairs(root, ranks), _pairs(ranks, ranks), root)
-
-
-def _gather(n: int, root: int) -> Operation:
-    """Return the operation gather: rank r has block r, and the root wants all blocks."""
-    ranks = np.arange(n)
-    return Operation("gather", n, n, _pairs(ranks, ranks), _pairs(root, ranks), root)
 
 
 def routed_operation(name: str, experts: ArrayLike) -> Operation:
@@ -227,28 +205,18 @@ def routed_operation(name: str, experts: ArrayLike) -> Operation:
     return Operation(name, n, n * tokens, have, want)
 
 
-def _dispatch(n: int, root: int) -> Operation:
-    """Return the operation dispatch by the standard routing: tokens go to their experts."""
-    return routed_operation("dispatch", standard_routing(n))
-
-
-def _combine(n: int, root: int) -> Operation:
-    """Return the operation combine by the standard routing: the values of experts return to the ranks of their tokens."""
-    return routed_operation("combine", standard_routing(n))
-
-
-OPERATIONS: dict[str, Callable[[int, int], Operation]] = {
-    "all_reduce": _all_reduce,
-    "reduce_scatter": _reduce_scatter,
-    "all_gather": _all_gather,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "scatter": _scatter,
-    "gather": _gather,
-    "dispatch": _dispatch,
-    "combine": _combine,
-}
+OPERATIONS = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "scatter",
+    "gather",
+    "dispatch",
+    "combine",
+)
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "combine"})
 ROUTED = frozenset({"dispatch", "combine"})  # operations whose blocks are tokens, all of one size
@@ -265,7 +233,9 @@ def operation(name: str, n: int, root: int = 0) -> Operation:
     if name not in OPERATIONS:
         raise unknown("operation", name, OPERATIONS)
     check_root(name, n, root)
-    return OPERATIONS[name](n, root)
+    if name in ROUTED:
+        return routed_operation(name, standard_routing(n))
+    return _all_to_all(n) if name == "all_to_all" else _whole_blocks(name, n, root)
 
 
 def check_root(name: str, n: int, root: int) -> None:

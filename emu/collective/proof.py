@@ -6,12 +6,11 @@ floating point.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from emu.arrays import I64, Bool
+from emu.arrays import I64, Bool, slices
 from emu.collective.operation import Operation
 from emu.collective.proof_cells import SlotBatch, count_within, slot_batches
 from emu.collective.schedule import Schedule
@@ -27,6 +26,10 @@ class ScheduleFault:
     round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
+
+    def said(self, n_ranks: int) -> str:
+        """Return the round and the place in words."""
+        return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
 
 
 class ProofError(RunError):
@@ -68,7 +71,7 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     uniform = True
     for piece in slot_batches(full, operation):
         state = _State.start(full, piece)
-        for rows in piece.rounds():
+        for rows in slices(piece.round_end):
             state.advance(rows)
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)
@@ -77,7 +80,7 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
 
 def empty_send_error(where: str, fault: ScheduleFault, dst: int, n_ranks: int) -> ProofError:
     """Return the error for a send from an empty slot to participant `dst`; `where` names the check that refuses it."""
-    return ProofError(f"{where}: {_moment(fault, n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
+    return ProofError(f"{where}: {fault.said(n_ranks)} holds nothing, it must hold what is sent to rank {dst}", fault)
 
 
 def empty_add_error(where: str, fault: ScheduleFault, senders: ArrayLike) -> ProofError:
@@ -94,8 +97,7 @@ def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
     carries = np.flatnonzero(schedule.written_slot == slot)
     writes = carries[schedule.dst[carries] == rank]
     row = next((int(rows[-1]) for rows in (writes, carries) if len(rows)), None)
-    at = -1 if row is None else int(np.searchsorted(schedule.round_end, row, "right"))
-    return ScheduleFault(at, rank, slot)
+    return ScheduleFault(-1 if row is None else schedule.round_of(row), rank, slot)
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
@@ -162,9 +164,8 @@ class _State:
         turn = count_within(target[order])
         order = order[np.argsort(turn, kind="stable")]
         row, target, value = np.concatenate((first, row))[order], target[order], value[order]
-        for low, high in pairwise([0, *np.cumsum(np.bincount(turn)).tolist()]):
-            now = slice(low, high)
-            self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if low else value[now]
+        for now in slices(np.cumsum(np.bincount(turn))):
+            self.held[target[now]] = self._sum(self.held[target[now]], value[now], row[now]) if now.start else value[now]
 
     def _sum(self, a: U64, b: U64, row: I64) -> U64:
         """Return the contributions of sums a + b of some rows, with the order of adding.
@@ -194,7 +195,7 @@ class _State:
             slot, there = int(wanted.slot[at]), self.held[wanted.cell[at]]
             rank, name = int(wanted.rank[at]), int(self.piece.slots[slot])
             raise ProofError(
-                f"proof: at the end: {self._place(rank, name)} holds {self._named(slot, there)}, it must be "
+                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} holds {self._named(slot, there)}, it must be "
                 f"{self._named(slot, whole[slot])}",
                 final_fault(self.schedule, rank, name),
             )
@@ -213,7 +214,7 @@ class _State:
             at = int(other[0])
             rank, name = int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]])
             raise ProofError(
-                f"proof: at the end: {self._place(rank, name)} was summed in another order than on rank "
+                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} was summed in another order than on rank "
                 f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
                 final_fault(self.schedule, rank, name),
             )
@@ -226,13 +227,9 @@ class _State:
         clash = np.flatnonzero((written[target] > 1) & ~adds)
         if len(clash):
             cell = target[clash[0]]
-            writers = _spans(self.schedule.src[row[target == cell]])
-            at = int(row[clash[0]])
-            fault = self._written(at)
-            raise ProofError(
-                f"proof: {self._moment(fault)} is written by {writers}; it must be by one, or all must add",
-                fault,
-            )
+            writers, fault = _spans(self.schedule.src[row[target == cell]]), self._written(int(row[clash[0]]))
+            where = fault.said(self.schedule.n_ranks)
+            raise ProofError(f"proof: {where} is written by {writers}; it must be by one, or all must add", fault)
 
     def _refuse_add_to_nothing(self, row: I64, target: I64, adds: Bool) -> None:
         """Refuse an add to an empty cell of a rank, whose memory begins with noise; a helper's memory begins at zero."""
@@ -246,35 +243,19 @@ class _State:
     def _empty(self, row: int) -> ProofError:
         """Return the error for a row that sends an empty slot."""
         s = self.schedule
-        return empty_send_error(
-            "proof", ScheduleFault(self._round(row), int(s.src[row]), int(s.slot[row])), int(s.dst[row]), s.n_ranks
-        )
+        fault = ScheduleFault(s.round_of(row), int(s.src[row]), int(s.slot[row]))
+        return empty_send_error("proof", fault, int(s.dst[row]), s.n_ranks)
 
     def _twice(self, row: int, there: U64, added: U64) -> ProofError:
         """Return the error for a row whose sum has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
-        return ProofError(
-            f"proof: {self._moment(fault)} sums {self._named(within, there)} and {self._named(within, added)}, it must have "
-            "each once",
-            fault,
-        )
-
-    def _moment(self, fault: ScheduleFault) -> str:
-        """Return the round and the place of a fault in words."""
-        return _moment(fault, self.schedule.n_ranks)
+        both = f"{self._named(within, there)} and {self._named(within, added)}"
+        return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
         """Return the fault at the cell that a row writes."""
-        return ScheduleFault(self._round(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
-
-    def _round(self, row: int) -> int:
-        """Return the round of a row."""
-        return int(np.searchsorted(self.schedule.round_end, row, "right"))
-
-    def _place(self, rank: int, slot: int) -> str:
-        """Return a participant and a slot in words."""
-        return _place(rank, slot, self.schedule.n_ranks)
+        return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
     def _named(self, slot: int, held: U64) -> str:
         """Return the contributions that a cell of a slot (an index within the batch) holds, in words."""
@@ -287,11 +268,6 @@ class _State:
         words = [f"the value{'s' * (len(own) > 1)} of rank{'s' * (len(own) > 1)} {_spans(given.rank[own])}"] if len(own) else []
         words += [f"rank {given.rank[i]}'s slot {piece.slots[given.slot[i]]}" for i in other.tolist()]
         return " and ".join(words)
-
-
-def _moment(fault: ScheduleFault, n_ranks: int) -> str:
-    """Return the round and the place of a fault in words."""
-    return f"round {fault.round}: {_place(fault.rank, fault.slot, n_ranks)}"
 
 
 def _place(rank: int, slot: int, n_ranks: int) -> str:

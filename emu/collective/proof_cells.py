@@ -11,9 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from emu.arrays import I32, I64
+from emu.arrays import I32, I64, ramps, slices
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
+from emu.equivalence import components
 
 _STATE_BYTES = 2**24  # state of one batch, about: a larger batch misses the cache, a smaller one means more passes
 _DENSE = 4  # up to this many cells for each access, every (slot, participant) gets a cell, whether it is used or not
@@ -43,10 +44,6 @@ class SlotBatch:
     source: I64  # [s] cell that each row reads
     target: I64  # [s] cell that each row writes
 
-    def rounds(self) -> list[slice]:
-        """Return the rows of each round, as slices of `rows`."""
-        return [slice(low, high) for low, high in pairwise([0, *self.round_end.tolist()])]
-
 
 def slot_batches(schedule: Schedule, operation: Operation) -> Iterator[SlotBatch]:
     """Yield the batches of slots of a schedule that has every row stored."""
@@ -56,25 +53,21 @@ def slot_batches(schedule: Schedule, operation: Operation) -> Iterator[SlotBatch
         yield cutter.piece(low, high, rows)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Holders:
-    """The ranks that have (or want) each block, in compressed sparse rows (CSR)."""
+_Holders = tuple[I64, I64]  # [B + 2] where the ranks of each block begin, the last standing for the spare slots; the ranks
 
-    start: I64  # [B + 2] the last block stands for the spare slots, which nobody has or wants
-    rank: I64
 
-    @staticmethod
-    def of(pairs: I32, n_blocks: int) -> "_Holders":
-        """Return the holders of each block, from pairs (rank, block)."""
-        counts = np.bincount(pairs[:, 1], minlength=n_blocks + 1)
-        order = np.argsort(pairs[:, 1], kind="stable")
-        return _Holders(np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64))
+def _holders(pairs: I32, n_blocks: int) -> _Holders:
+    """Return the ranks that have (or want) each block, from pairs (rank, block)."""
+    counts = np.bincount(pairs[:, 1], minlength=n_blocks + 1)
+    order = np.argsort(pairs[:, 1], kind="stable")
+    return np.concatenate(([0], np.cumsum(counts))), pairs[order, 0].astype(np.int64)
 
-    def of_blocks(self, block: I64) -> tuple[I64, I64]:
-        """Return, for every holder of every block in `block`, the index into `block` and the holder's rank."""
-        start, count = self.start[block], np.diff(self.start)[block]
-        index = np.repeat(np.arange(len(block)), count)
-        return index, self.rank[np.arange(len(index)) + (start - np.cumsum(count) + count)[index]]
+
+def _ranks_of(block: I64, holders: _Holders) -> tuple[I64, I64]:
+    """Return, for every holder of every block in `block`, the index into `block` and the holder's rank."""
+    start, rank = holders
+    count = np.diff(start)[block]
+    return np.repeat(np.arange(len(block)), count), rank[ramps(start[block], count)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,19 +85,20 @@ class _Cutter:
     @staticmethod
     def of(schedule: Schedule, operation: Operation) -> "_Cutter":
         """Return the cutter of a schedule whose slots are sorted by group."""
-        group = _groups(schedule)
+        tied = schedule.slot[:0] if schedule.dst_slot is None else schedule.slot
+        group = components(schedule.n_slots + len(schedule.temps), tied, schedule.written_slot[: len(tied)])
         order = np.argsort(group, kind="stable")
         position = np.empty_like(order)
         position[order] = np.arange(len(order))
         parts = max(1, schedule.n_slots // operation.n_blocks)
         block = np.minimum(order // parts, operation.n_blocks)
-        have, want = (_Holders.of(p, operation.n_blocks) for p in (operation.have, operation.want))
+        have, want = (_holders(p, operation.n_blocks) for p in (operation.have, operation.want))
         return _Cutter(schedule, order, position, group[order], block, have, want)
 
     def edges(self) -> I64:
         """Return the positions at which batches begin and end; a group of slots stays in one batch."""
         border = np.flatnonzero(np.diff(self.group, prepend=-1))
-        holders = int(np.diff(self.have.start).max(initial=0))
+        holders = int(np.diff(self.have[0]).max(initial=0))
         touched = min(self.schedule.n_participants, holders + 1 + 2 * self.schedule.n_rows // max(1, len(self.order)))
         words = 2 + holders * int(np.diff(border, append=len(self.order)).max(initial=1)) // 64
         most = max(1, _STATE_BYTES // (8 * words * touched))
@@ -115,14 +109,13 @@ class _Cutter:
         number = (np.searchsorted(edges, self.position, "right") - 1).astype(np.min_scalar_type(len(edges)))
         of_row = number[self.schedule.slot]
         order = np.argsort(of_row, kind="stable")
-        ends = np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))
-        return (order[low:high] for low, high in pairwise([0, *ends.tolist()]))
+        return (order[rows] for rows in slices(np.cumsum(np.bincount(of_row, minlength=len(edges) - 1))))
 
     def piece(self, low: int, high: int, rows: I64) -> SlotBatch:
         """Return the batch of the slots at positions low to high, to which `rows` belong."""
         people = self.schedule.n_participants
         (given_slot, given_rank), (want_slot, want_rank) = (
-            holders.of_blocks(self.block[low:high]) for holders in (self.have, self.want)
+            _ranks_of(self.block[low:high], holders) for holders in (self.have, self.want)
         )
         keys = (
             given_slot * people + given_rank,
@@ -144,19 +137,6 @@ class _Cutter:
             source,
             target,
         )
-
-
-def _groups(schedule: Schedule) -> I64:
-    """Return the group of each slot [K]: the least slot that its value may come from or go to through renaming."""
-    group = np.arange(schedule.n_slots + len(schedule.temps))
-    while schedule.dst_slot is not None:
-        low = np.minimum(group[schedule.slot], group[schedule.dst_slot])
-        if np.array_equal(low, group[schedule.slot]) and np.array_equal(low, group[schedule.dst_slot]):
-            break
-        np.minimum.at(group, schedule.slot, low)
-        np.minimum.at(group, schedule.dst_slot, low)
-        group = group[group]
-    return group
 
 
 def count_within(group: I64) -> I64:

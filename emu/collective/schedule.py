@@ -10,18 +10,27 @@ Letter: N ranks. The leading base-N digits of a slot are ranks; the rest of a sl
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I16, I32, I64, Bool, column, digest
+from emu.arrays import I16, I32, I64, Bool, column, digest, slices
 from emu.errors import InputError
 
 MAX_ROWS = 2**24
 _INT16, _INT32 = 2**15, 2**31
 _TRANSLATED = 2**18  # rows that are translated at one time
+_ROW_COLUMNS: dict[str, type[np.generic]] = {
+    "round_end": np.int64,
+    "src": np.int32,
+    "dst": np.int32,
+    "slot": np.int32,
+    "reduce": np.bool_,
+    "channel": np.int16,
+    "dst_slot": np.int32,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +163,11 @@ class Schedule:
         if n_slots + len(temps) > _INT32:
             raise InputError(f"schedule: {n_slots} slots and {len(temps)} spare ones, at most 2**31")
         tables = _gather(rounds)
-        ends = np.cumsum([t.shape[1] for t in tables], dtype=np.int64)
-        src, dst, slot, reduce, channel, dst_slot = _join_tables(tables)
-        schedule = Schedule(
-            n_ranks,
-            n_slots,
-            column(ends, np.int64),
-            column(src, np.int32),
-            column(dst, np.int32),
-            column(slot, np.int32),
-            column(reduce, np.bool_),
-            column(channel, np.int16),
-            None if np.array_equal(slot, dst_slot) else column(dst_slot, np.int32),
-            tuple(shares),
-            helpers,
-            tuple(temps),
-            tuple(translate),
-            slot_digits,
-        )
+        rows = typed_rows(np.cumsum([t.shape[1] for t in tables], dtype=np.int64), *_join_tables(tables))
+        if np.array_equal(rows["slot"], rows["dst_slot"]):
+            rows["dst_slot"] = None
+        parts: dict[str, Any] = {"shares": tuple(shares), "helpers": helpers, "temps": tuple(temps)}
+        schedule = Schedule(n_ranks, n_slots, **rows, **parts, translate=tuple(translate), slot_digits=slot_digits)
         schedule.check()
         return schedule
 
@@ -202,8 +198,11 @@ class Schedule:
 
     def rounds(self) -> list[slice]:
         """Return the rows of each round [T] as slices."""
-        ends = [0, *self.round_end.tolist()]
-        return [slice(low, high) for low, high in pairwise(ends)]
+        return slices(self.round_end)
+
+    def round_of(self, row: int) -> int:
+        """Return the round of a row."""
+        return int(np.searchsorted(self.round_end, row, side="right"))
 
     def round_column(self) -> I32:
         """Return the round of each row [S]. It is not stored, because that would take 4 bytes a row."""
@@ -285,6 +284,17 @@ class Schedule:
     def digest(self) -> str:
         """Return a digest; equal schedules have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
+
+
+def typed_rows(round_end: ArrayLike, *rows: ArrayLike | None) -> dict[str, Any]:
+    """Return the columns of a schedule's rows by name, each with its type.
+
+    Args:
+        round_end: The row index at which each round ends.
+        rows: The columns src, dst, slot, reduce, channel and dst_slot; None for the last where no row renames a slot.
+    """
+    given = zip(_ROW_COLUMNS.items(), (round_end, *rows), strict=True)
+    return {name: None if values is None else column(values, dtype) for (name, dtype), values in given}
 
 
 def _gather(rounds: Iterable[Sends | Iterable[Sends]]) -> list[I32]:

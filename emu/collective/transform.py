@@ -11,10 +11,12 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column
+from emu.arrays import I64, Bool
 from emu.collective.operation import Operation
-from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.collective.schedule import MAX_ROWS, Schedule, Sends, typed_rows
 from emu.errors import InputError, must_be
+
+_SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedule has of its rows
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
@@ -99,8 +101,7 @@ def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
 def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
     """Yield a round in which all values land, then one round for each later time that a rank adds one of them."""
     reduce = schedule.reduce[rows] & (turn[rows] < 0)
-    src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
-    yield Sends(src, dst, slot, reduce, channel, target[rows])
+    yield Sends(schedule.src[rows], schedule.dst[rows], schedule.slot[rows], reduce, schedule.channel[rows], target[rows])
     late = np.arange(rows.start, rows.stop)[turn[rows] > 0]
     for each in np.unique(turn[late]):
         row = late[turn[late] == each]
@@ -132,22 +133,10 @@ def concatenate(first: Schedule, second: Schedule) -> Schedule:
     if shape[0] != shape[1]:
         raise InputError(f"schedule: (ranks, slots, helpers, shares, spares) {shape[0]} cannot be followed by {shape[1]}")
     renames = a.dst_slot is not None or b.dst_slot is not None
-    joined = Schedule(
-        a.n_ranks,
-        a.n_slots,
-        column(np.concatenate((a.round_end, b.round_end + a.n_rows)), np.int64),
-        column(np.concatenate((a.src, b.src)), np.int32),
-        column(np.concatenate((a.dst, b.dst)), np.int32),
-        column(np.concatenate((a.slot, b.slot)), np.int32),
-        column(np.concatenate((a.reduce, b.reduce)), np.bool_),
-        column(np.concatenate((a.channel, b.channel)), np.int16),
-        column(np.concatenate((a.written_slot, b.written_slot)), np.int32) if renames else None,
-        a.shares,
-        a.helpers,
-        a.temps,
-        a.translate,
-        a.slot_digits,
-    )
+    ends = np.concatenate((a.round_end, b.round_end + a.n_rows))
+    rows = [np.concatenate((getattr(a, name), getattr(b, name))) for name in _SENT]
+    written = np.concatenate((a.written_slot, b.written_slot)) if renames else None
+    joined = replace(a, **typed_rows(ends, *rows, written))
     joined.check()
     return joined
 
@@ -171,19 +160,10 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
         table[row, place] = np.repeat(values.astype(np.int32), k) * (k if row > 2 else 1)
     table[3:, place] += np.tile(np.arange(k, dtype=np.int32), schedule.n_rows)
     src, dst, reduce, slot, channel, written = table
-    found = replace(
-        schedule,
-        n_slots=schedule.n_slots * k,
-        round_end=column(schedule.round_end * k, np.int64),
-        src=column(src, np.int32),
-        dst=column(dst, np.int32),
-        slot=column(slot, np.int32),
-        reduce=column(reduce, np.bool_),
-        channel=column(channel, np.int16),
-        dst_slot=None if schedule.dst_slot is None else column(written, np.int32),
-        shares=tuple(np.repeat(schedule.shares, k).tolist()),
-        temps=tuple(t * k + i for t in schedule.temps for i in range(k)),
-    )
+    renamed = None if schedule.dst_slot is None else written
+    rows = typed_rows(schedule.round_end * k, src, dst, slot, reduce, channel, renamed)
+    shares, temps = np.repeat(schedule.shares, k).tolist(), (t * k + i for t in schedule.temps for i in range(k))
+    found = replace(schedule, n_slots=schedule.n_slots * k, shares=tuple(shares), temps=tuple(temps), **rows)
     found.check()
     return found
 
@@ -255,17 +235,10 @@ def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
 
 def _pick_rows(schedule: Schedule, row: I64, src: ArrayLike, dst: ArrayLike, slot: ArrayLike) -> Schedule:
     """Return the schedule of some stored rows, in the given order, with other ends and slots."""
-    return replace(
-        schedule,
-        round_end=column(np.cumsum(np.bincount(schedule.round_column()[row], minlength=schedule.n_rounds)), np.int64),
-        src=column(src, np.int32),
-        dst=column(dst, np.int32),
-        slot=column(slot, np.int32),
-        reduce=column(schedule.reduce[row], np.bool_),
-        channel=column(schedule.channel[row], np.int16),
-        dst_slot=None if schedule.dst_slot is None else column(schedule.dst_slot[row], np.int32),
-        translate=(),
-    )
+    ends = np.cumsum(np.bincount(schedule.round_column()[row], minlength=schedule.n_rounds))
+    renamed = None if schedule.dst_slot is None else schedule.dst_slot[row]
+    rows = typed_rows(ends, src, dst, slot, schedule.reduce[row], schedule.channel[row], renamed)
+    return replace(schedule, translate=(), **rows)
 
 
 def on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:

@@ -4,25 +4,19 @@ Letters: V tasks, P participants of a lowered schedule, k tasks added at one tim
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
-from emu.fabric.graph import Graph
+from emu.fabric.graph import Graph, joined_column
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.lowering.dependencies import EdgeSink, wait_for_columns
 from emu.fabric.lowering.edges import Edges, Predecessors, columns_of
 
 _NONE = np.empty(0, np.int32)
-
-
-def _free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> Graph:
-    """Return tasks without hops and predecessors."""
-    zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
-    return Graph(capacity_Bps, zero, alpha_fs, zero, start, _NONE, _NONE, start, _NONE, _NONE != 0, owner, origin)
+_JOINED = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "owner", "origin")
 
 
 def _repeated(graph: Graph, times: int) -> Graph:
@@ -51,8 +45,7 @@ class Builder:
     def __init__(self, capacity_Bps: F64) -> None:
         self.n_tasks = 0
         self.capacity_Bps = capacity_Bps
-        self._graphs = [_free(capacity_Bps, np.empty(0, np.int64), _NONE, _NONE)]
-        self._owners, self._origins = [_NONE], [_NONE]
+        self._graphs = [Graph.free(capacity_Bps, np.empty(0, np.int64), _NONE, _NONE)]
         self._waits: list[Edges] = [Edges.of(_NONE, _NONE)]
 
     def tasks(self, alpha_fs: I64, owner: int = -1, origin: ArrayLike = -1) -> I64:
@@ -64,14 +57,14 @@ class Builder:
             origin: The event or row that each comes from; -1: none.
         """
         who, where = (column(np.broadcast_to(c, len(alpha_fs)), np.int32) for c in (owner, origin))
-        return self._append(_free(self.capacity_Bps, alpha_fs, who, where), who, where)
+        return self._append(Graph.free(self.capacity_Bps, alpha_fs, who, where))
 
     def messages(self, size_bytes: I64, alpha_fs: I64, hop_start: I64, hop_link: I32, hop_weight: I32) -> I64:
         """Add messages that nobody owns, and return their numbers; the columns are those of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
-        free = _free(self.capacity_Bps, alpha_fs, nobody, nobody)
-        graph = replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight)
-        return self._append(graph, nobody, nobody)
+        free = Graph.free(self.capacity_Bps, alpha_fs, nobody, nobody)
+        hops = {"hop_start": hop_start, "hop_link": hop_link, "hop_weight": hop_weight}
+        return self._append(replace(free, size_bytes=size_bytes, **hops))
 
     def piece(self, piece: LoweredSchedule, owner: ArrayLike, origin: ArrayLike) -> int:
         """Add a lowered schedule, and return the number of its first task.
@@ -105,8 +98,8 @@ class Builder:
             )
         nobody = np.full((times, 1), -1)  # a join's owner is -1: it takes the last entry
         columns = (np.hstack((who, nobody))[:, graph.owner].ravel() for who in (owners, origins))
-        first = self._append(_repeated(graph, times), *(column(each, np.int32) for each in columns))
-        return first[:: max(graph.n_tasks, 1)]
+        owner, origin = (column(each, np.int32) for each in columns)
+        return self._append(replace(_repeated(graph, times), owner=owner, origin=origin))[:: max(graph.n_tasks, 1)]
 
     def wait(self, task: I64, pred: I64) -> None:
         """Let each task wait until the predecessor at the same index has ended."""
@@ -114,18 +107,16 @@ class Builder:
 
     def graph(self) -> Graph:
         """Return the graph of all that was added."""
-        pred = self._predecessors()
-        hop_start, hop_link, weight = self._starts("hop_start"), self._joined("hop_link"), self._joined("hop_weight")
-        size, alpha, ready = (self._joined(name) for name in ("size_bytes", "alpha_fs", "ready_fs"))
-        owner, origin = (np.concatenate(parts) for parts in (self._owners, self._origins))
-        return Graph(self.capacity_Bps, size, alpha, ready, hop_start, hop_link, weight, *pred, owner, origin)
+        start, pred, left = self._predecessors()
+        columns = {name: joined_column(self._graphs, name) for name in _JOINED}
+        return Graph(self.capacity_Bps, pred_start=start, pred=pred, pred_left=left, **columns)
 
     def _predecessors(self) -> Predecessors:
         """Return the predecessors of all tasks: those within each graph, and the waits that were added between graphs."""
         waits = Edges.joined(self._waits)
         first = np.cumsum([0, *(g.n_tasks for g in self._graphs)])
         own = np.concatenate([g.pred + np.int32(f) for g, f in zip(self._graphs, first, strict=False)])
-        start, left = self._starts("pred_start"), self._joined("pred_left")
+        start, left = joined_column(self._graphs, "pred_start"), joined_column(self._graphs, "pred_left")
 
         def write(out: EdgeSink) -> None:
             wait_for_columns(column(start, np.int64), column(own, np.int32), column(left, np.bool_), out)
@@ -133,20 +124,9 @@ class Builder:
 
         return columns_of(write, self.n_tasks)
 
-    def _append(self, graph: Graph, owner: I32, origin: I32) -> I64:
-        """Append the tasks of a graph with their owners and origins, and return their numbers."""
+    def _append(self, graph: Graph) -> I64:
+        """Append the tasks of a graph, and return their numbers."""
         first = self.n_tasks
         self._graphs.append(graph)
-        self._owners.append(owner)
-        self._origins.append(origin)
         self.n_tasks += graph.n_tasks
         return np.arange(first, self.n_tasks)
-
-    def _starts(self, name: str) -> I64:
-        """Return the offsets of the joined graph, from those of each graph in the column `name`."""
-        sizes = [np.diff(getattr(g, name)) for g in self._graphs]
-        return np.concatenate(([0], np.cumsum(np.concatenate(sizes)))).astype(np.int64)
-
-    def _joined(self, name: str) -> Any:
-        """Return the columns `name` of all graphs, one after another."""
-        return np.concatenate([getattr(g, name) for g in self._graphs])

@@ -141,13 +141,9 @@ def _leave(g: Columns, start: I64, own: I32, left: Bool, s: _Moments, found: F64
 def _own_fs(placed: PlacedSchedule) -> F64:
     """Return the ticks [G P] that the busiest link takes for what a participant sends, or for what it gets."""
     copies = np.arange(len(placed.copies(None).first))
-    ways, (src, dst, _), queues = (
-        routes_of_pairs(placed.topology, placed.asked(copies)),
-        placed.classes.pairs,
-        placed.classes.queues,
-    )
-    sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
-    crossing = np.repeat(np.repeat(sent, len(copies)), np.diff(ways.start)) / ways.capacity_Bps[ways.link]
+    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.asked(copies)), placed.classes.pairs
+    sent = np.repeat(placed.classes.pair_bytes, len(copies))
+    crossing = np.repeat(sent, np.diff(ways.start)) / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)
     for end, waits in ((src, 0), (dst, 1)):
         who = placed.who(end, copies).ravel()

@@ -6,10 +6,11 @@ An error about one task is worded in the terms of the code that made the graph. 
 each task started, left and ended, in integer ticks of 1 fs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from itertools import accumulate
+from typing import Any, Literal
 
 import numpy as np
 
@@ -70,6 +71,13 @@ class Graph:
     owner: I32  # [V] the participant that a report charges it to: the sender, the computing rank; -1: nobody
     origin: I32  # [V] the row of its schedule or the event of its trace that it comes from; -1: a join
 
+    @staticmethod
+    def free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> "Graph":
+        """Return tasks without hops and predecessors."""
+        zero, start = np.zeros(len(alpha_fs), np.int64), np.zeros(len(alpha_fs) + 1, np.int64)
+        none = np.empty(0, np.int32)
+        return Graph(capacity_Bps, zero, alpha_fs, zero, start, none, none, start, none, none != 0, owner, origin)
+
     @property
     def n_tasks(self) -> int:
         """The number of tasks, V."""
@@ -83,6 +91,15 @@ class Graph:
     def digest(self) -> str:
         """Return a digest; equal graphs have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
+
+
+def joined_column(graphs: Sequence[Graph], name: str) -> Any:
+    """Return a column of several graphs, one after another; the offsets of a graph begin where those before it end."""
+    parts = [getattr(graph, name) for graph in graphs]
+    if name not in ("hop_start", "pred_start"):
+        return np.concatenate(parts)
+    firsts = accumulate((int(own[-1]) for own in parts), initial=0)
+    return np.concatenate([parts[0][:1], *(own[1:] + first for own, first in zip(parts, firsts, strict=False))])
 
 
 class TaskError(InputError):

@@ -18,10 +18,10 @@ import numpy as np
 from emu.arrays import F64, I64, Bool, column, digest
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
+from emu.equivalence import components
 from emu.errors import must_be
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import components
 from emu.topology.topology import Links, Router, Routes, Topology
 
 
@@ -155,13 +155,9 @@ def ideal(
     n, build = full.n_participants, _ports if fabric in ("rank", "channel") else _direct
     keys = _Keys(len(rate), fabric in ("channel", "link"), link_class)
     tails, heads, kind, router = build(src, dst, keys.of(src, dst, channel), n, keys)
-    links = Links(
-        column(tails, np.int32),
-        column(heads, np.int32),
-        column(rate[kind], np.float64),
-        column(np.where(tails < n, latency[kind], 0), np.int64),  # once a route: on the port out, or on the link
-        column(kind, np.int16),
-    )
+    delay = np.where(tails < n, latency[kind], 0)  # once a route: on the port out, or on the link
+    ends = column(tails, np.int32), column(heads, np.int32)
+    links = Links(*ends, column(rate[kind], np.float64), column(delay, np.int64), column(kind, np.int16))
     return Topology(f"ideal {fabric}", n, n + 1, links, router)
 
 

@@ -8,7 +8,6 @@ from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
 from emu.fabric.lowering.classes import Joins
-from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import message_name
 from emu.fabric.run import run
 
@@ -26,17 +25,8 @@ def time_alone(job: FabricJob) -> Timeline:
 
 def lower_alone(job: FabricJob) -> LoweredSchedule:
     """Return a job as few tasks as its symmetry and the topology's allow; errors as in `time_alone`."""
-    placed = lay_alone(job)
+    placed = lay(job, Joins.NONE)
     return lower_placed(placed, domain_of(job.topology, placed.npus[0], [placed]) if placed.by_rank else None)
-
-
-def lay_alone(job: FabricJob) -> PlacedSchedule:
-    """Return the job's schedule on its nodes, without joins.
-
-    Raises:
-        InputError: See `lay`.
-    """
-    return lay(job, Joins.NONE)
 
 
 def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:

@@ -12,10 +12,10 @@ import numpy as np
 from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
+from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Domain, SymmetryMove
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import Orbits
 from emu.topology.topology import Links, Topology, cached_by_topology
 
 _PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
@@ -115,8 +115,8 @@ def _moves_and_orbits(
     """Return the moves of some powers, products of their random powers, and the orbits of nodes and of links."""
     found = (move(topology, power) for power in powers)
     moves = tuple(each for each in found if each is not None)
-    domain = Domain.of(moves)
-    return moves, tuple(_products(moves, [power.length for power in powers])), domain.nodes, domain.links
+    nodes, links = (Orbits.of(len(images[0]), list(images)) for images in zip(*moves, strict=True))
+    return moves, tuple(_products(moves, [power.length for power in powers])), nodes, links
 
 
 def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:

@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 from emu.arrays import I32, I64, column
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.transform import on_grid
+from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import Domain, Joins, classes_of, invariant
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.tasks import graph_of
-from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
 
@@ -175,10 +175,9 @@ def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
 
     The arguments are those of `lower_placed`.
     """
-    copies, queues = placed.copies(domain), placed.classes.queues
+    copies = placed.copies(domain)
     ways = _routes(placed, copies, domain)
-    sent = np.bincount(queues.pair, placed.classes.messages.size_bytes[queues.message], len(queues.tail))
-    crossing = np.repeat(np.repeat(sent, len(copies.first)), np.diff(ways.start)) * ways.weight
+    crossing = np.repeat(np.repeat(placed.classes.pair_bytes, len(copies.first)), np.diff(ways.start)) * ways.weight
     carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool, column
+from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.builders.route_parts import interleave, mix
-from emu.topology.orbits import components
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import CHANNELS, Circuits, Links, Router, Routes, Topology
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from collectives.scatter_gather import broadcast, reduce
+from collectives.binomial import broadcast_in_halves as broadcast
+from collectives.binomial import reduce_in_halves as reduce
 from emu.collective.operation import operation
 from emu.collective.proof import ProofError, prove
 from emu.collective.transform import dual

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from emu.equivalence import components
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.orbits import components
 from emu.topology.removal import remove_parts
 
 # What a routing that lets no NPU relay leaves apart though NPUs would still join it; docs/faults.md says why.

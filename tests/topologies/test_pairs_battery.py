@@ -9,13 +9,13 @@ from functools import cache, lru_cache
 import numpy as np
 import pytest
 
+from emu.equivalence import components
 from emu.errors import InputError
 from emu.study.live.faulty_job import time_faulty_job
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.fault_injection.fault import Fault, check_faults, nic_of, parse_fault
 from emu.topology.fault_injection.machine_state import machine_state
 from emu.topology.fault_injection.repair_action import events_of, lost_ranks, repair_action
-from emu.topology.orbits import components
 from emu.topology.placement import order
 
 MOST_NODES = 60  # of an example that is taken

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from emu.equivalence import orbits
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
-from emu.topology.orbits import orbits
 
 
 def _path(topology, src, dst, key=0):

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from emu.equivalence import components
 from emu.errors import InputError
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection
-from emu.topology.orbits import components
 from tests.topologies import counted
 
 FULL = "tpuv4:cubes=4x4x4,optical=700ns"  # so that light is told from copper

@@ -17,10 +17,10 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.decompose import MOST, NONE, directed_cycles
+from emu.equivalence import shift
 from emu.errors import InputError, must_be
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Bandwidth, Count, Latency
-from emu.topology.orbits import shift
 from emu.topology.topology import Links, check_link_count
 
 NAME = "railx"

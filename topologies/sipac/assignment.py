@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I64, Bool, column
+from emu.equivalence import components
 from emu.errors import InputError, must_be
-from emu.topology.orbits import components
 from topologies.sipac.levels import Levels, Neighbours, neighbours, uniform
 
 _MOST_STEPS = 2**19  # largest number of variables of a program

@@ -14,9 +14,9 @@ from typing import Annotated
 import numpy as np
 
 from emu.arrays import I64, Bool, column
+from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
-from emu.topology.orbits import components
 from emu.topology.placement import in_blocks, without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Repair, Topology, frames

@@ -5,7 +5,6 @@ The buffers of MSCCL: which chunks of a GPU's input, output and scratch buffers 
 
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
-from typing import NoReturn
 
 from emu.errors import InputError, must_be
 
@@ -100,17 +99,8 @@ class ProgramStep:
         return max(len(self.reads), len(self.writes))
 
 
-@dataclass(frozen=True, slots=True)
-class MscclProgram:
-    """An MSCCL program: its steps in the order of GPU, threadblock and step."""
-
-    layout: BufferLayout
-    steps: list[ProgramStep]
-    name: str = ""
-
-
-def parse(text: str) -> MscclProgram:
-    """Return the program that a text describes.
+def parse(text: str) -> tuple[BufferLayout, list[ProgramStep], str]:
+    """Return the buffers of the program that a text describes, its steps by GPU, threadblock and step, and its name.
 
     Raises:
         InputError: See `from_xml`.
@@ -125,8 +115,7 @@ def parse(text: str) -> MscclProgram:
     gpus = {_number(gpu, "id", "msccl", 0, layout.n): gpu for gpu in root.findall("gpu")}
     if len(gpus) != len(root.findall("gpu")) or len(gpus) != layout.n:
         raise must_be("msccl", "gpu ids", f"0..{layout.n - 1}, each once", sorted(gpus))
-    name = root.get("name", "")
-    return MscclProgram(layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], name)
+    return layout, [step for rank in sorted(gpus) for step in _gpu_steps(layout, rank, gpus[rank])], root.get("name", "")
 
 
 def _layout(root: ET.Element) -> BufferLayout:
@@ -191,7 +180,7 @@ class _Block:
         """Return the steps of the threadblock, which must be numbered 0, 1, 2, ..."""
         found = [self._step(index, step) for index, step in enumerate(element.findall("step"))]
         if not found and len(element):
-            _refuse(self.where, "elements", "<step>", element[0].tag)
+            raise must_be(self.where, "elements", "<step>", element[0].tag)
         return found
 
     def _step(self, index: int, step: ET.Element) -> ProgramStep:
@@ -199,9 +188,9 @@ class _Block:
         where, kind = f"{self.where}, step {index}", step.get("type", "")
         _number(step, "s", where, index, index + 1)
         if kind not in KINDS:
-            _refuse(where, "type", f"one of {', '.join(sorted(KINDS))}", kind)
+            raise must_be(where, "type", f"one of {', '.join(sorted(KINDS))}", kind)
         if (kind in SENDS and self.sends_to < 0) or (kind in RECEIVES and self.receives_from < 0):
-            _refuse(where, "type", "one that its threadblock has a peer for", kind)
+            raise must_be(where, "type", "one that its threadblock has a peer for", kind)
         awaits = _number(step, "depid", where, -1, 2**15, default=-1), _number(step, "deps", where, -1, 2**31, default=-1)
         return ProgramStep(
             where,
@@ -222,11 +211,11 @@ class _Block:
         """Return the chunks that a step reads (`src`) or writes (`dst`), as the places where the layout keeps them."""
         buffer = step.get(f"{side}buf", "")
         if buffer not in self.sizes:
-            _refuse(where, f"{side}buf", "i, o or s", buffer)
+            raise must_be(where, f"{side}buf", "i, o or s", buffer)
         count = _number(step, "cnt", where, 1, _MOST_CHUNKS, default=1)
         first, size = _number(step, f"{side}off", where, 0, _MOST_CHUNKS), self.sizes[buffer]
         if first + count > size:
-            _refuse(where, f"{side}off and cnt", f"within the {size} chunks of {buffer}", f"{first} and {count}")
+            raise must_be(where, f"{side}off and cnt", f"within the {size} chunks of {buffer}", f"{first} and {count}")
         return tuple(self.layout.home(self.rank, (buffer, first + i)) for i in range(count))
 
 
@@ -238,10 +227,5 @@ def _number(element: ET.Element, name: str, where: str, low: int, end: int, *, d
     except ValueError:
         value = low - 1
     if not low <= value < end:
-        _refuse(where, name, f"a whole number of {low}..{end - 1}", "nothing" if text is None else text)
+        raise must_be(where, name, f"a whole number of {low}..{end - 1}", "nothing" if text is None else text)
     return value
-
-
-def _refuse(where: str, name: str, what: str, got: str) -> NoReturn:
-    """Raise the error for an attribute with a wrong value."""
-    raise must_be(where, name, what, got)

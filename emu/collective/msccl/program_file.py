@@ -22,9 +22,8 @@ def file_program(path: Path) -> Algorithm:
     Raises:
         InputError: The file cannot be read, its name is taken, or see `from_xml`.
     """
-    program = parse(_text(path))
-    name, n = program.name or path.stem, program.layout.n
-    schedule = schedule_of(program.layout, order_steps(program))
+    layout, steps, name = parse(_text(path))
+    schedule, n = schedule_of(layout, order_steps(steps)), layout.n
 
     def build(ranks: int) -> Schedule:
         return schedule
@@ -33,7 +32,8 @@ def file_program(path: Path) -> Algorithm:
         if ranks == n:
             yield n
 
-    found = Algorithm(program.layout.operation, name, build, None, f"Read from {path.name}: MSCCL, {n} ranks.", shapes)
+    summary = f"Read from {path.name}: MSCCL, {n} ranks."
+    found = Algorithm(layout.operation, name or path.stem, build, None, summary, shapes)
     with filing(path):
         ALGORITHMS.file(found.key, found)
     return found

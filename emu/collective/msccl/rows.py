@@ -6,7 +6,6 @@ GPU is only another chunk with the same name, until one of the two is added to.
 
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,12 +17,7 @@ from emu.errors import InputError
 Cell = tuple[int, int]  # rank, slot
 
 
-class _Edge(NamedTuple):
-    """The rule that row `later` comes at least `rounds` rounds after row `earlier`."""
-
-    earlier: int
-    later: int
-    rounds: int
+_Edge = tuple[int, int, int]  # an earlier row, a later row, and the least number of rounds between them
 
 
 @dataclass(slots=True)
@@ -156,7 +150,7 @@ class _Reader:
         row = len(self.rows)
         self.rows.append(_Row(rank, slot, channel, place))
         touched = self.touched[rank, slot]
-        self.edges += [_Edge(write, row, 1) for write in touched.writes]
+        self.edges += [(write, row, 1) for write in touched.writes]
         touched.reads.append(row)
         return row
 
@@ -199,7 +193,7 @@ class _Reader:
         if not (adds and touched.adds and not touched.reads):
             touched.before = [(write, 1) for write in touched.writes] + [(read, 0) for read in touched.reads]
             touched.writes, touched.reads, touched.adds = [], [], adds
-        self.edges += [_Edge(earlier, row, rounds) for earlier, rounds in touched.before]
+        self.edges += [(earlier, row, rounds) for earlier, rounds in touched.before]
         touched.writes.append(row)
 
 

@@ -2,20 +2,19 @@
 
 from collections import defaultdict
 
-from emu.collective.msccl.parse import RECEIVES, SENDS, MscclProgram, ProgramStep, Spot
+from emu.collective.msccl.parse import RECEIVES, SENDS, ProgramStep, Spot
 from emu.errors import InputError, must_be
 
 Lane = tuple[int, int, int]  # src, dst, channel
 
 
-def order_steps(program: MscclProgram) -> list[ProgramStep]:
+def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
     """Return the steps so that each follows those before it in its threadblock, the step it awaits and the send it receives.
 
     Raises:
         InputError: Sends and receives do not match, a step waits for one that is not there or for itself through others, or two
             steps race for a chunk.
     """
-    steps = program.steps
     before = _before(steps)
     after: dict[int, list[int]] = defaultdict(list)
     for i, earlier in enumerate(before):

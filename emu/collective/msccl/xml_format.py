@@ -212,8 +212,8 @@ def from_xml(text: str) -> tuple[Schedule, Operation]:
         InputError: The text is no such program, the collective is rooted, or steps match no others, wait for one another or
             race for a chunk. The message names GPU, threadblock and step.
     """
-    program = parse(text)
-    return schedule_of(program.layout, order_steps(program)), operation(program.layout.operation, program.layout.n)
+    layout, steps, _ = parse(text)
+    return schedule_of(layout, order_steps(steps)), operation(layout.operation, layout.n)
 
 
 def _refuse_unsayable(schedule: Schedule) -> None:

@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from cachetools import LRUCache, cached
 
-from emu.arrays import I32, I64, Bool, column
+from emu.arrays import F64, I32, I64, Bool, column
 from emu.collective.schedule import Schedule, Translations
+from emu.equivalence import Orbits
 from emu.fabric.lowering.dependencies import EdgeSink, wait_for_others, wait_for_overwrites, wait_for_queue
 from emu.fabric.lowering.edges import Edges, Predecessors, SwitchTurns, columns_of, turns_of
 from emu.fabric.lowering.message_routes import (
@@ -40,7 +41,6 @@ from emu.fabric.lowering.message_routes import (
     some_empty,
 )
 from emu.fabric.lowering.sort import FIRST, LAST, MEETS
-from emu.topology.orbits import Orbits
 
 _KEPT = 2**21  # edges and rows of all classes that are kept
 Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of messages -> `Circuits.needs`
@@ -78,9 +78,19 @@ class Classes(NamedTuple):
     @property
     def pairs(self) -> tuple[I64, I64, I64]:
         """The source, destination and channel [R] of the messages that need a route, each triple once."""
-        last = self.queues.message[self.queues.tail]
-        src, dst, channel = (column(c[last], np.int64) for c in (self.messages.src, self.messages.dst, self.messages.channel))
-        return src, dst, channel
+        return _ends(self.messages, self.queues.message[self.queues.tail])
+
+    @property
+    def pair_bytes(self) -> F64:
+        """The bytes [R] of all messages of each pair."""
+        queues = self.queues
+        return column(np.bincount(queues.pair, self.messages.size_bytes[queues.message], len(queues.tail)), np.float64)
+
+
+def _ends(messages: MessageTable, of: I32) -> tuple[I64, I64, I64]:
+    """Return the source, destination and channel of some messages."""
+    src, dst, channel = (column(c[of], np.int64) for c in (messages.src, messages.dst, messages.channel))
+    return src, dst, channel
 
 
 def invariant(slot_bytes: I64, moves: Translations) -> bool:
@@ -161,8 +171,7 @@ def _turns(messages: MessageTable, queues: Queues, needs: Needs | None) -> Switc
     message, none = queues.message, np.zeros((0, 0), np.int64)
     if needs is None:
         return turns_of(message[:0], message[:0], none, none)
-    src, dst, channel = (column(c[message], np.int64) for c in (messages.src, messages.dst, messages.channel))
-    return turns_of(message, messages.when[message], *needs(src, dst, channel))
+    return turns_of(message, messages.when[message], *needs(*_ends(messages, message)))
 
 
 def _number(*counts: int) -> Tasks:
@@ -298,9 +307,3 @@ class Domain:
     nodes: Orbits
     links: Orbits
     ways: dict[object, MessageRoutes] = field(default_factory=dict)  # routes of each placed schedule that was tested
-
-    @staticmethod
-    def of(moves: tuple[SymmetryMove, ...]) -> "Domain":
-        """Return the orbits of nodes and of links under one or more symmetries."""
-        nodes, links = map(list, zip(*moves, strict=True))
-        return Domain(Orbits.of(len(nodes[0]), nodes), Orbits.of(len(links[0]), links))

@@ -125,18 +125,16 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
 
 
 @compiled_making_arrays
-def spread_edges(start: I64, pred: I32, left: Bool, kind: I64, there: I32_2D, size: int, begin: I64) -> tuple[I32, Bool]:
+def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
     """Return the predecessors of all tasks [E D], and whether each wait ends when the predecessor has left [E D].
 
     Args:
-        start: [C + 1] where the predecessors of each class begin.
-        pred: [E] class that must come first.
-        left: [E] see `Graph.pred_left`.
+        edges: The predecessors of each class.
         kind: [E] number of the edge's distance, 0..U-1.
         there: [U, D] the copy at each distance from each copy.
-        size: D.
         begin: [C D + 1] where the predecessors of each task begin.
     """
+    (start, pred, left), size = edges, there.shape[1]
     preds, lefts = empty(len(pred) * size, int32), empty(len(pred) * size, bool_)
     for c in range(len(start) - 1):
         for i in range(size):

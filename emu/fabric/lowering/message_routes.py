@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, Bool, column
 from emu.collective.schedule import Schedule
+from emu.equivalence import Orbits
 from emu.errors import InputError
 from emu.fabric.lowering.sort import group_rows, mark_queues, meeting_places, stable_order, take
-from emu.topology.orbits import Orbits
 from emu.topology.topology import Routes, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from emu.arrays import I64, column, digest
 from emu.collective.schedule import Schedule
+from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import Classes, Domain
 from emu.fabric.lowering.message_routes import RoutePairs
-from emu.topology.orbits import Orbits
 from emu.topology.topology import CHANNELS, Topology
 
 
@@ -51,7 +51,7 @@ class PlacedSchedule:
     def copies(self, domain: Domain | None) -> Orbits:
         """Return the orbits of copies; without a domain each copy stands for itself."""
         of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
-        return Orbits.each(len(of_copy)) if domain is None else Orbits.numbered(domain.nodes.number[of_copy])
+        return Orbits.each(len(of_copy)) if domain is None else Orbits.equal(domain.nodes.number[of_copy])
 
     def who(self, called: I64, copies: I64) -> I64:
         """Return [any, D] the participants that have the numbers `called` within some copies [D]."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from emu.arrays import I32, I64, column
 from emu.collective.schedule import Schedule
+from emu.equivalence import Orbits
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.edges import Predecessors, spread_edges, spread_hops
 from emu.fabric.lowering.message_routes import MessageRoutes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import Orbits
 
 _CHUNK = 2**20  # translated copies that are held at one time
 
@@ -39,8 +39,7 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Gra
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = placed.overhead_fs, owner[queue], origin[queue]
     if placed.topology.circuits:
         alpha[tasks.turns] = placed.topology.circuits.switching_fs
-    hop_start, hop_link, hop_weight = spread_hops(pair, size, ways.start, ways.link, ways.weight)
-    hops = hop_start, hop_link, hop_weight
+    hops = spread_hops(pair, size, ways.start, ways.link, ways.weight)
     columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))
     return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
@@ -58,8 +57,8 @@ def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
     begin = np.zeros((len(classes.start) - 1) * size + 1, np.int64)
     np.cumsum(np.repeat(np.diff(classes.start), size), out=begin[1:])
     begin.setflags(write=False)
-    edges = classes.start, classes.pred, classes.left, column(kind, np.int64)
-    return begin, *spread_edges(*edges, there, size, begin)
+    edges = classes.start, classes.pred, classes.left
+    return begin, *spread_edges(edges, column(kind, np.int64), there, begin)
 
 
 def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
@@ -88,7 +87,7 @@ def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
     if schedule.translate:
         receiver, stored = int(schedule.translations.rank(receiver, sender)), " of rank 0's"
     src, dst = (f"rank {p}" if p < schedule.n_ranks else f"helper {p - schedule.n_ranks}" for p in (sender, receiver))
-    at = f"in round {np.searchsorted(schedule.round_end, row, side='right')} (row {row}{stored})"
+    at = f"in round {schedule.round_of(row)} (row {row}{stored})"
     if sender == receiver:
         return f"the copy within {src} {at}"
     overhead = "the send overhead of " if graph.hop_start[task] == graph.hop_start[task + 1] else ""

@@ -12,10 +12,9 @@ from emu.arrays import F64, I32, I64, Bool
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
-from emu.fabric.isolated_time import lay_alone
 from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import busiest_fs
-from emu.fabric.lowering.classes import Domain
+from emu.fabric.lower import busiest_fs, lay
+from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.study.timing.collective import CollectiveJob
 from emu.topology.topology import CHANNELS, Topology, cached_by_topology
@@ -57,7 +56,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     plan, topology = job.plan, job.topology
     if plan.translate:
         with job.name_even_sizes():
-            laid = lay_alone(placed)
+            laid = lay(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
         if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)

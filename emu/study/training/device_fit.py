@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from emu.arrays import F64, I64, Bool, equal_rows
+from emu.arrays import F64, I64, Bool
+from emu.equivalence import Orbits
 from emu.study.training.step.step import TimedTrace
 from emu.trace.device.attention import beside
 from emu.trace.device.device import SPREAD, Device
@@ -52,7 +53,7 @@ class DistinctComputations:
         """Return the distinct computations among the events that `which` selects."""
         rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
         words = np.array(events.dtype, dtype=str)[rows]
-        _, first, times = equal_rows((words, *(getattr(events, name)[rows] for name in _SAME)))
+        _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
         return DistinctComputations(_taken(events, rows[first]), times)
 
     def seconds(self, device: Device, *, contended: bool) -> float:

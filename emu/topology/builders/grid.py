@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.equivalence import shift
 from emu.errors import must_be
-from emu.topology.orbits import shift
 from emu.topology.topology import Links, Routes, Topology, check_link_count
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emu.arrays import I64, column
+from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.catalogue import one_of
-from emu.topology.orbits import shift
 from emu.topology.paths.shortest_paths import or_shortest, shortest
 from emu.topology.topology import Links, Router, Routes, Topology, check_link_count
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool, column
-from emu.topology.orbits import components
+from emu.equivalence import components
 from emu.topology.topology import Topology, cached_by_topology
 
 _AS_FAST = 1 - 1e-9  # share of the fastest port's rate from which a port counts as equally fast

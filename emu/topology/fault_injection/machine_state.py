@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import F64, I64, column
+from emu.equivalence import components
 from emu.errors import InputError
 from emu.topology.fault_injection.fault import Fault, nic_of
-from emu.topology.orbits import components
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Repair, Topology

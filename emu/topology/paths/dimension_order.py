@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.equivalence import components
 from emu.errors import InputError
 from emu.topology.builders.route_parts import gather
-from emu.topology.orbits import components
 from emu.topology.paths.shortest_paths import ShortestPaths, least_weights, shortest
 from emu.topology.topology import Links, Routes
 

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
+from emu.equivalence import components
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.run import run
-from emu.topology.orbits import components
 
 K = TypeVar("K")
 

@@ -17,6 +17,7 @@ from emu.arrays import F64, I32, I64, column
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
@@ -24,7 +25,6 @@ from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.orbits import Orbits
 from emu.topology.placement import with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -208,7 +208,7 @@ class TraceLayout:
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
         links, every = self.topology.links, np.arange(self.trace.n_ranks)
-        ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
+        ranks = Orbits.each(len(every)) if domain is None else Orbits.equal(domain.nodes.number[self.placement])
         self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))

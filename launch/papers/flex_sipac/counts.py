@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.arrays import Bool
-from emu.topology.orbits import components
+from emu.equivalence import components
 from emu.topology.topology import Topology
 from launch.papers.networks import GBPS, build_once
 

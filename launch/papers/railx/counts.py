@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from emu.arrays import Bool
+from emu.equivalence import components
 from emu.topology.facts.facts import bisection, cut
-from emu.topology.orbits import components
 from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
 from launch.papers.networks import build_once

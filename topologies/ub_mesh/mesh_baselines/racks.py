@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
+from emu.equivalence import shift
 from emu.errors import must_be
 from emu.topology.builders.route_parts import between_npus, join, link_if, offsets, pairs, take_turns
 from emu.topology.builders.wiring import Cables, fabric, wire
 from emu.topology.catalogue import Dims, Invariants, check_sizes, planned, topology
-from emu.topology.orbits import shift
 from emu.topology.paths.shortest_paths import shortest
 from emu.topology.topology import Routes, Topology
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, rates

@@ -31,7 +31,7 @@ from emu.fabric.engine.state_layout import (
     align_records,
     columns,
 )
-from emu.fabric.graph import Graph, TaskError, Timeline
+from emu.fabric.graph import Graph, TaskError, Timeline, joined_column
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
 _Column = TypeVar("_Column", I32, I64)
@@ -46,7 +46,8 @@ class State:
     """
 
     def __init__(self, capacity_Bps: F64) -> None:
-        self._graph = _no_tasks(capacity_Bps)
+        no_tasks, nobody = np.empty(0, np.int64), np.empty(0, np.int32)
+        self._graph = Graph.free(column(capacity_Bps, np.float64), no_tasks, nobody, nobody)
         check_graph(self._graph)
         self._tasks, self._links = align_records(0, TASK), align_records(self._graph.n_links, LINK)
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
@@ -303,12 +304,6 @@ class State:
         return Engine(tasks, links, graph, *(after + lists + levels + frozen + events), recent, self._reg)
 
 
-def _no_tasks(capacity_Bps: F64) -> Graph:
-    """Return a graph of links without tasks."""
-    n, n32, zero = column([], np.int64), column([], np.int32), column([0], np.int64)
-    return Graph(column(capacity_Bps, np.float64), n, n, n, zero, n32, n32, zero, n32, column([], np.bool_), n32, n32)
-
-
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
     """Return some tasks of a graph, under their new numbers; they wait for no others."""
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
@@ -332,10 +327,4 @@ def _longer(values: _Column, n: int) -> _Column:
 
 def _join_graphs(a: Graph, b: Graph) -> Graph:
     """Return the tasks of `a`, then those of `b`, whose predecessors are already numbered for that."""
-    offsets = {"hop_start": len(a.hop_link), "pred_start": len(a.pred)}
-    columns = {}
-    for name in Graph.__slots__:
-        first, second = getattr(a, name), getattr(b, name)
-        more = second[1:] + offsets[name] if name in offsets else second
-        columns[name] = first if name == "capacity_Bps" else np.concatenate([first, more])
-    return Graph(**columns)
+    return Graph(a.capacity_Bps, *(joined_column((a, b), name) for name in Graph.__slots__ if name != "capacity_Bps"))

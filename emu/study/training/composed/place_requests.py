@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column, equal_rows
+from emu.arrays import I64, Bool, column
+from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
@@ -154,9 +155,9 @@ def place_requests(standing: Representatives) -> PlaceRequests:
         axis = standing.axes[int(columns.axis[within[0]])].name
         mend = "take fewer ranks, of which the whole graph is timed"
         raise must_be("compose", "messages", "between ranks that do other things", f"some on {axis}", mend)
-    call, first, size = equal_rows((columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance))
+    call, first, size = Orbits.equal(columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance)
     _check(columns, size[call], [np.bincount(each, minlength=len(standing.events)) for each in meets])
-    request, one, _ = equal_rows(tuple(c[first] for c in (*columns[2:6], *columns[8:])))
+    request, one, _ = Orbits.equal(*(c[first] for c in (*columns[2:6], *columns[8:])))
     different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
     trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
     return PlaceRequests(trace, columns.event, columns.sends, call, request, different, standing, axis_of_group)

@@ -1,13 +1,13 @@
-"""Connected components and orbits: what links join in either direction, and what permutations map to one another.
+"""Who is equivalent to whom: what links join in either direction, what permutations map to one another, and what is equal.
 
 Also here: the permutations of nodes that the builders of fabrics declare as symmetries, and powers of permutations.
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from emu.arrays import I64, column
 
@@ -53,7 +53,7 @@ def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
 
 
 class Orbits(NamedTuple):
-    """The orbits of some things under permutations, numbered in the order of their least members."""
+    """The orbits of some things: those that permutations map to one another, or those that are equal."""
 
     number: I64  # orbit of each thing
     first: I64  # [O] least member of each orbit
@@ -67,14 +67,18 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
-        """Return the orbits of `count` things under some permutations."""
+        """Return the orbits of `count` things under some permutations, numbered in the order of their least members."""
         number = orbits(count, permutations)
         most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
         first = np.flatnonzero(np.diff(most, prepend=-1))
         return Orbits(number, column(first, np.int64), column(np.bincount(number), np.int64))
 
     @staticmethod
-    def numbered(number: I64) -> "Orbits":
-        """Return the orbits in which things with equal numbers are together; the orbits get new numbers."""
-        _, first, again, size = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
-        return Orbits(column(again, np.int64), column(first, np.int64), column(size, np.int64))
+    def equal(*columns: NDArray[Any]) -> "Orbits":
+        """Return the orbits in which things with equal values in all columns are together, in ascending order of the values."""
+        key = columns[0]
+        for values in columns[1:]:
+            code = np.unique(values, return_inverse=True)[1]
+            key = np.unique(key, return_inverse=True)[1] * (int(code.max(initial=0)) + 1) + code
+        _, first, number, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        return Orbits(column(number, np.int64), column(first, np.int64), column(size, np.int64))

@@ -2,7 +2,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from emu.topology.orbits import components, orbits
+from emu.equivalence import components, orbits
 
 
 def _swaps(n: int, seed: int) -> np.ndarray:
