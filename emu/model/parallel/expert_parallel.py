@@ -67,7 +67,7 @@ class _Exchange(nn.Module):
         self._counted = counted
 
     def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """Return the results of all experts, in the shape of `LocalExchange`; `experts` has the experts of this rank."""
+        """Return the results of all experts, in the shape of `Experts`; `experts` has the experts of this rank."""
         with torch.no_grad():
             given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
             taken = self._counts_from_ranks(given)
