@@ -52,11 +52,8 @@ class SharingGroup(NamedTuple):
     ranks: int
 
 
-class StateShare(NamedTuple):
-    """The share of a rank: its place among the ranks that divide the states."""
-
-    dense: int  # of what all tokens see
-    experts: int  # of experts that tokens travel to
+# A rank's places among those that divide the states: of what all tokens see, and of experts that tokens travel to.
+StateShare = tuple[int, int]
 
 
 def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
@@ -72,7 +69,7 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
     parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
-    return [(StateShare(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
+    return [((own[0], own[1]), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
 
 def group_equal_sizes(
@@ -111,7 +108,7 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
         return size
     travels, rows = part.travels(operator), rows_of(part, operator)
     most = -(-rows // sharing_group(part.plan, travels=travels).ranks)
-    before = most * (held.experts if travels else held.dense)
+    before = most * held[travels]
     return size // rows * max(0, min(most, rows - before))
 
 
@@ -203,10 +200,10 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateS
     for part in parts:
         for operator in part.operators:
             sizes[part.travels(operator)] += operator.sizes
-    for travels, place in ((False, held.dense), (True, held.experts)):
-        if sizes[travels]:
+    for travels, own in sizes.items():
+        if own:
             over = sharing_group(plan, travels=travels)
-            _update(tape, parts[0], owned_by(sizes[travels], over.ranks), place, over.axis)
+            _update(tape, parts[0], owned_by(own, over.ranks), held[travels], over.axis)
     return tape
 
 

@@ -26,8 +26,8 @@ from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_o
 from emu.model.generate.megatron.megatron_layer import await_requests
 from emu.model.generate.part import Part
 from emu.model.generate.pipeline import StageMessages, messages_of_stage
-from emu.model.generate.states import Role, StateShare, adamw, ring_ranks
-from emu.model.generate.tape import KnownStretches, SilentTape, Tape
+from emu.model.generate.states import Role, adamw, ring_ranks
+from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
@@ -52,7 +52,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
     memory, ranks = _memory(model, plan, stack, place), np.arange(plan.stage_ranks)
     for at in range(plan.ring):
         tape, own = _tape(model, memory, place, at), place * plan.stage_ranks + ring_ranks(plan, ranks, at)
-        yield Role(tape, own, StateShare(0, 0), memory.peak(tape.memory), at=at)
+        yield Role(tape, own, (0, 0), memory.peak(tape.memory), at=at)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
@@ -60,7 +60,7 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownStretches = {}
     for place in places:
         memory = _memory(model, plan, stack, place)
-        tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
+        tape = Tape(stack.precision.activation, memory=memory.opened(), known=known, silent=True)
         _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
         yield memory.peak(tape.memory)
 
