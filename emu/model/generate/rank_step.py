@@ -10,7 +10,7 @@ from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
-from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
+from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward, take_turn
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
 from emu.model.generate.states import (
@@ -185,4 +185,5 @@ def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Pl
     elif plan.pipeline == "1f1b":
         one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
     else:
-        by_turns(stages, all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place])
+        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
+        by_turns(turns, {number: ends for number, (_, ends) in stages.items()}, partial(take_turn, stages))

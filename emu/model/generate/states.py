@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.dtypes import item_bytes
 from emu.model.generate.gradients import gradient_work
-from emu.model.generate.item import Ask, Computation
+from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.step_memory import PeakBytes, owned_by
@@ -222,7 +222,7 @@ def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, 
 _ONE_KERNEL, _FOREACH = (2, 1, 4), (4, 2, 14)
 
 
-def adamw(tape: Tape, part: Part, elements: int) -> Computation:
+def adamw(tape: Tape, part: Share, elements: int) -> Computation:
     """Return the work of AdamW: it reads state and gradients, writes state and weights, and reads weights without a copy."""
     precision = part.stack.precision
     changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL

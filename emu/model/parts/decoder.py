@@ -1,6 +1,7 @@
 """A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -93,12 +94,12 @@ def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False
 
     Tied weights have two gradients, which are summed if one rank has both the embedding and the head.
     """
-    moved = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
-    return (
-        product("output", tokens, hidden, vocab, "out", tied=tied),
-        *((ModelOperator("output.sum", SUM, eager=moved, cut="out"),) if tied else ()),
-        element_wise("loss", "cross entropy", tokens * vocab, tokens),
-    )
+    output = product("output", tokens, hidden, vocab, "out")
+    loss = element_wise("loss", "cross entropy", tokens * vocab, tokens)
+    if not tied:
+        return output, loss
+    summed = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
+    return replace(output, parameters=0), ModelOperator("output.sum", SUM, eager=summed, cut="out"), loss
 
 
 def shards(layer: Mapping[str, Mapping[str, str]], ends: Mapping[str, str] = ENDS) -> dict[str, str]:
