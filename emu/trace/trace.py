@@ -74,7 +74,8 @@ _TYPES = (
 
 def typed_events(columns: Iterable[Any]) -> Events:
     """Return the events with these columns, in the order of `Events`; each gets its type."""
-    return Events(*(of if dtype is None else column(of, dtype) for of, dtype in zip(columns, _TYPES, strict=True)))
+    typed: list[Any] = [of if dtype is None else column(of, dtype) for of, dtype in zip(columns, _TYPES, strict=True)]
+    return Events(*typed)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -18,7 +18,7 @@ from emu.model.moment import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack_kernels import casts_of, in_fp8
-from emu.trace.kernel import MOVES, Kernel, Shape
+from emu.trace.kernel import MOVES, Shape
 
 
 class Computation(NamedTuple):
@@ -83,8 +83,7 @@ class Share(LayerOnRank):
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
-        does = amount.flops or shape.kernel == Kernel.SCATTER_ADD
-        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if does else MOVES)
+        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape)
 
     def active(self, name: str, amount: Amount, shape: Shape = MOVES) -> Computation:
         """Return a computation on activations."""
