@@ -37,9 +37,9 @@ class MegatronLayer(Share):
 
     def parameters(self) -> Iterator[tuple[RankKernel, int]]:
         """Yield the kernels that have parameters, each with their number, in the order of the model."""
-        yield from ((kernel, self.elements(kernel)) for kernel in self.kernels if self.elements(kernel))
+        yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
-    def elements(self, kernel: RankKernel) -> int:
+    def parameters_of(self, kernel: RankKernel) -> int:
         """Return the number of a kernel's parameters; if a pipeline separates a tied table, each end has a copy."""
         if self.is_copy(kernel):
             return kernel.passes.backward_weight.parameters
@@ -99,7 +99,7 @@ class MegatronLayer(Share):
             self.forward(tape)
         for kernel in reversed(self.kernels):
             self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
-            if self.elements(kernel):
+            if self.parameters_of(kernel):
                 there(kernel)
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
