@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
-from emu.model.operator import ModelOperator, Tokens, lookup
-from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
+from emu.model.model import Model, model
+from emu.model.operator import Tokens
+from emu.model.parts.decoder import Parts, block_model, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
-from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
+from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
 from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
-from emu.model.parts.norms import rms_norm
 from emu.model.parts.token_routing import ExpertRouting
 
 
@@ -60,6 +59,11 @@ class Config:
         return ExpertRouting(
             self.experts, self.top_k, "sigmoid", True, self.scale, *groups, corrected=True, balance=self.balance
         )
+
+    @property
+    def first_std(self) -> float:
+        """The standard deviation of the first weights."""
+        return 0.006 if self.hidden > 1024 else 0.02
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -111,42 +115,27 @@ CONFIGS = {
 SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**SPARSE_SHARDS, **SHARED_SHARDS}})
 
 
-def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
-
-    def layer(kind: str) -> DecoderLayer:
-        norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
-        attention = LatentAttention(c.attention, tokens)
-        if kind == "dense":
-            return DecoderLayer(attention, GatedFeedForward(c.hidden, c.dense_ffn), *norms)
-        experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
-        return DecoderLayer(
-            attention, ExpertBlock(c.hidden, c.routing, experts, GatedFeedForward(c.hidden, c.ffn)), *norms, block="sparse"
-        )
-
-    output, norm = nn.Linear(c.hidden, c.vocab, bias=False), nn.RMSNorm(c.hidden, c.norm_eps)
-    module = Decoder(nn.Embedding(c.vocab, c.hidden), map(layer, c.kinds), norm, output)
-    initialise(module, std=0.006 if c.hidden > 1024 else 0.02)
-    return module
+def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block, or block of experts, of a layer."""
+    attention = LatentAttention(c.attention, tokens)
+    if kind == "dense":
+        return attention, FeedForward(c.hidden, c.dense_ffn)
+    experts = Experts(c.experts, c.hidden, c.ffn, "silu gate")
+    return attention, ExpertBlock(c.hidden, c.routing, experts, FeedForward(c.hidden, c.ffn))
 
 
-def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
-    n = tokens.n
-    if name == EMBEDDING:
-        return (lookup("embedding", n, c.vocab, c.hidden),)
-    if name == HEAD:
-        return rms_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
-    if name == "dense":
-        ffn = gated_operators("ffn", n, c.hidden, c.dense_ffn)
+def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
+    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
+    if kind == "dense":
+        ffn = gated_operators("ffn", tokens.n, c.hidden, c.dense_ffn)
     else:
-        shared = gated_operators("sparse.shared", n, c.hidden, c.ffn, kept=True)
+        shared = gated_operators("sparse.shared", tokens.n, c.hidden, c.ffn, kept=True)
         ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "silu gate", shared)
-    return layer_operators(rms_norm, n, c.hidden, latent_operators(c.attention, tokens), ffn)
+    return latent_operators(c.attention, tokens), ffn
 
 
 @model(CONFIGS)
 def deepseek(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"feed-forward columns": c.dense_ffn, "groups of 4 columns of an expert": c.ffn // 4}
-    return decoder_model(name, c, part, build, divides, SHARDS)
+    return block_model(name, c, blocks, operators, divides, SHARDS)

@@ -6,22 +6,23 @@ Large Transformer Models (2022), table 3. GPT-3's locally banded attention is le
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
-from emu.model.operator import ModelOperator, Tokens
+from emu.model.model import Model, model
+from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
-from emu.model.parts.norms import layer_norm
-from emu.model.parts.rotary import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
+from emu.model.parts.decoder import Parts, block_model, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
+from emu.model.parts.rotary import TIED_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Sizes of one GPT; the feed-forward block is four times as wide as the rest."""
 
+    norm: ClassVar[str] = "layer norm"
     layers: int
     hidden: int
     heads: int
@@ -71,32 +72,19 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS}, ends=TIED_SHARDS)
 
 
-def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
-
-    def layer() -> DecoderLayer:
-        ffn = PlainFeedForward(c.hidden, c.ffn, "gelu", biased=True)
-        return DecoderLayer(Attention(c.attention, tokens), ffn, nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden))
-
-    embedding = LearnedEmbedding(c.vocab, c.max_seq, c.hidden)
-    module = Decoder(embedding, (layer() for _ in range(c.layers)), nn.LayerNorm(c.hidden), TiedOutput(embedding.words))
-    initialise(module)
-    return module
+def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block of a layer."""
+    return Attention(c.attention, tokens), FeedForward(c.hidden, c.ffn, "gelu", biased=True)
 
 
-def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
-    n = tokens.n
-    if name == EMBEDDING:
-        return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
-    if name == HEAD:
-        return layer_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab, tied=True)
-    ffn = plain_operators("ffn", n, c.hidden, c.ffn, "gelu", biased=True)
-    return layer_operators(layer_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
+    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
+    ffn = plain_operators("ffn", tokens.n, c.hidden, c.ffn, "gelu", biased=True)
+    return attention_operators(c.attention, tokens), ffn
 
 
 @model(CONFIGS)
 def gpt(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"feed-forward columns": c.ffn}
-    return decoder_model(name, c, part, build, divides, SHARDS)
+    return block_model(name, c, blocks, operators, divides, SHARDS)

@@ -5,18 +5,18 @@ Experts have no biases. Sources: the InfiniteHBD paper (2025), appendix B; Fedus
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
-from emu.model.operator import ModelOperator, Tokens
+from emu.model.model import Model, model
+from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
+from emu.model.parts.decoder import Parts, block_model, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
-from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
-from emu.model.parts.norms import layer_norm
-from emu.model.parts.rotary import TIED_SHARDS, LearnedEmbedding, TiedOutput, learned_operators
+from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
+from emu.model.parts.rotary import TIED_SHARDS
 from emu.model.parts.token_routing import ExpertRouting
 
 
@@ -24,6 +24,7 @@ from emu.model.parts.token_routing import ExpertRouting
 class Config:
     """Sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the rest."""
 
+    norm: ClassVar[str] = "layer norm"
     layers: int
     hidden: int
     heads: int
@@ -63,38 +64,25 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": SPARSE_SHARDS}, ends=TIED_SHARDS)
 
 
-def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
-
-    def layer(kind: str) -> DecoderLayer:
-        norms, attention = (nn.LayerNorm(c.hidden), nn.LayerNorm(c.hidden)), Attention(c.attention, tokens)
-        if kind == "dense":
-            return DecoderLayer(attention, PlainFeedForward(c.hidden, c.ffn, "gelu", biased=True), *norms)
-        experts = Experts(c.experts, c.hidden, c.ffn, "gelu")
-        return DecoderLayer(attention, ExpertBlock(c.hidden, c.routing, experts), *norms, block="sparse")
-
-    embedding = LearnedEmbedding(c.vocab, c.max_seq, c.hidden)
-    module = Decoder(embedding, map(layer, c.kinds), nn.LayerNorm(c.hidden), TiedOutput(embedding.words))
-    initialise(module)
-    return module
+def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block, or block of experts, of a layer."""
+    attention = Attention(c.attention, tokens)
+    if kind == "dense":
+        return attention, FeedForward(c.hidden, c.ffn, "gelu", biased=True)
+    return attention, ExpertBlock(c.hidden, c.routing, Experts(c.experts, c.hidden, c.ffn, "gelu"))
 
 
-def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
-    n = tokens.n
-    if name == EMBEDDING:
-        return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
-    if name == HEAD:
-        return layer_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab, tied=True)
-    if name == "dense":
-        ffn = plain_operators("ffn", n, c.hidden, c.ffn, "gelu", biased=True)
+def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
+    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
+    if kind == "dense":
+        ffn = plain_operators("ffn", tokens.n, c.hidden, c.ffn, "gelu", biased=True)
     else:
         ffn = sparse_operators("sparse", tokens, c.hidden, c.ffn, c.routing, "gelu")
-    return layer_operators(layer_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+    return attention_operators(c.attention, tokens), ffn
 
 
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"feed-forward columns": c.ffn, "groups of 4 columns of an expert": c.ffn // 4}
-    return decoder_model(name, c, part, build, divides, SHARDS)
+    return block_model(name, c, blocks, operators, divides, SHARDS)

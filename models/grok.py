@@ -78,18 +78,6 @@ class Embedding(nn.Module):
         return self.words(tokens) * self.scale  # type: ignore[no-any-return]
 
 
-class Output(TiedOutput):
-    """The output layer: scaled products with the rows of the embedding."""
-
-    def __init__(self, words: nn.Embedding, scale: float) -> None:
-        super().__init__(words)
-        self.scale = scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the scores [B, T, vocab] of x [B, T, hidden]."""
-        return super().forward(x) * self.scale
-
-
 class Layer(nn.Module):
     """A layer of Grok: attention and experts, each between two norms and added to its input."""
 
@@ -111,7 +99,7 @@ class Layer(nn.Module):
 def build(c: Config, tokens: int) -> Decoder:
     """Return the module with its initial weights."""
     embedding = Embedding(c.vocab, c.hidden, c.embedding_scale)
-    output, norm = Output(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
+    output, norm = TiedOutput(embedding.words, c.output_scale), nn.RMSNorm(c.hidden, c.norm_eps)
     module = Decoder(embedding, (Layer(c, tokens) for _ in range(c.layers)), norm, output)
     initialise(module)
     return module

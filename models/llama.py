@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
-from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.model import Model, model
+from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import GATED_SHARDS, GatedFeedForward, gated_operators
-from emu.model.parts.norms import rms_norm
+from emu.model.parts.decoder import Parts, block_model, shards
+from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
 from emu.model.parts.rotary import RotaryScaling
 
 
@@ -78,33 +77,18 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": GATED_SHARDS})
 
 
-def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
-
-    def layer() -> DecoderLayer:
-        norms = (nn.RMSNorm(c.hidden, c.norm_eps), nn.RMSNorm(c.hidden, c.norm_eps))
-        return DecoderLayer(Attention(c.attention, tokens), GatedFeedForward(c.hidden, c.ffn), *norms)
-
-    output = nn.Linear(c.hidden, c.vocab, bias=False)
-    norm = nn.RMSNorm(c.hidden, c.norm_eps)
-    module = Decoder(nn.Embedding(c.vocab, c.hidden), (layer() for _ in range(c.layers)), norm, output)
-    initialise(module)
-    return module
+def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block of a layer."""
+    return Attention(c.attention, tokens), FeedForward(c.hidden, c.ffn)
 
 
-def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
-    n = tokens.n
-    if name == EMBEDDING:
-        return (lookup("embedding", n, c.vocab, c.hidden),)
-    if name == HEAD:
-        return rms_norm("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
-    ffn = gated_operators("ffn", n, c.hidden, c.ffn)
-    return layer_operators(rms_norm, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
+    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
+    return attention_operators(c.attention, tokens), gated_operators("ffn", tokens.n, c.hidden, c.ffn)
 
 
 @model(CONFIGS)
 def llama(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}
-    return decoder_model(name, c, part, build, divides, SHARDS)
+    return block_model(name, c, blocks, operators, divides, SHARDS)

@@ -49,4 +49,4 @@ CONFIGS = {
 @model(CONFIGS)
 def mixtral(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return mixture(name, c, "moe", ATTENTION_SHARDS)
+    return mixture(name, c, ATTENTION_SHARDS)

@@ -6,21 +6,22 @@ Report (2024), arXiv 2406.11704, table 1.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
-from emu.model.operator import ModelOperator, Tokens, lookup
+from emu.model.model import Model, model
+from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Decoder, DecoderLayer, decoder_model, initialise, layer_operators, output_operators, shards
-from emu.model.parts.feed_forward import PLAIN_SHARDS, PlainFeedForward, plain_operators
-from emu.model.parts.norms import LayerNorm1p, layer_norm_1p
+from emu.model.parts.decoder import Parts, block_model, shards
+from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Sizes of one Nemotron-4; the feed-forward block is four times as wide as the rest."""
 
+    norm: ClassVar[str] = "layer norm 1p"
     layers: int
     hidden: int
     heads: int
@@ -50,33 +51,19 @@ CONFIGS = {
 SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
 
 
-def build(c: Config, tokens: int) -> Decoder:
-    """Return the module with its initial weights."""
-
-    def layer() -> DecoderLayer:
-        ffn = PlainFeedForward(c.hidden, c.ffn, "squared relu", biased=False)
-        return DecoderLayer(Attention(c.attention, tokens), ffn, LayerNorm1p(c.hidden), LayerNorm1p(c.hidden))
-
-    output = nn.Linear(c.hidden, c.vocab, bias=False)
-    layers = (layer() for _ in range(c.layers))
-    module = Decoder(nn.Embedding(c.vocab, c.hidden), layers, LayerNorm1p(c.hidden), output)
-    initialise(module)
-    return module
+def blocks(c: Config, kind: str, tokens: int) -> tuple[nn.Module, nn.Module]:
+    """Return the attention and the feed-forward block of a layer."""
+    return Attention(c.attention, tokens), FeedForward(c.hidden, c.ffn, "squared relu")
 
 
-def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part; the counting mode checks that they equal the module's."""
-    n = tokens.n
-    if name == EMBEDDING:
-        return (lookup("embedding", n, c.vocab, c.hidden),)
-    if name == HEAD:
-        return layer_norm_1p("norm", n, c.hidden), *output_operators(n, c.hidden, c.vocab)
-    ffn = plain_operators("ffn", n, c.hidden, c.ffn, "squared relu", biased=False)
-    return layer_operators(layer_norm_1p, n, c.hidden, attention_operators(c.attention, tokens), ffn)
+def operators(c: Config, kind: str, tokens: Tokens) -> tuple[Parts, Parts]:
+    """Return the operators of both blocks; the counting mode checks that they equal the module's."""
+    ffn = plain_operators("ffn", tokens.n, c.hidden, c.ffn, "squared relu", biased=False)
+    return attention_operators(c.attention, tokens), ffn
 
 
 @model(CONFIGS)
 def nemotron(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
     divides = {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}
-    return decoder_model(name, c, part, build, divides, SHARDS)
+    return block_model(name, c, blocks, operators, divides, SHARDS)

@@ -41,4 +41,4 @@ CONFIGS = {
 @model(CONFIGS)
 def qwen3_moe(name: str, c: Config) -> Model:
     """Return the model of one configuration."""
-    return mixture(name, c, "moe", NORMED_SHARDS)
+    return mixture(name, c, NORMED_SHARDS)

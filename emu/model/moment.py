@@ -1,10 +1,13 @@
-"""The moments of a pass at which sharded weights come or go: events and memory of a pass are walked from one to the next."""
+"""The moments of a pass: at some sharded weights come or go, at some the results of requests are needed.
+
+Events and memory of a pass are walked from one moment of the first kind to the next.
+"""
 
 from typing import NamedTuple
 
 
 class Moment(NamedTuple):
-    """A moment of the pass of one layer."""
+    """A moment of the pass of one layer; requests that are held under its name are awaited then."""
 
     name: str
 

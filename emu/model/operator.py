@@ -4,8 +4,10 @@ All figures are for the given tokens, before any cut by tensor or expert paralle
 is 2 FLOPs. Elements that are read and those that are written add up; parameters are apart.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from emu.trace.kernel import MOVES, Kernel, Shape
 
@@ -102,6 +104,10 @@ class Passes:
         """The sum of both gradients."""
         return self.backward_input + self.backward_weight
 
+    def each(self, change: Callable[[Amount], Amount]) -> "Passes":
+        """Return the passes with every amount changed."""
+        return Passes(change(self.forward), change(self.backward_input), change(self.backward_weight), change(self.saved))
+
 
 @dataclass(frozen=True, slots=True)
 class RowSum:
@@ -125,6 +131,9 @@ class RowSum:
     def shared(self, up: int, down: int) -> "RowSum":
         """Return that of a rank which has `up / down` of the tokens."""
         return replace(self, rows=self.rows * up // down, tokens=self.tokens * up // down)
+
+
+_RUNS = ("eager", "fused", "unfused", "narrow", "compiled")  # the fields of an operator that are its passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,11 @@ class ModelOperator:
     sum_of_rows: RowSum | None = None  # a part of the passes, but for fused ones: a kernel of its own
     narrow: Passes | None = None  # as `eager`, of activations below float32, with what is worked out in float32; None: as eager
     compiled: Passes | None = None  # as the compiler of PyTorch fuses it with its neighbours; None: as it is without
+
+    def changed(self, change: Callable[[Amount], Amount], **fields: Any) -> "ModelOperator":
+        """Return the operator with every amount of its passes changed, and other fields replaced."""
+        runs = {name: passes.each(change) for name in _RUNS if (passes := getattr(self, name)) is not None}
+        return replace(self, **runs, **fields)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -220,17 +234,9 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
         cut = a.cut * up // (down * n)
         return Amount(a.flops * up // (down * n), a.whole * up // down, cut, a.parameters // weights, fixed)
 
-    def passes(p: Passes) -> Passes:
-        return Passes(amount(p.forward), amount(p.backward_input), amount(p.backward_weight), amount(p.saved))
-
-    return replace(
-        operator,
+    return operator.changed(
+        amount,
         parameters=operator.parameters // weights,
-        eager=passes(operator.eager),
-        fused=passes(operator.fused),
-        narrow=operator.narrow and passes(operator.narrow),
-        compiled=operator.compiled and passes(operator.compiled),
-        unfused=passes(operator.unfused),
         outputs=amount(operator.outputs),
         ahead=amount(operator.ahead),
         until_saved=amount(operator.until_saved),
@@ -257,7 +263,6 @@ def product(
     cut: str = "",
     *,
     kept: bool = False,
-    tied: bool = False,
     reads_with: str = "",
 ) -> ModelOperator:
     """Return a matrix product without bias: forward one product, backward two.
@@ -269,24 +274,14 @@ def product(
         n_out: The output elements of a token.
         cut: "out" if tensor parallelism cuts its outputs, "in" if its inputs.
         kept: Whether an operator before it keeps the input.
-        tied: Whether another operator has its parameters.
         reads_with: The name of the products that read the same input.
     """
     incoming = Amount(cut=tokens * n_in) if cut == "in" else Amount(whole=tokens * n_in)
     out = Amount(cut=tokens * n_out) if cut == "out" else Amount(whole=tokens * n_out)
-    weights, moved = n_in * n_out, Amount(2 * tokens * n_in * n_out, parameters=n_in * n_out) + incoming + out
+    moved = Amount(2 * tokens * n_in * n_out, parameters=n_in * n_out) + incoming + out
     passes = Passes(moved, moved, moved, Amount() if kept else incoming)
-    return ModelOperator(
-        name,
-        PRODUCT,
-        0 if tied else weights,
-        passes,
-        passes,
-        out,
-        cut,
-        shape=(tokens, n_out, n_in),
-        reads_with=reads_with,
-    )
+    shape = tokens, n_out, n_in
+    return ModelOperator(name, PRODUCT, n_in * n_out, passes, passes, out, cut, shape=shape, reads_with=reads_with)
 
 
 def bias(name: str, tokens: int, n_out: int, cut: str = "") -> ModelOperator:
@@ -366,16 +361,4 @@ def of_experts(operator: ModelOperator, experts: int, active: int) -> ModelOpera
     def amount(a: Amount) -> Amount:
         return replace(a, parameters=experts * a.parameters) + (ends if a.flops else Amount())
 
-    def passes(p: Passes) -> Passes:
-        return Passes(*(amount(getattr(p, f.name)) for f in fields(p)))
-
-    return replace(
-        operator,
-        parameters=experts * operator.parameters,
-        eager=passes(operator.eager),
-        fused=passes(operator.fused),
-        narrow=operator.narrow and passes(operator.narrow),
-        compiled=operator.compiled and passes(operator.compiled),
-        experts=experts,
-        active=active,
-    )
+    return operator.changed(amount, parameters=experts * operator.parameters, experts=experts, active=active)

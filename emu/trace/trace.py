@@ -10,13 +10,14 @@ No time depends on these lines, so they are no part of the events.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
-from emu.arrays import F64, I16, I32, I64, digest
+from emu.arrays import F64, I16, I32, I64, column, digest
 
 COMMAND = "command"  # the key of a trace's meta that names which command of Emu made it: run, train or estimate
 UPDATE = "optimizer"  # the mark where an optimizer begins to change the weights
@@ -62,6 +63,19 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+_TYPES = (
+    *(np.int32, np.int16, np.int16, None, None, np.float64),
+    *(np.int64, np.int64, np.int16, *[np.int32] * 8),
+    *(np.int64, np.int32, np.int64, np.int64),
+)
+
+
+def typed_events(columns: Iterable[Any]) -> Events:
+    """Return the events with these columns, in the order of `Events`; each gets its type."""
+    typed: list[Any] = [of if dtype is None else column(of, dtype) for of, dtype in zip(columns, _TYPES, strict=True)]
+    return Events(*typed)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,7 @@ from emu.model.model import MODELS
 from emu.model.operator import Amount, Cut, Tokens
 from emu.model.parts.expert_block import ExpertBlock, Experts, limit_capacity
 from emu.model.parts.expert_operators import sparse_operators
-from emu.model.parts.feed_forward import GatedFeedForward, gated_operators
+from emu.model.parts.feed_forward import FeedForward, gated_operators
 from emu.model.parts.latent_attention import LatentAttention, LatentSizes
 from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispatch, imbalance, rows_of, set_balance
 
@@ -64,7 +64,7 @@ def test_every_gradient_is_that_of_the_loop():
 
 
 def test_a_shared_block_sees_every_token():
-    shared = GatedFeedForward(HIDDEN, FFN)
+    shared = FeedForward(HIDDEN, FFN)
     with_it = block(SOFT, shared)
     x = torch.randn(1, N, HIDDEN)
     together = with_it(x)
@@ -140,7 +140,7 @@ def test_a_block_with_a_capacity_loses_the_choices_beyond_it_and_no_others(capac
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
     """FLOPs to the last one; bytes within 2 %, forward and backward; what is saved within 1 %."""
-    one = block(c, GatedFeedForward(HIDDEN, FFN) if shared else None)
+    one = block(c, FeedForward(HIDDEN, FFN) if shared else None)
     limit_capacity(one, capacity)
     x, seen, kept = torch.randn(2, 64, HIDDEN, requires_grad=True), [], {}
     own = {p.untyped_storage()._cdata for p in [*one.parameters(), *one.buffers()]}

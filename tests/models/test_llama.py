@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from emu.model.model import MODELS
 from emu.model.parts.attention_block import Attention
-from emu.model.parts.feed_forward import GatedFeedForward
+from emu.model.parts.feed_forward import FeedForward
 from emu.model.parts.rotary import rotate, rotation
-from models.llama import CONFIGS, Config, build
+from models.llama import CONFIGS, Config, llama
 
 SMALL = Config(layers=2, hidden=48, heads=6, kv_heads=2, ffn=80, vocab=64, max_seq=32)
 
@@ -24,7 +24,7 @@ def _seed():
 def test_the_8b_has_the_published_number_of_parameters():
     assert MODELS.find("llama3-8b").parameters() == 8_030_261_248
     with torch.device("meta"):
-        assert sum(p.numel() for p in build(CONFIGS["llama3-8b"], 8).parameters()) == 8_030_261_248
+        assert sum(p.numel() for p in llama("llama3-8b", CONFIGS["llama3-8b"]).build(8).parameters()) == 8_030_261_248
 
 
 def test_rotation_is_a_complex_product():
@@ -59,20 +59,20 @@ def test_grouped_attention_is_attention_with_each_key_head_repeated():
 
 
 def test_feed_forward_is_swiglu():
-    ffn, x = GatedFeedForward(SMALL.hidden, SMALL.ffn), torch.randn(5, SMALL.hidden)
+    ffn, x = FeedForward(SMALL.hidden, SMALL.ffn), torch.randn(5, SMALL.hidden)
     gate = x @ ffn.w1.weight.T
     torch.testing.assert_close(ffn(x), (gate * gate.sigmoid() * (x @ ffn.w3.weight.T)) @ ffn.w2.weight.T)
 
 
 def test_norms_divide_by_the_root_mean_square():
-    norm, x = build(SMALL, 8).norm, torch.randn(5, SMALL.hidden)
+    norm, x = llama("small", SMALL).build(8).norm, torch.randn(5, SMALL.hidden)
     nn.init.uniform_(norm.weight)
     expected = x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
     torch.testing.assert_close(norm(x), expected)
 
 
 def test_a_token_sees_only_what_came_before():
-    module, tokens = build(SMALL, 16), torch.randint(64, (1, 16))
+    module, tokens = llama("small", SMALL).build(16), torch.randint(64, (1, 16))
     later = tokens.clone()
     later[0, 9:] = (later[0, 9:] + 1) % 64
     torch.testing.assert_close(module(tokens)[:, :9], module(later)[:, :9])

@@ -2,28 +2,14 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import column
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.collective.operation import OPERATIONS, ROUTED, operation
-from emu.trace.trace import PARTS, Events, Group, Lines, Trace, lines_entry
-
-_TYPES = (
-    np.int32,
-    np.int16,
-    np.int16,
-    None,
-    None,
-    np.float64,
-    *[np.int64] * 2,
-    np.int16,
-    *[np.int32] * 8,
-    *[np.int64, np.int32],
-    *[np.int64] * 2,
-)
+from emu.trace.trace import PARTS, Events, Group, Lines, Trace, lines_entry, typed_events
 
 
 class EventRow(NamedTuple):
@@ -99,8 +85,7 @@ class Notes(NamedTuple):
         columns = list(zip(*self.rows, strict=True)) or [()] * len(EventRow._fields)
         for ragged in (self.waits, self.splits):
             columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
-        typed: list[Any] = [c if t is None else column(c, t) for c, t in zip(columns, _TYPES, strict=True)]
-        return Events(*typed)
+        return typed_events(columns)
 
 
 def merge(notes: Sequence[Notes], meta: Sequence[tuple[str, str]] = ()) -> Trace:

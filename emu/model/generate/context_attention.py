@@ -7,7 +7,8 @@ of one rank. Source: PyTorch, torch/distributed/tensor/experimental/_context_par
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from emu.model.generate.item import Action, RequestWait, Share
+from emu.model.generate.item import Action, Share
+from emu.model.moment import Moment
 from emu.model.operator import FORWARD, ROTATION, Amount, ModelOperator
 from emu.trace.kernel import Shape
 
@@ -71,7 +72,7 @@ class ContextAttention:
             return
         yield self._moved(4 * self.keys * self._strided)
         for step in range(self._cp):
-            yield RequestWait(_KEYS)
+            yield Moment(_KEYS)
             yield from self._pass_on(step)
             yield self._block(self.operator.eager.forward, step, self._shape)
             yield self._moved(self._merge(step))
@@ -88,13 +89,13 @@ class ContextAttention:
             return
         yield self._moved(self.queries + 2 * self.keys + 4 * self.keys * self._strided)
         for step in range(self._cp):
-            yield RequestWait(_KEYS)
+            yield Moment(_KEYS)
             yield from self._pass_on(step)
             yield self._moved(self.rows * self._late(step))
             yield self._block(self.operator.eager.backward_input, step, self._shape.backward())
-            yield RequestWait(_GRADIENTS)
+            yield Moment(_GRADIENTS)
             yield from self._gradients(step)
-        yield RequestWait(_GRADIENTS)
+        yield Moment(_GRADIENTS)
         cut = self.share.at < self._cp - 1 and not turned
         yield self._moved(2 * read + 2 * self.queries * cut)
 

@@ -5,7 +5,6 @@ N ranks. Ranks that do the same share a role: without a pipeline all do.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,17 +42,12 @@ def generate(model: Model, plan: Plan, stack: Stack, routing: Splits | None = No
     return trace_of(roles_by_place(model, plan, stack, routing), model, plan, stack)
 
 
-class StepWriter(NamedTuple):
-    """The functions that write the steps of one software, at places of a pipeline."""
-
-    roles: Callable[[Model, Plan, Stack, int, Splits | None], Iterator[Role]]  # at a place, with the token rows of experts
-    peaks: Callable[[Model, Plan, Stack, Iterable[int]], Iterator[PeakBytes]]  # at each place, of a rank
-
-
-# A software that is added has its functions here.
-WRITERS: Mapping[Software, StepWriter] = {
-    PYTORCH: StepWriter(rank_step.roles, rank_step.peaks),
-    MEGATRON: StepWriter(megatron_step.roles, megatron_step.peaks),
+Roles = Callable[[Model, Plan, Stack, int, Splits | None], Iterator[Role]]  # at a place, with the token rows of experts
+Peaks = Callable[[Model, Plan, Stack, Iterable[int]], Iterator[PeakBytes]]  # of a rank at each place
+# The functions that write the steps of a software; one that is added has its own here.
+WRITERS: Mapping[Software, tuple[Roles, Peaks]] = {
+    PYTORCH: (rank_step.roles, rank_step.peaks),
+    MEGATRON: (megatron_step.roles, megatron_step.peaks),
 }
 
 
@@ -61,17 +55,20 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
     """Return the roles at each place of a pipeline; arguments and errors as in `generate`."""
     check_fits(plan, model, stack)
     check_runs(plan, model, stack)
-    return [[*WRITERS[stack.software].roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
+    roles, _ = WRITERS[stack.software]
+    return [[*roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
 
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
     """Return the bytes of the rank that holds most, by part, at its peak; no event is written."""
-    return max(WRITERS[stack.software].peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
+    _, peaks = WRITERS[stack.software]
+    return max(peaks(model, plan, stack, range(plan.pp)), key=sum)._asdict()
 
 
 def holds(model: Model, plan: Plan, stack: Stack, memory: int, places: Iterable[int]) -> bool:
     """Return whether a number of bytes is enough for a rank at each of these places of a pipeline."""
-    return all(sum(peak) <= memory for peak in WRITERS[stack.software].peaks(model, plan, stack, places))
+    _, peaks = WRITERS[stack.software]
+    return all(sum(peak) <= memory for peak in peaks(model, plan, stack, places))
 
 
 def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stack: Stack) -> Trace:

@@ -6,10 +6,9 @@ Those of experts that tokens travel to are added up over the ranks that have cop
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.model.generate.item import Action, Ask, Computation, Gradient, RequestWait
+from emu.model.generate.item import Action, Ask, Computation, Gradient
 from emu.model.generate.part import Part
 from emu.model.generate.tape import EventHolder, Tape
 from emu.model.memory.step_memory import BUCKET
@@ -25,8 +24,8 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
     for item in items:
         if isinstance(item, Computation):
             tape.compute(item)
-        elif isinstance(item, RequestWait):
-            tape.join(*tape.held.pop(item.what, ()))
+        elif isinstance(item, Moment):
+            tape.join(*tape.held.pop(item.name, ()))
         elif item.held:
             tape.held[item.held] = (*tape.held.get(item.held, ()), tape.ask(item))
         else:
@@ -188,13 +187,6 @@ class AveragedGradients(WholeGradients):
                 filled = 0
 
 
-class _Block(NamedTuple):
-    """A block of experts with the elements of its gradients."""
-
-    part: Part
-    elements: int
-
-
 class ExpertGradients:
     """The expert gradients of one stage on one rank.
 
@@ -205,7 +197,7 @@ class ExpertGradients:
         self.tape, self.last, self.copies = tape, plan.passes - 1, plan.sizes["edp"]
         self.noticed = stage == 0 or not plan.splits  # of tokens no gradient is wanted, so that theirs is one backward
         self.came: dict[int, int] = {}  # by place, the elements that the last pass has given
-        self.blocks: dict[int, _Block] = {}  # by place, those of which all have come
+        self.blocks: dict[int, tuple[Part, int]] = {}  # by place, those of which all have come, with their elements
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def there(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
@@ -217,7 +209,7 @@ class ExpertGradients:
         self.came[place] = self.came.get(place, 0) + gradient.elements
         whole = sum(operator.parameters for operator in part.operators if part.travels(operator))
         if self.came[place] == whole:
-            self.blocks[place] = _Block(part, whole)
+            self.blocks[place] = part, whole
             if self.noticed:
                 self._ask(place)
 

@@ -1,6 +1,7 @@
 """The items of a part's passes on one rank: computations, requests, and gradients that are there; and what makes them.
 
-All amounts are of one pass of one rank. An item waits for the request before it, unless the request is held.
+All amounts are of one pass of one rank. An item waits for the request before it, unless the request is held: then the moment
+of that name waits for it.
 
 Products in FP8 on one rank: the casts before them, and the product of operands of one byte.
 
@@ -17,7 +18,7 @@ from emu.model.moment import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack_kernels import casts_of, in_fp8
-from emu.trace.kernel import MOVES, Kernel, Shape
+from emu.trace.kernel import MOVES, Shape
 
 
 class Computation(NamedTuple):
@@ -29,14 +30,7 @@ class Computation(NamedTuple):
     elements: int  # of the activations' dtype, among them
     shape: Shape = MOVES
     dtype: str = ""  # of what a product reads, if other than that of activations
-
-
-class WeightGradientComputation(Computation):
-    """A computation of the gradient of a parameter; a split backward leaves it for later."""
-
-
-class RepeatedComputation(Computation):
-    """The share of a kernel for both gradients that runs again when the gradient of the parameter is computed separately."""
+    later: str = ""  # in a split backward: PARAMETER or REPEATED, else ""
 
 
 class Ask(NamedTuple):
@@ -49,12 +43,6 @@ class Ask(NamedTuple):
     held: str = ""  # for what it is kept, and waited for only there; "": it is waited for at once
     prompt: bool = False  # whether it is waited for at once even where what comes next does not read it
     splits: tuple[int, ...] = ()  # elements of each block that the rank gives; (): even
-
-
-class RequestWait(NamedTuple):
-    """The point at which the result of requests held under a name is needed."""
-
-    what: str
 
 
 ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a block reads, or the gradient of what it gave
@@ -72,11 +60,16 @@ class Gradient(NamedTuple):
     shared: bool = False  # whether another part's is added to it, which is reduced for both
 
 
-Action = Computation | Ask | RequestWait
+Action = Computation | Ask | Moment
+Item = Action | Gradient
+
+PARAMETER = "parameter"  # a computation of the gradient of a parameter; a split backward leaves it for later
+REPEATED = "repeated"  # the share of a kernel for both gradients that runs again when that of the parameter comes separately
 
 
-Step = Action | Moment
-Item = Step | Gradient
+def is_later(item: Item) -> bool:
+    """Return whether a split backward leaves a computation for later."""
+    return isinstance(item, Computation) and bool(item.later)
 
 
 @dataclass(frozen=True)
@@ -90,8 +83,7 @@ class Share(LayerOnRank):
         activation = self.stack.precision.activation
         same = amount.parameters if parameter == activation else 0
         size = amount.bytes(item_bytes(activation), item_bytes(parameter))
-        does = amount.flops or shape.kernel == Kernel.SCATTER_ADD
-        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape if does else MOVES)
+        return Computation(name, amount.flops, size, amount.whole + amount.cut + same, shape)
 
     def active(self, name: str, amount: Amount, shape: Shape = MOVES) -> Computation:
         """Return a computation on activations."""

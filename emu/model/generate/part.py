@@ -14,17 +14,15 @@ from emu.model.generate.context_attention import ContextAttention
 from emu.model.generate.item import (
     ENTERS,
     GRADIENT,
+    PARAMETER,
+    REPEATED,
     Action,
     Ask,
     Computation,
     Gradient,
     Item,
     ProductPlace,
-    RepeatedComputation,
-    RequestWait,
     Share,
-    Step,
-    WeightGradientComputation,
     with_casts,
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
@@ -65,16 +63,16 @@ class Part(Share):
         return LayerMemory(self.model, self.plan, self.stack, self.name, self.routed)
 
     @cached_property
-    def forward(self) -> tuple[Step, ...]:
+    def forward(self) -> tuple[Action, ...]:
         """The forward of one pass; a request before it is awaited where its result is read."""
-        lead = () if self.operators[0].ahead.elements else (RequestWait(ENTERS),)
+        lead = () if self.operators[0].ahead.elements else (Moment(ENTERS),)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
         self, operators: tuple[ModelOperator, ...], enter: Moment, leave: Moment, kept: frozenset[int] = frozenset()
-    ) -> list[Step]:
+    ) -> list[Action]:
         """Return the forward of some operators, without those whose outputs were kept."""
-        items: list[Step] = []
+        items: list[Action] = []
         for i, operator in enumerate(operators):
             items += [item for style in self._begun_by(i) for item in style.enter]
             items += [enter] if i == self._inner[0] else []
@@ -93,13 +91,13 @@ class Part(Share):
         apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
-    def _then(self, items: list[Step], operator: ModelOperator, amount: Amount) -> list[Step]:
+    def _then(self, items: list[Action], operator: ModelOperator, amount: Amount) -> list[Action]:
         """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
         weight, ahead = self.weight, operator.ahead
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
-        return [*_held(items), self.work(operator.name, ahead, weight), RequestWait(ENTERS), *rest]
+        return [*_held(items), self.work(operator.name, ahead, weight), Moment(ENTERS), *rest]
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
         """Return the kernels of a pass of an operator, for the amount that is left of it."""
@@ -143,9 +141,10 @@ class Part(Share):
         early, weight, late = _parted(operator, self.passes(operator))
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
         made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
-        yield from (WeightGradientComputation(*work) for work in self._cast(operator, WEIGHT, [made]))
+        yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
         if operator.kind == NORM and not late.elements:
-            yield RepeatedComputation(*self.work(operator.name, early + _outputs(operator).times(-1), self.weight))
+            repeated = self.work(operator.name, early + _outputs(operator).times(-1), self.weight)
+            yield repeated._replace(later=REPEATED)
         yield from self._gradients(operator)
         yield self.work(operator.name, late, self.weight)
         if operator.kind == LOSS:
@@ -165,14 +164,14 @@ class Part(Share):
         else:
             yield self.work(operator.name, passes.backward_input, weight, shape.backward())
 
-    def _then_again(self, arrived: list[Action]) -> Iterable[Step]:
+    def _then_again(self, arrived: list[Action]) -> Iterable[Action]:
         """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
         yield from _held(arrived, GRADIENT)
         yield from self.again
-        yield RequestWait(GRADIENT)
+        yield Moment(GRADIENT)
 
     @cached_property
-    def again(self) -> tuple[Step, ...]:
+    def again(self) -> tuple[Action, ...]:
         """The part of the forward that is run again before a backward."""
         if self._again < 0:
             return ()
@@ -259,7 +258,7 @@ class Part(Share):
         return _STYLES[name](self, path)
 
 
-def _held(items: Sequence[Step], what: str = ENTERS) -> list[Step]:
+def _held(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
     """Return the items, with the last request awaited only where its result is read."""
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return [*items]

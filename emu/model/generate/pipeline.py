@@ -18,6 +18,8 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.trace.trace import Kind
 
+_READS = (FORWARD, BACKWARD, INPUT)  # turns that read a message of another place, or weights that were gathered ahead
+
 
 @dataclass(frozen=True, slots=True)
 class StageMessages:
@@ -100,27 +102,39 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
     passes.gradients.reduce()
 
 
-def by_turns(stages: Mapping[int, tuple[StagePasses, StageMessages]], own: Sequence[Turn]) -> None:
-    """Run the turns of several stages of one place: receives are posted early, and sends awaited at the end of the step."""
+def by_turns(
+    own: Sequence[Turn], ends: Mapping[int, StageMessages], take: Callable[[Turn, Sequence[int]], None], *, waits: bool = False
+) -> None:
+    """Take the turns of a place: receives are posted early, and sends awaited at the end of the step.
+
+    Args:
+        own: The turns.
+        ends: The messages of each stage of the place.
+        take: A function that takes a turn which is no message, given the requests of the message that it reads.
+        waits: Whether sends are awaited at once.
+    """
     sent: list[int] = []
     came: dict[Turn, list[int]] = {}
+    tape = next(iter(ends.values())).tape
     for turn in own:
-        passes, ends = stages[turn.stage]
         if turn.what.startswith(SEND):
-            sent += ends.send(turn.what.removeprefix(SEND))
+            asked = ends[turn.stage].send(turn.what.removeprefix(SEND))
+            tape.join(*(asked if waits else ()))
+            sent += asked
         elif turn.what.startswith(RECEIVE):
-            came[turn] = ends.receive(turn.what.removeprefix(RECEIVE))
+            came[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
         else:
-            if turn.what in (FORWARD, BACKWARD, INPUT):
-                passes.gradients.arrive()
-                ends.tape.join(*came.pop(message_for(turn), ()))
-            _take(passes, turn)
-    next(iter(stages.values()))[1].tape.join(*sent)
+            take(turn, came.pop(message_for(turn), ()) if turn.what in _READS else ())
+    tape.join(*sent)
 
 
-def _take(passes: StagePasses, turn: Turn) -> None:
-    """Run one turn."""
+def take_turn(stages: Mapping[int, tuple[StagePasses, StageMessages]], turn: Turn, came: Sequence[int]) -> None:
+    """Take one turn of a stage once its weights and the message that it reads are there."""
+    passes, ends = stages[turn.stage]
     gradients = passes.gradients
+    if turn.what in _READS:
+        gradients.arrive()
+    ends.join(came)
     takes: dict[str, Callable[[], None]] = {
         FORWARD: partial(passes.forward, turn.microbatch),
         BACKWARD: partial(passes.backward, turn.microbatch),

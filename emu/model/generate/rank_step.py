@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
-from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward
+from emu.model.generate.pipeline import StageMessages, by_turns, gpipe, messages_of_stage, one_forward_one_backward, take_turn
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import ModelParts, StagePasses, memory_of
 from emu.model.generate.states import (
@@ -25,7 +24,7 @@ from emu.model.generate.states import (
     ranks_by_share,
     ring_ranks,
 )
-from emu.model.generate.tape import KnownStretches, SilentTape, Tape
+from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
@@ -61,13 +60,6 @@ class RankParts:
         return RankMemory(self.parts.plan, self.parts.stack, {n: memory_of(of[0]) for n, of in self.stages.items()})
 
 
-class RankWalk(NamedTuple):
-    """The passes of a rank, written on a tape."""
-
-    tape: Tape
-    stages: Mapping[int, StagePasses]
-
-
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
     """Yield a role at a place of a pipeline for each share of the states, and for each place in a ring of cp."""
     for ranks, routed in classes(plan, model, place, routing):
@@ -81,13 +73,13 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     """Yield the bytes of a rank at each place at its peak; rows of tokens are spread about evenly over experts."""
     known: KnownStretches = {}
     for rank in map(partial(RankParts.at, _even_parts(model, plan, stack)), places):
-        yield rank.memory.peak(walk(rank, SilentTape, known).tape.memory)
+        yield rank.memory.peak(walk(rank, known)[0].memory)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator asks the device for, on a rank at the first place of its pipeline."""
     rank = RankParts.at(_even_parts(model, plan, stack), 0)
-    return rank.memory.reserved(walk(rank, SilentTape).tape.memory)
+    return rank.memory.reserved(walk(rank, {})[0].memory)
 
 
 def _even_parts(model: Model, plan: Plan, stack: Stack) -> ModelParts:
@@ -105,7 +97,7 @@ def _roles(parts: ModelParts, place: int, ranks: I64) -> Iterator[Role]:
         ranks: The ranks, as numbers in their stage.
     """
     rank = RankParts.at(parts, place)
-    tape, stages = walk(rank, Tape)
+    tape, stages = walk(rank)
     for each in stages.values():
         each.experts.settle()
     alike = group_equal_sizes(rank.first, parts.plan, ranks_by_share(parts.plan, ranks))
@@ -113,16 +105,17 @@ def _roles(parts: ModelParts, place: int, ranks: I64) -> Iterator[Role]:
     yield from (role._replace(even=len(found) == 1) for role in found)
 
 
-def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None) -> RankWalk:
-    """Write the passes of a rank on a tape.
+def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
+    """Write the passes of a rank on a tape; return the tape, and the passes by stage.
 
     Args:
         rank: The parts of the model on the rank.
-        kind: A tape of events and memory, or a silent one of memory alone.
-        known: Stretches that silent tapes of other ranks have recorded; new ones are added.
+        known: For a silent tape, the stretches that those of other ranks have recorded; new ones are added. None: the tape has
+            events, too.
     """
     plan, stack = rank.parts.plan, rank.parts.stack
-    tape = kind(stack.precision.activation, memory=rank.memory.opened(), known={} if known is None else known)
+    silent, known = known is not None, {} if known is None else known
+    tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number) for number in rank.stages}
     if plan.pp == 1:
         for number in range(plan.passes):
@@ -131,7 +124,7 @@ def walk(rank: RankParts, kind: type[Tape], known: KnownStretches | None = None)
     else:
         ends = {number: messages_of_stage(tape, rank.parts.model, plan, stack, number) for number in stages}
         _pipelined({number: (each, ends[number]) for number, each in stages.items()}, plan, rank.place)
-    return RankWalk(tape, stages)
+    return tape, stages
 
 
 def reduced_by(parts: ModelParts, stage: int) -> list[Ask]:
@@ -192,4 +185,5 @@ def _pipelined(stages: Mapping[int, tuple[StagePasses, StageMessages]], plan: Pl
     elif plan.pipeline == "1f1b":
         one_forward_one_backward(*stages[place], plan.pp - 1 - place, plan.passes)
     else:
-        by_turns(stages, all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place])
+        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
+        by_turns(turns, {number: ends for number, (_, ends) in stages.items()}, partial(take_turn, stages))

@@ -8,7 +8,7 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import ENTERS, Ask, Computation, Gradient, Item, RepeatedComputation, WeightGradientComputation
+from emu.model.generate.item import ENTERS, REPEATED, Ask, Computation, Gradient, Item, is_later
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.layer_memory import LayerMemory
@@ -111,8 +111,8 @@ class StagePasses(NamedTuple):
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
-            left = WeightGradientComputation | RepeatedComputation | Gradient
-            self._run((item for item in self._events(part, BACKWARD) if not isinstance(item, left)), place, pass_)
+            items = (item for item in self._events(part, BACKWARD) if not isinstance(item, Gradient) and not is_later(item))
+            self._run(items, place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
     def _backward_weight(self, pass_: int) -> None:
@@ -127,12 +127,12 @@ class StagePasses(NamedTuple):
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
         """Write the items of a part one after another."""
         for item in items:
+            if isinstance(item, Gradient):
+                self._there(item, place, pass_)
+                continue
+            run(self.tape, (item,))
             if isinstance(item, Moment):
                 self.gradients.reach(item, place, pass_)
-            elif isinstance(item, Gradient):
-                self._there(item, place, pass_)
-            else:
-                run(self.tape, (item,))
 
     def _there(self, gradient: Gradient, place: int, pass_: int) -> None:
         """Hand on the gradient of a parameter, which is there."""
@@ -174,7 +174,7 @@ class StagePasses(NamedTuple):
             self.gradients.enter_backward(place)
             items = self._events(part, BACKWARD)
             late += [(place, item) for item in items if _is_late(item)]
-            now = (item for item in items if not isinstance(item, RepeatedComputation) and not _is_late(item))
+            now = (item for item in items if not _is_late(item) and getattr(item, "later", "") != REPEATED)
             self._walk(memory.layer(place), now, place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
@@ -200,7 +200,7 @@ def _by_weight(part: Part) -> list[list[Computation | Gradient]]:
     found: dict[str, list[Computation | Gradient]] = {}
     works: list[Computation] = []
     for item in part.backward:
-        if isinstance(item, WeightGradientComputation | RepeatedComputation):
+        if isinstance(item, Computation) and item.later:
             works.append(item)
         elif isinstance(item, Gradient):
             found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])

@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.dtypes import item_bytes
 from emu.model.generate.gradients import gradient_work
-from emu.model.generate.item import Ask, Computation
+from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.step_memory import PeakBytes, owned_by
@@ -52,11 +52,8 @@ class SharingGroup(NamedTuple):
     ranks: int
 
 
-class StateShare(NamedTuple):
-    """The share of a rank: its place among the ranks that divide the states."""
-
-    dense: int  # of what all tokens see
-    experts: int  # of experts that tokens travel to
+# A rank's places among those that divide the states: of what all tokens see, and of experts that tokens travel to.
+StateShare = tuple[int, int]
 
 
 def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
@@ -72,7 +69,7 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
     parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
-    return [(StateShare(*own), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
+    return [((own[0], own[1]), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
 
 
 def group_equal_sizes(
@@ -111,7 +108,7 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
         return size
     travels, rows = part.travels(operator), rows_of(part, operator)
     most = -(-rows // sharing_group(part.plan, travels=travels).ranks)
-    before = most * (held.experts if travels else held.dense)
+    before = most * held[travels]
     return size // rows * max(0, min(most, rows - before))
 
 
@@ -203,10 +200,10 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateS
     for part in parts:
         for operator in part.operators:
             sizes[part.travels(operator)] += operator.sizes
-    for travels, place in ((False, held.dense), (True, held.experts)):
-        if sizes[travels]:
+    for travels, own in sizes.items():
+        if own:
             over = sharing_group(plan, travels=travels)
-            _update(tape, parts[0], owned_by(sizes[travels], over.ranks), place, over.axis)
+            _update(tape, parts[0], owned_by(own, over.ranks), held[travels], over.axis)
     return tape
 
 
@@ -225,7 +222,7 @@ def _update(tape: Tape, part: Part, owned: Sequence[Sequence[int]], place: int, 
 _ONE_KERNEL, _FOREACH = (2, 1, 4), (4, 2, 14)
 
 
-def adamw(tape: Tape, part: Part, elements: int) -> Computation:
+def adamw(tape: Tape, part: Share, elements: int) -> Computation:
     """Return the work of AdamW: it reads state and gradients, writes state and weights, and reads weights without a copy."""
     precision = part.stack.precision
     changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL

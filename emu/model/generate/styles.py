@@ -42,16 +42,6 @@ def _shared(share: Share, path: str) -> Style:
     return Style(share.gathered() if share.plan.sp else (), enter_backward=share.reduced(), holds=False)
 
 
-def _inner_shared(share: Share, path: str) -> Style:
-    """Return the style of a module inside a block whose input gradient is added up over tp."""
-    return Style(enter_backward=(share.asked("all_reduce", share.elements),), holds=False)
-
-
-def _own_shared(share: Share, path: str) -> Style:
-    """Return the style of a block whose ranks have tokens of their own."""
-    return Style(share.gathered(), enter_backward=share.scattered(), holds=False)
-
-
 def _colwise(share: Share, path: str) -> Style:
     """Return the style of products cut by columns; a product that alone reads its input sums that input's gradient alone."""
     parent = path.rpartition(".")[0]
@@ -61,20 +51,9 @@ def _colwise(share: Share, path: str) -> Style:
     return Style(enter_backward=tuple(share.asked("all_reduce", size) for size in sizes), cuts=_TP)
 
 
-def _rowwise(share: Share, path: str) -> Style:
-    """Return the style of a product cut by rows, whose outputs are added up."""
-    back = share.gathered() if share.plan.sp else ()
-    return Style(leave=(*_divided(share, path), *share.reduced()), leave_backward=back, cuts=_TP)
-
-
-def _inner_rowwise(share: Share, path: str) -> Style:
-    """Return the style of a product cut by rows whose output stays whole."""
-    return Style(leave=(*_divided(share, path), share.asked("all_reduce", share.elements)), cuts=_TP)
-
-
-def _own_rowwise(share: Share, path: str) -> Style:
-    """Return the style of a product cut by rows whose ranks keep tokens of their own."""
-    return Style(leave=(*_divided(share, path), *share.scattered()), leave_backward=share.gathered(), cuts=_TP)
+def _rowwise(share: Share, path: str, summed: tuple[Action, ...], *, gathers: bool = False) -> Style:
+    """Return the style of a product cut by rows, whose outputs are added up; gradients are gathered where ranks keep tokens."""
+    return Style(leave=(*_divided(share, path), *summed), leave_backward=share.gathered() if gathers else (), cuts=_TP)
 
 
 def _divided(share: Share, path: str) -> tuple[Action, ...]:
@@ -85,9 +64,8 @@ def _divided(share: Share, path: str) -> tuple[Action, ...]:
 
 def _vocabulary(share: Share, path: str) -> Style:
     """Return the style of a table of words whose output is added up like that of blocks."""
-    rows = _rowwise(share, path)
     words = _words(share, path)
-    return words._replace(leave=(*words.leave[:-1], *rows.leave), leave_backward=rows.leave_backward)
+    return words._replace(leave=(*words.leave[:-1], *share.reduced()), leave_backward=share.gathered() if share.plan.sp else ())
 
 
 def _words(share: Share, path: str) -> Style:
@@ -112,13 +90,6 @@ def _words(share: Share, path: str) -> Style:
     )
 
 
-def _spread(share: Share, path: str) -> Style:
-    """Return the style of a module that every rank computes whole, and of which it then keeps its tokens."""
-    if not share.plan.sp:
-        return NONE
-    return Style(leave=share.own(), leave_backward=share.gathered(), holds=False)
-
-
 def _gathered(share: Share, path: str) -> Style:
     """Return the style of a head whose logits are gathered."""
     logits = share.tokens.n * share.model.vocab
@@ -138,32 +109,10 @@ def _summed_weights(share: Share) -> Style:
     return Style(gradient=lambda o: (Ask("tp", "all_reduce", o.parameters // o.tensors, gradient),))
 
 
-def _between(share: Share, path: str) -> Style:
-    """Return the style of a module between blocks: with sp a rank has the gradient of its tokens alone."""
-    return _summed_weights(share) if share.plan.sp else NONE
-
-
-def _of_own(share: Share, path: str) -> Style:
-    """Return the style of weights of which a rank has the gradient of its heads, or of its rows, alone."""
-    return _summed_weights(share)
-
-
-def _whole(share: Share, path: str) -> Style:
-    """Return the style of a module that needs the tokens of all ranks."""
-    return Style(share.gathered(), enter_backward=share.own(), holds=False) if share.plan.sp else NONE
-
-
 def _summed(share: Share, path: str) -> Style:
     """Return the style of an output that all heads share; each rank has the gradient of its heads alone."""
     size = next(share.operators[i].outputs.elements for i in share.within(path))
     return Style(enter_backward=(share.asked("all_reduce", size),), holds=False)
-
-
-def _sparse(share: Share, path: str) -> Style:
-    """Return the style of a block of experts whose router and permutations are whole on every rank."""
-    if not share.plan.sp:
-        return NONE
-    return Style(share.gathered(), share.own(), share.own(), share.gathered(), holds=False)
 
 
 def _experts(share: Share, path: str) -> Style:
@@ -173,35 +122,42 @@ def _experts(share: Share, path: str) -> Style:
     return Style(leave=summed, enter_backward=summed, cuts=_TP)
 
 
-def _own_tokens(share: Share, path: str) -> Style:
-    """Return the style of a block of experts in which every rank has its own tokens."""
-    if share.plan.sp:
-        return NONE
-    return Style(share.own(), share.gathered(), share.gathered(), share.own(), holds=False)
+def _if_cut(share: Share, style: Style) -> Style:
+    """Return a style that sequence parallelism needs alone."""
+    return style if share.plan.sp else NONE
 
 
 STYLES: Mapping[str, Callable[[Share, str], Style]] = {
     "colwise": _colwise,
-    "rowwise": _rowwise,
+    "rowwise": lambda share, path: _rowwise(share, path, share.reduced(), gathers=share.plan.sp),
     "shared": _shared,
     "vocabulary": _vocabulary,
     "words": _words,
-    "spread": _spread,
+    # A module that every rank computes whole, and of which it then keeps its tokens.
+    "spread": lambda share, _: _if_cut(share, Style(leave=share.own(), leave_backward=share.gathered(), holds=False)),
     "gathered": _gathered,
     "tied": _gathered,
-    "between": _between,
-    "between out": _between,
-    "heads": _of_own,
-    "whole": _whole,
+    # A module between blocks: with sp a rank has the gradient of its tokens alone.
+    "between": lambda share, _: _if_cut(share, _summed_weights(share)),
+    "between out": lambda share, _: _if_cut(share, _summed_weights(share)),
+    # Weights of which a rank has the gradient of its heads alone.
+    "heads": lambda share, _: _summed_weights(share),
+    # A module that needs the tokens of all ranks.
+    "whole": lambda share, _: _if_cut(share, Style(share.gathered(), enter_backward=share.own(), holds=False)),
     "summed": _summed,
-    "sparse": _sparse,
+    # A block of experts whose router and permutations are whole on every rank.
+    "sparse": lambda share, _: _if_cut(share, Style(share.gathered(), share.own(), share.own(), share.gathered(), holds=False)),
     "experts": _experts,
-    "inner shared": _inner_shared,
-    "inner rowwise": _inner_rowwise,
-    "own tokens": _own_tokens,
-    "own rows": _of_own,
-    "own shared": _own_shared,
-    "own rowwise": _own_rowwise,
+    # Inside a block: an input whose gradient is added up over tp, and a product cut by rows whose output stays whole.
+    "inner shared": lambda share, _: Style(enter_backward=(share.asked("all_reduce", share.elements),), holds=False),
+    "inner rowwise": lambda share, path: _rowwise(share, path, (share.asked("all_reduce", share.elements),)),
+    # A block of experts in which every rank has its own tokens, or rows of them.
+    "own tokens": lambda share, _: (
+        NONE if share.plan.sp else Style(share.own(), share.gathered(), share.gathered(), share.own(), holds=False)
+    ),
+    "own rows": lambda share, _: _summed_weights(share),
+    "own shared": lambda share, _: Style(share.gathered(), enter_backward=share.scattered(), holds=False),
+    "own rowwise": lambda share, path: _rowwise(share, path, share.scattered(), gathers=True),
 }
 
 

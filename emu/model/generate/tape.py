@@ -5,7 +5,7 @@ Computations are kept apart: each takes the longer of its FLOPs and bytes, so th
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.steps import queues_of
-from emu.trace.trace import Events, Kind
+from emu.trace.trace import Events, Kind, typed_events
 
 _STEP = 1
 
@@ -33,7 +33,6 @@ class _Row(NamedTuple):
     shape: int  # of a computation, by its number
     group: int
     root: int
-    tag: int
     split: int  # split sizes by their number
 
 
@@ -61,16 +60,11 @@ KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # 
 
 
 @dataclass(slots=True)
-class _Stream:
-    """The end of one stream of the tape."""
-
-    last: int = -1  # its last computation
-    joined: tuple[int, ...] = ()  # what its next computation waits for
-
-
-@dataclass(slots=True)
 class Tape:
-    """The events of one role in a step, and the bytes that live on its ranks."""
+    """The events of one role in a step, and the bytes that live on its ranks.
+
+    On a silent tape nobody wants the events: none is written, and nothing waits for one.
+    """
 
     dtype: str  # of computations
     stretches: list[tuple[int, _Stretch]] = field(default_factory=list)  # and the number of its first event
@@ -78,7 +72,8 @@ class Tape:
     waits: list[tuple[int, ...]] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)  # the number of each group that the role talks to
-    streams: dict[int, _Stream] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)  # by stream, its last computation
+    joined: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by stream, what its next computation waits for
     splits: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     shapes: dict[Shape, int] = field(default_factory=lambda: {MOVES: 0})
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
@@ -86,7 +81,7 @@ class Tape:
     shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
     memory: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
     known: KnownStretches = field(default_factory=dict)
-    silent: ClassVar[bool] = False  # whether nobody wants the events, so that none need be written down
+    silent: bool = False
 
     def __len__(self) -> int:
         return self.begins + len(self.rows)
@@ -111,46 +106,48 @@ class Tape:
 
     def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation, unless it is empty."""
-        if not (work.bytes or work.flops):
+        if self.silent or not (work.bytes or work.flops):
             return
-        of = self._stream(stream)
         dtype = self._word(work.dtype or self.dtype)
         what = (self._word(work.name), dtype, work.flops, work.bytes, work.elements, self._shape(work.shape))
-        self._add(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0, 0), of.joined)
-        of.last, of.joined = len(self) - 1, ()
+        self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
         """Add a named moment between computations."""
-        of = self._stream(0)
-        self._add(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0, 0), of.joined)
-        of.last, of.joined = len(self) - 1, ()
+        if not self.silent:
+            self._compute(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0))
 
     def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
         """Add a request for a collective, and return its number."""
+        if self.silent:
+            return 0
         what = (self._word(ask.operation), self._word(ask.dtype), 0, ask.elements * item_bytes(ask.dtype), ask.elements, 0)
-        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, 0, self._split(ask.splits)))
+        return self._request(_Row(Kind.COLLECTIVE, stream, *what, self._number(ask.axis), root, self._split(ask.splits)))
 
     def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
         """Add a send to a member of the group, or a receive from one; return its number."""
+        if self.silent:
+            return 0
         what = (self._word(kind.name.lower()), self._word(dtype), 0, elements * item_bytes(dtype), elements, 0)
-        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0, 0))
+        return self._request(_Row(kind, 0, *what, self._number(axis), peer, 0))
+
+    def _compute(self, row: _Row) -> None:
+        self._add(row, self.joined.pop(row.stream, ()))
+        self.last[row.stream] = len(self) - 1
 
     def _request(self, row: _Row) -> int:
-        of = self._stream(row.stream)
-        self._add(row, (*([of.last] if of.last >= 0 else []), *of.joined))
+        self._add(row, self.now(row.stream))
         return len(self) - 1
 
     def join(self, *events: int, stream: int = 0) -> None:
         """Let the next event of the stream wait for some events."""
-        if not events:
-            return
-        of = self._stream(stream)
-        of.joined = tuple(dict.fromkeys((*of.joined, *events)))
+        if events and not self.silent:
+            self.joined[stream] = tuple(dict.fromkeys((*self.joined.get(stream, ()), *events)))
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
         """Return the events that end a stream so far, to be joined by another."""
-        of = self._stream(stream)
-        return (*([of.last] if of.last >= 0 else []), *of.joined)
+        joined = self.joined.get(stream, ())
+        return (self.last[stream], *joined) if stream in self.last else joined
 
     def own_bytes(self) -> int:
         """Return the memory traffic of its computations, without those that it shares with the tape it was copied from."""
@@ -162,7 +159,6 @@ class Tape:
     def copy(self) -> "Tape":
         """Return another tape with the same events, which goes on by itself."""
         self._close()
-        of = {number: replace(stream) for number, stream in self.streams.items()}
         return replace(
             self,
             stretches=[*self.stretches],
@@ -173,7 +169,8 @@ class Tape:
             axes={**self.axes},
             splits={**self.splits},
             shapes={**self.shapes},
-            streams=of,
+            last={**self.last},
+            joined={**self.joined},
             memory=replace(self.memory),
             known={},
         )
@@ -184,35 +181,16 @@ class Tape:
         whole.mark("step")
         whole._close()
         rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
-        words = list(whole.words)
-        empty = np.zeros(len(rows) + 1, np.int64)
-        kind, stream, name, dtype, flops, size, count, shape, group, root, tag, split = rows.T
-        shapes = np.array(list(whole.shapes), np.int64)[shape].T
+        kind, stream, name, dtype, flops, size, count, shape, group, root, split = rows.T
+        words, none = list(whole.words), np.zeros_like(kind)
+        named = [tuple(map(words.__getitem__, of.tolist())) for of in (name, dtype)]
+        sizes = np.array(list(whole.shapes), np.int64)[shape].T
         splits = [*map(list(whole.splits).__getitem__, split.tolist())]
-        events = Events(
-            column(np.full(len(rows), _STEP), np.int32),
-            column(kind, np.int16),
-            column(stream, np.int16),
-            tuple(map(words.__getitem__, name.tolist())),
-            tuple(map(words.__getitem__, dtype.tolist())),
-            column(flops, np.float64),
-            column(size, np.int64),
-            column(count, np.int64),
-            column(shapes[0], np.int16),
-            column(shapes[1], np.int32),
-            column(shapes[2], np.int32),
-            column(shapes[3], np.int32),
-            column(shapes[4], np.int32),
-            column(group, np.int32),
-            column(empty[1:], np.int32),
-            column(root, np.int32),
-            column(tag, np.int32),
-            column(np.cumsum(np.concatenate([[0], *(stretch.waits for _, stretch in whole.stretches)])), np.int64),
-            column(np.concatenate([stretch.wait + begins for begins, stretch in whole.stretches]), np.int32),
-            column(np.cumsum([0, *map(len, splits)]), np.int64),
-            column([size for several in splits for size in several], np.int64),
-        )
-        return _with_instances(events)
+        waits = np.cumsum(np.concatenate([[0], *(stretch.waits for _, stretch in whole.stretches)]))
+        wait = np.concatenate([stretch.wait + begins for begins, stretch in whole.stretches])
+        starts, given = np.cumsum([0, *map(len, splits)]), [size for several in splits for size in several]
+        columns = [none + _STEP, kind, stream, *named, flops, size, count, *sizes, group, none, root, none]
+        return _with_instances(typed_events([*columns, waits, wait, starts, given]))
 
     def _add(self, row: _Row, waits: Sequence[int]) -> None:
         self.rows.append(row)
@@ -234,21 +212,15 @@ class Tape:
 
     def _state(self, at: int) -> Hashable:
         """Return the events that the next events wait for, counted from `at`."""
-        streams = ((n, of.last - at if of.last >= 0 else None, shifted(of.joined, -at)) for n, of in self.streams.items())
-        held = ((what, shifted(events, -at)) for what, events in self.held.items())
-        return tuple(streams), tuple(held)
+        last = frozenset((stream, event - at) for stream, event in self.last.items())
+        return last, *(
+            frozenset((name, shifted(events, -at)) for name, events in of.items()) for of in (self.joined, self.held)
+        )
 
     def _restore(self, state: Any, at: int) -> None:
-        streams, held = state
-        self.streams = {n: _Stream(-1 if last is None else last + at, shifted(joined, at)) for n, last, joined in streams}
-        self.held = {what: shifted(events, at) for what, events in held}
-
-    def _stream(self, number: int) -> _Stream:
-        """Return the end of a stream, which begins empty."""
-        found = self.streams.get(number)
-        if found is None:
-            found = self.streams[number] = _Stream()
-        return found
+        last, joined, held = state
+        self.last = {stream: event + at for stream, event in last}
+        self.joined, self.held = ({name: shifted(events, at) for name, events in of} for of in (joined, held))
 
     def _number(self, axis: str) -> int:
         return self.axes.setdefault(axis, len(self.axes))
@@ -261,33 +233,6 @@ class Tape:
 
     def _split(self, sizes: tuple[int, ...]) -> int:
         return self.splits.setdefault(sizes, len(self.splits))
-
-
-class SilentTape(Tape):
-    """A tape on which no event is written: it records the bytes that live on a rank during a step, and no more."""
-
-    silent: ClassVar[bool] = True
-
-    def compute(self, work: Computation, stream: int = 0) -> None:
-        """Write nothing."""
-
-    def mark(self, name: str) -> None:
-        """Write nothing."""
-
-    def ask(self, ask: Ask, stream: int = 0, root: int = 0) -> int:
-        """Write nothing."""
-        return 0
-
-    def message(self, kind: Kind, axis: str, peer: int, elements: int, dtype: str) -> int:
-        """Write nothing."""
-        return 0
-
-    def join(self, *events: int, stream: int = 0) -> None:
-        """Wait for nothing."""
-
-    def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return no event."""
-        return ()
 
 
 def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:

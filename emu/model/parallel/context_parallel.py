@@ -115,7 +115,7 @@ def shard_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: 
     for name, each in list(module.named_modules()):
         parent, _, own = name.rpartition(".")
         if own == CORE:
-            setattr(module.get_submodule(parent), own, _Ring(group) if mask is None else _GatheredAttention(group, mask))
+            setattr(module.get_submodule(parent), own, _SharedAttention(group, mask))
         if isinstance(each, PositionedModule):
             each.place(torch.from_numpy(positions))
 
@@ -126,17 +126,24 @@ def _mask(plan: Plan, positions: I64) -> Tensor:
     return torch.from_numpy(np.where(keys <= positions[:, None], np.float32(0), -np.float32(np.inf)))
 
 
-class _Ring(nn.Module):
-    """An attention core whose keys and values go round a ring, one rank further each time."""
+class _SharedAttention(nn.Module):
+    """An attention core whose keys and values go round a ring, or, with a mask of its queries, come from all ranks at once."""
 
-    def __init__(self, group: ProcessGroup) -> None:
+    mask: Tensor | None
+
+    def __init__(self, group: ProcessGroup, mask: Tensor | None) -> None:
         super().__init__()
         self._group = group
-        set_rotate_method("alltoall")  # PyTorch has one setting for the process; all ranks set the same
+        self.register_buffer("mask", mask, persistent=False)
+        if mask is None:
+            set_rotate_method("alltoall")  # PyTorch has one setting for the process; all ranks set the same
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention_block.AttentionCore`."""
-        return _RingAttention.apply(q, k, v, self._group)  # type: ignore[no-any-return,no-untyped-call]
+        if self.mask is None:
+            return _RingAttention.apply(q, k, v, self._group)  # type: ignore[no-any-return,no-untyped-call]
+        k, v = flex_cp_allgather(k, v, _TOKENS, self._group.group_name)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True)
 
 
 class _RingAttention(torch.autograd.Function):
@@ -154,19 +161,3 @@ class _RingAttention(torch.autograd.Function):
             ctx.group, _TOKENS, _KERNEL_BACKWARD, gradient, "grad_out", q, k, v, out, sums, is_causal=True, dropout_p=0.0
         )
         return *gradients, None
-
-
-class _GatheredAttention(nn.Module):
-    """An attention core for which every rank gathers all keys and values."""
-
-    mask: Tensor
-
-    def __init__(self, group: ProcessGroup, mask: Tensor) -> None:
-        super().__init__()
-        self._group = group.group_name
-        self.register_buffer("mask", mask, persistent=False)
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of this rank's queries, in the shape of `emu.model.parts.attention_block.AttentionCore`."""
-        k, v = flex_cp_allgather(k, v, _TOKENS, self._group)
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True)

@@ -67,7 +67,7 @@ class _Exchange(nn.Module):
         self._counted = counted
 
     def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """Return the results of all experts, in the shape of `LocalExchange`; `experts` has the experts of this rank."""
+        """Return the results of all experts, in the shape of `Experts`; `experts` has the experts of this rank."""
         with torch.no_grad():
             given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
             taken = self._counts_from_ranks(given)
@@ -76,9 +76,11 @@ class _Exchange(nn.Module):
         there, back = given.sum(1).tolist(), taken.sum(1).tolist()
         shares = all_taken.sum((1, 2)).tolist()
         rows = _exchange(rows, back, there, self._ep)
-        rows = rows if self._etp is None else _GatherRows.apply(rows, shares, self._etp)  # type: ignore[no-untyped-call]
+        if self._etp is not None:
+            rows = _ShareRows.apply(rows, shares, self._etp, True)  # type: ignore[no-untyped-call]
         out = experts(rows.index_select(0, order), all_taken.sum((0, 1))).index_select(0, order.argsort())
-        out = out if self._etp is None else _SumRows.apply(out, shares, self._etp)  # type: ignore[no-untyped-call]
+        if self._etp is not None:
+            out = _ShareRows.apply(out, shares, self._etp, False)  # type: ignore[no-untyped-call]
         return _exchange(out, there, back, self._ep)
 
     def _counts_from_ranks(self, given: Tensor) -> Tensor:
@@ -112,30 +114,20 @@ def _exchange(rows: Tensor, taken: list[int], given: list[int], group: ProcessGr
     return rows if group is None else all_to_all_single_autograd(rows, taken, given, group)
 
 
-class _GatherRows(torch.autograd.Function):
-    """A gather of rows of all ranks, each with its own number of rows; backward the sum of their gradients."""
+class _ShareRows(torch.autograd.Function):
+    """A gather of rows of all ranks, each with its own number of rows, or their sum, of which each rank keeps its rows.
+
+    The backward of either is the other, of the gradients.
+    """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
-        ctx.sizes, ctx.group = sizes, group
-        return _gather(rows, sizes, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _add(gradient, ctx.sizes, ctx.group), None, None
-
-
-class _SumRows(torch.autograd.Function):
-    """A sum over all ranks, of which each keeps its rows; backward a gather of their gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
-        ctx.sizes, ctx.group = sizes, group
-        return _add(rows, sizes, group)
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup, gathers: bool) -> Tensor:
+        ctx.sizes, ctx.group, ctx.back = sizes, group, _add if gathers else _gather
+        return (_gather if gathers else _add)(rows, sizes, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _gather(gradient, ctx.sizes, ctx.group), None, None
+        return ctx.back(gradient, ctx.sizes, ctx.group), None, None, None
 
 
 def _wait_for(rows: Tensor) -> Tensor:

@@ -77,7 +77,6 @@ class Pipeline:
 
     def __init__(self, stages: Mapping[int, nn.Module], model: Model, plan: Plan, mesh: DeviceMesh, loss: Loss) -> None:
         self._has, self._last = frozenset(stages), plan.stages - 1
-        shapes = _Shapes(model, plan)
         group = mesh["pp"].get_group()
         made = [
             _Stage(
@@ -85,8 +84,8 @@ class Pipeline:
                 number,
                 plan.stages,
                 torch.device("cpu"),
-                input_args=shapes.into(number),
-                output_args=shapes.into(number + 1),
+                input_args=_input_of(number, model, plan),
+                output_args=_input_of(number + 1, model, plan),
                 group=group,
             )
             for number, module in stages.items()
@@ -118,18 +117,11 @@ def _share(loss: Loss, passes: int, output: Tensor, target: Tensor) -> Tensor:
     return loss(output, target) / passes
 
 
-class _Shapes:
-    """The shapes of the messages between stages, as tensors without data."""
-
-    def __init__(self, model: Model, plan: Plan) -> None:
-        self._model, self._plan = model, plan
-
-    def into(self, stage: int) -> Tensor:
-        """Return the input of a stage; for the number after the last stage, the output of the last stage."""
-        model, plan = self._model, self._plan
-        if stage == 0:
-            return torch.empty(plan.pass_batch, plan.rank_seq, dtype=torch.long, device="meta")
-        if stage == plan.stages:
-            return torch.empty(plan.pass_batch, plan.rank_seq, model.vocab, device="meta")
-        tokens = plan.rank_seq // (plan.tp if plan.sp else 1)
-        return torch.empty(plan.pass_batch, tokens, model.hidden, device="meta", requires_grad=True)
+def _input_of(stage: int, model: Model, plan: Plan) -> Tensor:
+    """Return the input of a stage without its data; for the number after the last stage, the output of the last stage."""
+    if stage == 0:
+        return torch.empty(plan.pass_batch, plan.rank_seq, dtype=torch.long, device="meta")
+    if stage == plan.stages:
+        return torch.empty(plan.pass_batch, plan.rank_seq, model.vocab, device="meta")
+    tokens = plan.rank_seq // (plan.tp if plan.sp else 1)
+    return torch.empty(plan.pass_batch, tokens, model.hidden, device="meta", requires_grad=True)

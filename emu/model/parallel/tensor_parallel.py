@@ -15,15 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import (
-    DTensor,
-    Partial,
-    Placement,
-    Replicate,
-    Shard,
-    distribute_module,
-    distribute_tensor,
-)
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -68,17 +60,26 @@ def _whole_style(between: Placement) -> ParallelStyle | None:
     return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(_WHOLE,), use_local_output=True)
 
 
-class ShardedExperts(ParallelStyle):
-    """The style of experts: columns of their first products and rows of their last are sharded; every rank has all rows."""
+class LocalStyle(ParallelStyle):
+    """The style of a module that computes on local tensors; backward the gradients of its input are summed over the ranks.
+
+    Args:
+        cut: A function that cuts the parameters; None: they are whole on every rank.
+        after: A function of what comes out; None: it stays as it is.
+    """
+
+    def __init__(self, cut: Callable[..., None] | None = None, after: Callable[..., Tensor] | None = None) -> None:
+        self._cut, self._after = cut, after
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, self._cut, _with_summed_gradients, _sum_of_ranks)  # type: ignore[arg-type]
+        return distribute_module(module, device_mesh, self._cut, _with_summed_gradients, self._after)  # type: ignore[arg-type]
 
-    def _cut(self, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
-        for name, weight in list(module.named_parameters(recurse=False)):
-            cut = Shard(1) if name == "w2" else Shard(2)  # [E, in, out]
-            whole = distribute_tensor(weight, mesh, [cut], src_data_rank=self.src_data_rank)
-            module.register_parameter(name, nn.Parameter(whole))
+
+def _cut_experts(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
+    """Cut the columns of the experts' first products and the rows of their last."""
+    for name, weight in list(module.named_parameters(recurse=False)):
+        cut = Shard(1) if name == "w2" else Shard(2)  # [E, in, out]
+        module.register_parameter(name, nn.Parameter(distribute_tensor(weight, mesh, [cut], src_data_rank=None)))
 
 
 def _with_summed_gradients(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
@@ -91,13 +92,6 @@ def _sum_of_ranks(_: nn.Module, out: Tensor, mesh: DeviceMesh) -> Tensor:
     return DTensor.from_local(out, mesh, [Partial()], run_check=False).redistribute(placements=[_WHOLE]).to_local()
 
 
-class SummedGradients(ParallelStyle):
-    """The style of a module that is whole on every rank and used for its own heads: the gradients of all ranks are summed."""
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, None, _with_summed_gradients, None)  # type: ignore[arg-type]
-
-
 PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     # An output product by the embedding's own weight, which is cut by the vocabulary already.
     "tied": _tied_style,
@@ -106,7 +100,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "spread": lambda between: PrepareModuleOutput(output_layouts=(_WHOLE,), desired_output_layouts=(between,)),
     # A block of experts: its router and the input of the experts are whole on every rank.
     "sparse": _sparse_style,
-    "experts": lambda _: ShardedExperts(),
+    "experts": lambda _: LocalStyle(_cut_experts, _sum_of_ranks),
     # Inside a block of experts, independent of the placement between blocks: as "shared" and "rowwise".
     "inner shared": lambda _: PrepareModuleInput(input_layouts=(_WHOLE,), desired_input_layouts=(_WHOLE,)),
     "inner rowwise": lambda _: RowwiseParallel(output_layouts=_WHOLE),
@@ -123,7 +117,7 @@ PART_STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
     "own rowwise": lambda _: RowwiseParallel(output_layouts=_TOKENS),
     # A block that begins with products that are whole on every rank; and the parts that go to each rank's heads.
     "whole": _whole_style,
-    "summed": lambda _: SummedGradients(),
+    "summed": lambda _: LocalStyle(),
     # A norm at the end of a block, whose output is added to what came in.
     "between out": lambda between: SequenceParallel(use_local_output=True) if between.is_shard() else None,
     # A norm of each head [B, T, heads, D]: a rank has some heads, and the gradients of the weight are added.

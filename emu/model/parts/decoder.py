@@ -1,16 +1,22 @@
 """A decoder-only transformer: an embedding, layers of two blocks behind a norm each, a norm, an output product."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from emu.model.model import Model
-from emu.model.operator import SUM, Amount, ModelOperator, Passes, product
+from emu.model.model import EMBEDDING, HEAD, Model
+from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens, lookup, product
+from emu.model.parts.expert_block import ExpertBlock
+from emu.model.parts.norms import NORMS, RMS
+from emu.model.parts.rotary import LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.stack.passes import element_wise
 
 Parts = tuple[ModelOperator, ...]
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
+Blocks = Callable[[Any, str, int], tuple[nn.Module, nn.Module]]  # attention and feed-forward: configuration, kind, tokens
+BlockOperators = Callable[[Any, str, Tokens], tuple[Parts, Parts]]  # those of both blocks
 
 
 class DecoderLayer(nn.Module):
@@ -88,12 +94,12 @@ def output_operators(tokens: int, hidden: int, vocab: int, *, tied: bool = False
 
     Tied weights have two gradients, which are summed if one rank has both the embedding and the head.
     """
-    moved = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
-    return (
-        product("output", tokens, hidden, vocab, "out", tied=tied),
-        *((ModelOperator("output.sum", SUM, eager=moved, cut="out"),) if tied else ()),
-        element_wise("loss", "cross entropy", tokens * vocab, tokens),
-    )
+    output = product("output", tokens, hidden, vocab, "out")
+    loss = element_wise("loss", "cross entropy", tokens * vocab, tokens)
+    if not tied:
+        return output, loss
+    summed = Passes(backward_weight=Amount(parameters=3 * vocab * hidden))
+    return replace(output, parameters=0), ModelOperator("output.sum", SUM, eager=summed, cut="out"), loss
 
 
 def shards(layer: Mapping[str, Mapping[str, str]], ends: Mapping[str, str] = ENDS) -> dict[str, str]:
@@ -116,7 +122,7 @@ def decoder_model(
     divides: Mapping[str, int],
     styles: Mapping[str, str],
 ) -> Model:
-    """Return the model of a configuration.
+    """Return the model of a configuration whose embedding, layers or head are its own.
 
     Args:
         name: The name of the model.
@@ -134,7 +140,7 @@ def decoder_model(
         head_dim=c.attention.head_dim,
         vocab=c.vocab,
         max_seq=c.max_seq,
-        kinds=getattr(c, "kinds", ("dense",) * c.layers),
+        kinds=_kinds(c),
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
         tp_divides={"heads": c.heads, **divides},
@@ -144,3 +150,68 @@ def decoder_model(
         tied=styles.get("output") == "tied",
         source=c.source,
     )
+
+
+def block_model(
+    name: str, c: Any, blocks: Blocks, operators: BlockOperators, divides: Mapping[str, int], styles: Mapping[str, str]
+) -> Model:
+    """Return the model of a configuration whose layers are two blocks behind a norm each.
+
+    Its words are in a table of their own, or, where the output is tied to them, with learned positions.
+
+    Args:
+        name: The name of the model.
+        c: The sizes, as in `decoder_model`. `norm`, one of NORMS, `norm_eps` and `first_std`, the standard deviation of
+            the first weights, may be left out.
+        blocks: The function that returns the two blocks of a layer.
+        operators: The function that returns the operators of each of them.
+        divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
+        styles: The sharding style of each module, by its path.
+    """
+    tied = styles["output"] == "tied"
+
+    def part(c: Any, of: str, tokens: Tokens) -> Parts:
+        return _part(c, of, tokens, operators, tied=tied)
+
+    def build(c: Any, tokens: int) -> Decoder:
+        return _build(c, tokens, blocks, tied=tied)
+
+    return decoder_model(name, c, part, build, divides, styles)
+
+
+def _kinds(c: Any) -> tuple[str, ...]:
+    found: tuple[str, ...] = getattr(c, "kinds", ("dense",) * c.layers)
+    return found
+
+
+def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
+    """Return the module with its first weights."""
+
+    def norm() -> nn.Module:
+        return NORMS[getattr(c, "norm", RMS)][0](c.hidden, getattr(c, "norm_eps", 1e-5))
+
+    def layer(kind: str) -> DecoderLayer:
+        attention, ffn = blocks(c, kind, tokens)
+        return DecoderLayer(attention, ffn, norm(), norm(), "sparse" if isinstance(ffn, ExpertBlock) else "ffn")
+
+    ends: tuple[nn.Module, nn.Module]
+    if tied:
+        words = LearnedEmbedding(c.vocab, c.max_seq, c.hidden)
+        ends = words, TiedOutput(words.words)
+    else:
+        ends = nn.Embedding(c.vocab, c.hidden), nn.Linear(c.hidden, c.vocab, bias=False)
+    module = Decoder(ends[0], map(layer, _kinds(c)), norm(), ends[1])
+    initialise(module, getattr(c, "first_std", 0.02))
+    return module
+
+
+def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied: bool) -> Parts:
+    """Return the operators of a part; a test compares them with those that the module runs."""
+    norm = NORMS[getattr(c, "norm", RMS)][1]
+    if name == EMBEDDING and tied:
+        return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
+    if name == EMBEDDING:
+        return (lookup("embedding", tokens.n, c.vocab, c.hidden),)
+    if name == HEAD:
+        return norm("norm", tokens.n, c.hidden), *output_operators(tokens.n, c.hidden, c.vocab, tied=tied)
+    return layer_operators(norm, tokens.n, c.hidden, *operators(c, name, tokens))

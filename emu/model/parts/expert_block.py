@@ -12,7 +12,7 @@ from emu.model.parts.token_routing import ExpertRouting, Router, combine, dispat
 
 
 class Experts(nn.Module):
-    """The weights [E, in, out] of all experts: gated as `GatedFeedForward`, or plain as `PlainFeedForward`, without biases."""
+    """The weights [E, in, out] of all experts: gated or plain as those of `FeedForward`, without biases."""
 
     def __init__(self, experts: int, hidden: int, ffn: int, activation: str) -> None:
         super().__init__()
@@ -40,14 +40,6 @@ def _grouped_product(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     return functional.grouped_mm(rows, to_local() if to_local else weight, offs=ends)
 
 
-class LocalExchange(nn.Module):
-    """The exchange for a rank that has all experts: rows stay where they are; expert parallelism replaces it."""
-
-    def forward(self, experts: nn.Module, rows: Tensor, counts: Tensor) -> Tensor:
-        """Return the experts' results of rows [R, hidden], ordered by expert with [E] rows of each, as [R, hidden]."""
-        return experts(rows, counts)  # type: ignore[no-any-return]
-
-
 class ExpertBlock(nn.Module):
     """A block that sends each token through the experts that its router chose, and through the shared block if there is one."""
 
@@ -55,14 +47,15 @@ class ExpertBlock(nn.Module):
         super().__init__()
         self.c, self.capacity = c, 0.0
         self.router, self.experts, self.shared = Router(hidden, c), experts, shared
-        self.exchange: nn.Module = LocalExchange()
+        self.exchange: nn.Module | None = None  # brings rows to the ranks of their experts, and back; None: all are here
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, T, hidden] to [B, T, hidden]."""
         flat = x.flatten(0, -2)
         chosen, weights = self.router(flat)
         sent = dispatch(chosen, self.c, self.capacity)
-        rows = self.exchange(self.experts, flat.index_select(0, sent.tokens), sent.counts)
+        rows = flat.index_select(0, sent.tokens)
+        rows = self.exchange(self.experts, rows, sent.counts) if self.exchange else self.experts(rows, sent.counts)
         out = combine(rows, weights, sent, len(flat)).view_as(x)
         return out if self.shared is None else out + self.shared(x)
 

@@ -28,32 +28,21 @@ GATES: Mapping[str, Activation] = {"silu gate": functional.silu, "gelu gate": ge
 ACTIVATIONS: Mapping[str, Activation] = {"gelu": gelu, "squared relu": squared_relu}
 
 
-class GatedFeedForward(nn.Module):
-    """The block w2(g(w1 x) * w3 x), where g is one of GATES."""
+class FeedForward(nn.Module):
+    """The block w2(f(w1 x)), or w2(f(w1 x) * w3 x) where f is one of GATES."""
 
-    def __init__(self, hidden: int, ffn: int, gate: str = "silu gate") -> None:
-        super().__init__()
-        self.gate = gate
-        self.w1 = nn.Linear(hidden, ffn, bias=False)
-        self.w2 = nn.Linear(ffn, hidden, bias=False)
-        self.w3 = nn.Linear(hidden, ffn, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [..., hidden] to [..., hidden]."""
-        return self.w2(GATES[self.gate](self.w1(x)) * self.w3(x))  # type: ignore[no-any-return]
-
-
-class PlainFeedForward(nn.Module):
-    """The block w2(f(w1 x)), where f is one of ACTIVATIONS."""
-
-    def __init__(self, hidden: int, ffn: int, activation: str, *, biased: bool) -> None:
+    def __init__(self, hidden: int, ffn: int, activation: str = "silu gate", *, biased: bool = False) -> None:
         super().__init__()
         self.activation = activation
         self.w1 = nn.Linear(hidden, ffn, bias=biased)
         self.w2 = nn.Linear(ffn, hidden, bias=biased)
+        if activation in GATES:
+            self.w3 = nn.Linear(hidden, ffn, bias=biased)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., hidden] to [..., hidden]."""
+        if self.activation in GATES:
+            return self.w2(GATES[self.activation](self.w1(x)) * self.w3(x))  # type: ignore[no-any-return]
         return self.w2(ACTIVATIONS[self.activation](self.w1(x)))  # type: ignore[no-any-return]
 
 

@@ -3,6 +3,7 @@
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization (2019); Ba et al., Layer Normalization (2016).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -10,6 +11,8 @@ from torch.nn import functional
 
 from emu.model.operator import Amount, ModelOperator
 from emu.model.stack.passes import element_wise
+
+RMS = "rms norm"
 
 
 class LayerNorm1p(nn.LayerNorm):
@@ -48,3 +51,11 @@ def layer_norm_1p(name: str, tokens: int, width: int) -> ModelOperator:
     moved = Amount(whole=-2 * width, parameters=2 * width)
     eager = replace(norm.eager, forward=norm.eager.forward + moved)
     return replace(norm, eager=eager, tensors=2, ahead=Amount(parameters=2 * width))
+
+
+# Of each kind of norm, the module for a width and an epsilon, and the operator for a name, tokens and a width.
+NORMS: Mapping[str, tuple[Callable[[int, float], nn.Module], Callable[[str, int, int], ModelOperator]]] = {
+    RMS: (nn.RMSNorm, rms_norm),
+    "layer norm": (nn.LayerNorm, layer_norm),
+    "layer norm 1p": (LayerNorm1p, layer_norm_1p),
+}

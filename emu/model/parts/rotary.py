@@ -116,15 +116,16 @@ class LearnedEmbedding(PositionedModule):
 
 
 class TiedOutput(nn.Module):
-    """An output product with the weights of an embedding."""
+    """An output product with the weights of an embedding; logits may be scaled."""
 
-    def __init__(self, words: nn.Embedding) -> None:
+    def __init__(self, words: nn.Embedding, scale: float = 1.0) -> None:
         super().__init__()
-        self.words = words
+        self.words, self.scale = words, scale
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., hidden] to [..., vocab]."""
-        return functional.linear(x, self.words.weight)
+        logits = functional.linear(x, self.words.weight)
+        return logits if self.scale == 1 else logits * self.scale
 
 
 TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tied"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.errors import InputError, either, must_be
 from emu.model.model import EMBEDDING, HEAD, Model
@@ -26,26 +26,24 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
     """
     if plan.world > n_npus:
         found = filter(None, (_smaller(plan, model, axis, n_npus, stack) for axis in ("dp", "pp", "cp", "tp")))
-        near = max(found, key=lambda each: each.ranks, default=None)
-        mend = f"take {near.axis}={near.size}, or a larger topology" if near else "take smaller axes, or a larger topology"
+        near = max(found, key=lambda each: each[1].world, default=None)
+        mend = (
+            f"take {near[0]}={getattr(near[1], near[0])}, or a larger topology"
+            if near
+            else "take smaller axes, or a larger topology"
+        )
         raise must_be("plan", " * ".join(AXES), f"at most the {n_npus} NPUs of {of}", plan.world, mend)
 
 
-class _Smaller(NamedTuple):
-    ranks: int
-    axis: str
-    size: int
-
-
-def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> _Smaller | None:
-    """Return the plan with the largest size of one axis that has at most `most` ranks; None: there is none."""
+def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> tuple[str, Plan] | None:
+    """Return an axis, and the plan with its largest size that has at most `most` ranks; None: there is none."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
         with suppress(InputError):
             found = replace(plan, **changed)
             check_fits(found, model, stack)
-            return _Smaller(found.world, axis, size)
+            return axis, found
     return None
 
 

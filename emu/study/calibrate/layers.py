@@ -21,7 +21,7 @@ from emu.model.parallel.data_parallel import clip_gradients
 from emu.model.parallel.mesh import parameter_parts
 from emu.model.parts.attention_block import Attention, Heads
 from emu.model.parts.decoder import Decoder, DecoderLayer
-from emu.model.parts.feed_forward import GatedFeedForward
+from emu.model.parts.feed_forward import FeedForward
 from emu.trace.device.measured import MeasuredKernel
 from emu.trace.kernel import Kernel
 
@@ -69,7 +69,7 @@ def _module(of: LayerSizes) -> Decoder:
     """Return a model of one layer with these sizes."""
     heads = Heads(of.hidden, of.heads, of.kv_heads, of.hidden // of.heads, turned=of.hidden // of.heads)
     first, second, last = (nn.RMSNorm(of.hidden, 1e-5) for _ in range(3))
-    layer = DecoderLayer(Attention(heads, of.tokens), GatedFeedForward(of.hidden, of.ffn), first, second)
+    layer = DecoderLayer(Attention(heads, of.tokens), FeedForward(of.hidden, of.ffn), first, second)
     return Decoder(nn.Embedding(of.vocab, of.hidden), [layer], last, nn.Linear(of.hidden, of.vocab, bias=False))
 
 

@@ -10,7 +10,6 @@ import pytest
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import RankParts, reserved_bytes, walk
 from emu.model.generate.stage_passes import ModelParts
-from emu.model.generate.tape import SilentTape
 from emu.model.memory.layer_memory import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
@@ -30,7 +29,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
     parts = ModelParts(*asked(*of, **others), lambda *_: None)
-    return walk(RankParts.at(parts, 0), SilentTape).tape.memory
+    return walk(RankParts.at(parts, 0), {})[0].memory
 
 
 @pytest.mark.parametrize("ranks", [8, 128])

@@ -13,7 +13,7 @@ from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model_file import find_model
 from emu.model.parts.decoder import DecoderLayer, layer_operators
-from emu.model.parts.feed_forward import GatedFeedForward, gated_operators, gelu, squared_relu
+from emu.model.parts.feed_forward import FeedForward, gated_operators, gelu, squared_relu
 from emu.model.parts.norms import LayerNorm1p, rms_norm
 from emu.model.parts.rotary import rotate, rotate_part, rotation
 from emu.model.plan.plan import Plan
@@ -214,7 +214,7 @@ def counted(monkeypatch):
 def test_a_compiled_layer_moves_what_the_scheduler_of_the_compiler_counts(counted):
     """All kernels count that are neither products nor attention; a rotation is left out, as it is not compiled."""
     tokens, hidden, ffn = 3 * ROWS, 64, 224
-    layer = DecoderLayer(Unturned(hidden), GatedFeedForward(hidden, ffn), CastNorm(hidden), CastNorm(hidden)).bfloat16()
+    layer = DecoderLayer(Unturned(hidden), FeedForward(hidden, ffn), CastNorm(hidden), CastNorm(hidden)).bfloat16()
     x = torch.randn(3, ROWS, hidden, dtype=torch.bfloat16, requires_grad=True)
     out = torch.compile(layer, fullgraph=True)(x)
     out.backward(torch.ones_like(out))

@@ -35,15 +35,15 @@ class Chunk:
     @property
     def overlaps(self) -> bool:
         """True if gradients are reduced, and weights gathered, beside what is computed."""
-        return bool(self.layers) and self.layers[0].part.stack.overlaps_gradients
+        return bool(self.layers) and self.layers[0].stack.overlaps_gradients
 
     @cached_property
     def deferred(self) -> int:
         """The number of first microbatches whose gradient of the head's weight is computed after the pipeline."""
         if not any(layer.defers for layer in self.layers):
             return 0
-        part = self.layers[0].part
-        return min(part.stack.deferred, part.plan.passes - 1)  # the last one's gradients are reduced as they come
+        first = self.layers[0]
+        return min(first.stack.deferred, first.plan.passes - 1)  # the last one's gradients are reduced as they come
 
     def begin(self) -> None:
         """Begin a step."""
@@ -61,7 +61,7 @@ class Chunk:
 
     def backward(self, pass_: int) -> None:
         """Run the backward of one microbatch."""
-        if self.overlaps and pass_ == self.layers[0].part.plan.passes - 1:
+        if self.overlaps and pass_ == self.layers[0].plan.passes - 1:
             self._backward(reduces=True)
         else:
             later = pass_ < self.deferred
@@ -125,7 +125,9 @@ def chunk_of(tape: Tape, parts: ModelParts, number: int, memory: StageMemory) ->
 
 def layers_of(parts: ModelParts, number: int) -> tuple[MegatronLayer, ...]:
     """Return the layers of a stage."""
-    return tuple(MegatronLayer(part, parts.at) for part in parts.of_stage(number)[0])
+    own = parts.of_stage(number)[0]
+    made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
+    return tuple(made[id(part)] for part in own)
 
 
 def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
@@ -135,7 +137,7 @@ def kind_of(layer: MegatronLayer, kernel: RankKernel) -> Kind:
 
 def buffers_of(tape: Tape, layers: tuple[MegatronLayer, ...], number: int) -> dict[Kind, Buffer]:
     """Return the buffers of gradients of a stage."""
-    plan, stack = layers[0].part.plan, layers[0].part.stack
+    plan, stack = layers[0].plan, layers[0].stack
     # Megatron-LM leaves one bucket to chunks whose reductions are not on the way to the step's end.
     limit = bucket_limit(plan.dp) if stack.dp == OVERLAPPED and number == 0 else 0
     return {

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, with_casts
+from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, with_casts
 from emu.model.generate.megatron.rank_kernel import ContextKernels, Exchange, RankKernel, kernels
-from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
@@ -28,22 +27,19 @@ GradientArrival = Callable[[RankKernel], None]  # the gradients of a kernel's pa
 
 
 @dataclass(frozen=True)
-class MegatronLayer:
+class MegatronLayer(Share):
     """An embedding, a layer of one kind, or a head, on one rank; `forward` and `backward` write one pass on a tape."""
-
-    part: Part
-    at: int = 0  # its place among the ranks that have parts of the same sequences
 
     @cached_property
     def kernels(self) -> tuple[RankKernel, ...]:
         """The kernels in the order of the forward."""
-        return kernels(self.part.operators, self.part.stack, alike=self.part.plan.tp > 1 and not self.part.plan.sp)
+        return kernels(self.operators, self.stack, alike=self.plan.tp > 1 and not self.plan.sp)
 
     def parameters(self) -> Iterator[tuple[RankKernel, int]]:
         """Yield the kernels that have parameters, each with their number, in the order of the model."""
-        yield from ((kernel, self.elements(kernel)) for kernel in self.kernels if self.elements(kernel))
+        yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
-    def elements(self, kernel: RankKernel) -> int:
+    def parameters_of(self, kernel: RankKernel) -> int:
         """Return the number of a kernel's parameters; if a pipeline separates a tied table, each end has a copy."""
         if self.is_copy(kernel):
             return kernel.passes.backward_weight.parameters
@@ -51,25 +47,25 @@ class MegatronLayer:
 
     def is_copy(self, kernel: RankKernel) -> bool:
         """Return whether a kernel's parameters are a copy of the embedding's, at the other end of a pipeline."""
-        return self.part.name == HEAD and self.part.model.tied and kernel.operator.kind == PRODUCT and self.part.plan.pp > 1
+        return self.name == HEAD and self.model.tied and kernel.operator.kind == PRODUCT and self.plan.pp > 1
 
     def is_shared(self, kernel: RankKernel) -> bool:
         """Return whether both ends of a pipeline have a copy of a kernel's parameters."""
         table = kernel.operator.kind == LOOKUP and kernel.operator.cut  # positions are not cut
-        first = self.part.name == EMBEDDING and self.part.model.tied and self.part.plan.pp > 1
+        first = self.name == EMBEDDING and self.model.tied and self.plan.pp > 1
         return self.is_copy(kernel) or bool(first and table)
 
     def axis(self, kernel: RankKernel) -> str:
         """Return the axis of the ranks that have copies of a kernel's parameters: dp and cp, or edp for travelling experts."""
-        plan = self.part.plan
+        plan = self.plan
         if kernel.operator.experts and plan.exchanges:
             return "edp"
         return "+".join(plan.copy_axes) or "dp"
 
     def gathers(self, kernel: RankKernel) -> str:
         """Return the dtype in which the weights of a kernel are gathered."""
-        narrow = self._is_narrow(kernel) and self.part.stack.narrow_gather
-        return narrow or self.part.stack.precision.weight
+        narrow = self._is_narrow(kernel) and self.stack.narrow_gather
+        return narrow or self.stack.precision.weight
 
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
@@ -79,7 +75,7 @@ class MegatronLayer:
     @property
     def defers(self) -> bool:
         """True if the weight's gradient may wait for the end of the pipeline; the head's may, which comes after all else."""
-        return self.part.name == HEAD and self.part.plan.pp > 1
+        return self.name == HEAD and self.plan.pp > 1
 
     def deferred(self, tape: Tape) -> None:
         """Write the gradient of the head's weight of one microbatch; its input is gathered once more beside another's gradient.
@@ -88,7 +84,7 @@ class MegatronLayer:
         """
         for kernel in self.kernels:
             if kernel.operator.kind == PRODUCT:
-                asks = [self._asked("all_gather")] if kernel.enters and self.part.plan.sp else []
+                asks = [self._asked("all_gather")] if kernel.enters and self.plan.sp else []
                 run_beside(tape, asks, self._weight_gradient(kernel))
 
     def backward(self, tape: Tape, there: GradientArrival, *, later: bool = False) -> None:
@@ -99,11 +95,11 @@ class MegatronLayer:
             there: A function that is called with each kernel once the gradients of its parameters are there.
             later: Whether `deferred` computes the gradient of the head's weight.
         """
-        if self.part.plan.recompute == "full" and self.part.name not in (EMBEDDING, HEAD):
+        if self.plan.recompute == "full" and self.name not in (EMBEDDING, HEAD):
             self.forward(tape)
         for kernel in reversed(self.kernels):
             self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
-            if self.elements(kernel):
+            if self.parameters_of(kernel):
                 there(kernel)
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
@@ -113,30 +109,30 @@ class MegatronLayer:
             await_requests(tape, self._exchange.counted() if kernel.receives else [])
             self._travelling(tape, kernel.receives, kernel.returns, works)
             return
-        if kernel.operator.kind == ATTENTION and self.part.plan.cp > 1:
-            ContextKernels(self.part, self.at, kernel).forward(tape)
+        if kernel.operator.kind == ATTENTION and self.plan.cp > 1:
+            ContextKernels(self, kernel).forward(tape)
             return
         works = cast_first(tape, works)
-        before = [self._read(kernel)] if kernel.enters and self.part.plan.sp else []
-        after = [self._summed(kernel)] if kernel.leaves and self.part.plan.tp > 1 else []
-        if self.part.stack.tp == OVERLAPPED:
+        before = [self._read(kernel)] if kernel.enters and self.plan.sp else []
+        after = [self._summed(kernel)] if kernel.leaves and self.plan.tp > 1 else []
+        if self.stack.tp == OVERLAPPED:
             run_beside(tape, [*before, *after], works)
-        elif self.part.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
-            in_pieces(tape, before, after, works, self.part.plan.tp)
+        elif self.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
+            in_pieces(tape, before, after, works, self.plan.tp)
         else:
             await_requests(tape, before)
             run_beside(tape, [], works)
             await_requests(tape, after)
-        if kernel.operator.kind == LOSS and self.part.plan.tp > 1:
-            await_requests(tape, [Ask("tp", "all_reduce", self.part.tokens.n, "float32")] * _STATISTICS)
+        if kernel.operator.kind == LOSS and self.plan.tp > 1:
+            await_requests(tape, [Ask("tp", "all_reduce", self.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
         """Write the backward of one kernel with its requests; `later` leaves the gradient of its weight out."""
-        plan, overlap = self.part.plan, self.part.stack.tp
+        plan, overlap = self.plan, self.stack.tp
         if plan.recompute == "selective" and kernel.operator.kind == ATTENTION:
             self._forward(tape, kernel)
         if kernel.operator.kind == ATTENTION and plan.cp > 1:
-            ContextKernels(self.part, self.at, kernel).backward(tape)
+            ContextKernels(self, kernel).backward(tape)
             return
         works = cast_first(tape, self._works(kernel, INPUT)) if not kernel.operator.experts else self._works(kernel, INPUT)
         arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
@@ -157,7 +153,7 @@ class MegatronLayer:
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
         """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
         there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
-        hides, order = int(self.part.stack.ep == OVERLAPPED), self._exchange.sorted()
+        hides, order = int(self.stack.ep == OVERLAPPED), self._exchange.sorted()
         await_requests(tape, there[: len(there) - hides])
         works = [*(order if comes else []), *works, *(order if goes else [])]
         run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
@@ -165,41 +161,39 @@ class MegatronLayer:
 
     @cached_property
     def _exchange(self) -> Exchange:
-        return Exchange(self.part)
+        return Exchange(self)
 
     def _weight_gradient(self, kernel: RankKernel) -> list[Computation]:
         """Return the computations of a weight's gradient: a product that adds to the buffer, or a product and an addition."""
-        amount, precision, shape = kernel.passes.backward_weight, self.part.stack.precision, kernel.operator.shape_of(WEIGHT)
+        amount, precision, shape = kernel.passes.backward_weight, self.stack.precision, kernel.operator.shape_of(WEIGHT)
         n = amount.parameters
-        if kernel.operator.kind == PRODUCT and self.part.stack.accumulation == FUSED:
-            added = self.part.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
-            return with_casts(self.part, kernel.operator, WEIGHT, [added], self._around(kernel))
+        if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
+            added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
+            return with_casts(self, kernel.operator, WEIGHT, [added], self._around(kernel))
         size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
         same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
         made = [
-            self.part.work(kernel.operator.name, amount, precision.weight, shape),
+            self.work(kernel.operator.name, amount, precision.weight, shape),
             Computation("accumulated", 0, size, same),
         ]
-        return with_casts(self.part, kernel.operator, WEIGHT, made, self._around(kernel))
+        return with_casts(self, kernel.operator, WEIGHT, made, self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
-        share = self.part.plan.tp if kernel.operator.kind == LOSS else 1
+        share = self.plan.tp if kernel.operator.kind == LOSS else 1
         works = [
-            self.part.work(
-                kernel.operator.name, replace(amount, whole=amount.whole // share), self.part.stack.precision.weight, shape
-            )
-            for amount, shape in pieces_of(kernel.operator, self.part.stack, what, drops=self.part.plan.dropout > 0)
+            self.work(kernel.operator.name, replace(amount, whole=amount.whole // share), self.stack.precision.weight, shape)
+            for amount, shape in pieces_of(kernel.operator, self.stack, what, drops=self.plan.dropout > 0)
         ]
-        return with_casts(self.part, kernel.operator, what, works, self._around(kernel))
+        return with_casts(self, kernel.operator, what, works, self._around(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
         """Return whether a kernel is a product in FP8."""
-        return in_fp8(kernel.operator, self.part.stack, layer=self.part.is_layer)
+        return in_fp8(kernel.operator, self.stack, layer=self.is_layer)
 
     def _around(self, kernel: RankKernel) -> ProductPlace:
         """Return where a product stands: rows that are gathered are cast before; experts' come as they are."""
-        over = self.part.plan.tp if self.part.plan.sp else 0
+        over = self.plan.tp if self.plan.sp else 0
         normed = kernel.enters and not kernel.operator.experts
         apart = bool(over and not kernel.operator.experts)
         return ProductPlace(normed, apart, False, over * kernel.enters, over * kernel.leaves)
@@ -210,13 +204,13 @@ class MegatronLayer:
         return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
 
     def _asked(self, operation: str) -> Ask:
-        return self.part.asked(operation, self.part.tokens.n * self.part.model.hidden)
+        return self.asked(operation, self.tokens.n * self.model.hidden)
 
     def _summed(self, kernel: RankKernel) -> Ask:
         """Return the request that adds up over tp; ranks whose rows travelled have tokens of their own, which are gathered."""
-        if kernel.operator.routed and self.part.plan.exchanges:
+        if kernel.operator.routed and self.plan.exchanges:
             return self._asked("all_gather")
-        return self._asked("reduce_scatter" if self.part.plan.sp else "all_reduce")
+        return self._asked("reduce_scatter" if self.plan.sp else "all_reduce")
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:

@@ -16,25 +16,25 @@ Source: Megatron-LM, core_v0.15.3, megatron/core/distributed/finalize_model_grad
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from emu.model.generate.gradients import gradient_work
-from emu.model.generate.item import Ask
+from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
 from emu.model.generate.megatron.megatron_layer import await_requests
-from emu.model.generate.part import Part
-from emu.model.generate.pipeline import StageMessages, messages_of_stage
-from emu.model.generate.states import Role, StateShare, adamw, ring_ranks
-from emu.model.generate.tape import KnownStretches, SilentTape, Tape
+from emu.model.generate.pipeline import StageMessages, by_turns, messages_of_stage
+from emu.model.generate.states import Role, adamw, ring_ranks
+from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
 from emu.model.memory.step_memory import PeakBytes, RankMemory
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
-from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn
-from emu.model.pipeline.turns import all_turns, message_for
+from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, Turn
+from emu.model.pipeline.turns import all_turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.plan.rank_axes import ENDS
@@ -52,7 +52,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
     memory, ranks = _memory(model, plan, stack, place), np.arange(plan.stage_ranks)
     for at in range(plan.ring):
         tape, own = _tape(model, memory, place, at), place * plan.stage_ranks + ring_ranks(plan, ranks, at)
-        yield Role(tape, own, StateShare(0, 0), memory.peak(tape.memory), at=at)
+        yield Role(tape, own, (0, 0), memory.peak(tape.memory), at=at)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
@@ -60,7 +60,7 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownStretches = {}
     for place in places:
         memory = _memory(model, plan, stack, place)
-        tape = SilentTape(stack.precision.activation, memory=memory.opened(), known=known)
+        tape = Tape(stack.precision.activation, memory=memory.opened(), known=known, silent=True)
         _take_passes(tape, model, plan, stack, place, {n: Chunk(tape, n, _of_stage(memory, n)) for n in memory.stages})
         yield memory.peak(tape.memory)
 
@@ -100,7 +100,9 @@ def _take_passes(tape: Tape, model: Model, plan: Plan, stack: Stack, place: int,
             chunks[0].backward(number)
     else:
         ends = {number: messages_of_stage(tape, model, plan, stack, number) for number in chunks}
-        _pipelined(tape, chunks, ends, plan, place, waits=not overlaps_messages(plan, stack))
+        # Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
+        turns = all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]
+        by_turns(turns, ends, partial(_take_turn, chunks, ends), waits=not overlaps_messages(plan, stack))
     for chunk in chunks.values():
         chunk.drain()
 
@@ -110,32 +112,17 @@ def overlaps_messages(plan: Plan, stack: Stack) -> bool:
     return stack.pp == OVERLAPPED or (stack.pp == INTERLEAVED and plan.pipeline == INTERLEAVED)
 
 
-def _pipelined(
-    tape: Tape, chunks: Mapping[int, Chunk], ends: Mapping[int, StageMessages], plan: Plan, place: int, *, waits: bool
-) -> None:
-    """Write 1F1B or its interleaved form; sends are awaited at once, or at the end of the step.
-
-    Source: Narayanan et al. (SC21), section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py.
-    """
-    sent: list[int] = []
-    received: dict[Turn, list[int]] = {}
-    for turn in all_turns(plan.pipeline, plan.pp, plan.vp, plan.passes)[place]:
-        if turn.what.startswith(SEND):
-            asked = ends[turn.stage].send(turn.what.removeprefix(SEND))
-            tape.join(*(asked if waits else ()))
-            sent += asked
-        elif turn.what.startswith(RECEIVE):
-            received[turn] = ends[turn.stage].receive(turn.what.removeprefix(RECEIVE))
-        elif turn.what in (FORWARD, BACKWARD):
-            ends[turn.stage].join(received.pop(message_for(turn), []))
-            do = chunks[turn.stage].forward if turn.what == FORWARD else chunks[turn.stage].backward
-            do(turn.microbatch)
-    tape.join(*sent)
+def _take_turn(chunks: Mapping[int, Chunk], ends: Mapping[int, StageMessages], turn: Turn, came: Sequence[int]) -> None:
+    """Run a pass once the message that it reads is there; weights and gradients have no turns of their own."""
+    if turn.what in (FORWARD, BACKWARD):
+        ends[turn.stage].join(came)
+        chunk = chunks[turn.stage]
+        (chunk.forward if turn.what == FORWARD else chunk.backward)(turn.microbatch)
 
 
 def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
     """Write all that follows the last backward on a tape."""
-    part = chunks[0].layers[0].part
+    part = chunks[0].layers[0]
     buffers = [buffer for chunk in chunks for buffer in chunk.buffers.values()]
     for buffer in buffers:
         buffer.reduce()
@@ -153,7 +140,7 @@ def finish(tape: Tape, chunks: Sequence[Chunk]) -> None:
 def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
     """Yield the elements of which each rank of tp has a copy, and the gradient of its tokens or heads alone."""
     for layer in (layer for chunk in chunks for layer in chunk.layers):
-        plan = layer.part.plan
+        plan = layer.plan
         for kernel, elements in layer.parameters() if plan.tp > 1 else ():
             operator = kernel.operator
             alike = operator.sequence or (operator.kind == BIAS and not operator.cut)
@@ -161,7 +148,7 @@ def _copied(chunks: Sequence[Chunk]) -> Iterator[int]:
                 yield elements
 
 
-def _add_copies(tape: Tape, part: Part, elements: int) -> None:
+def _add_copies(tape: Tape, part: Share, elements: int) -> None:
     """Write the sum over tp of the gradients of copied parameters."""
     if elements:
         tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
@@ -173,10 +160,10 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
             if layer.is_shared(kernel):
-                await_requests(tape, [Ask(ENDS, "all_reduce", elements, layer.part.stack.precision.gradient)])
+                await_requests(tape, [Ask(ENDS, "all_reduce", elements, layer.stack.precision.gradient)])
 
 
-def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
+def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
     """Write the squares of the gradients that the rank's optimizer uses, their sums over ranks, and the scaling of all.
 
     A rank without experts takes part in the sum over those of the others.
@@ -189,7 +176,7 @@ def _clip(tape: Tape, part: Part, buffers: Sequence[Buffer]) -> None:
     tape.compute(gradient_work(precision, 2 * sum(buffer.owned for buffer in buffers)))
 
 
-def _normed(part: Part, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
+def _normed(part: Share, buffers: Sequence[Buffer]) -> Mapping[tuple[str, ...], int]:
     """Return the elements whose squares a rank adds up, by the axes over which the sum then goes."""
     copies = next(buffer.axis for buffer in buffers if buffer.axis != "edp")
     dense: tuple[str, ...] = (copies, "tp", "pp") if part.plan.shards_only_optimizer else ("tp", "pp")

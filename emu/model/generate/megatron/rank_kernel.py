@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from emu.model.generate.item import Ask, Computation
-from emu.model.generate.part import Part
+from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
@@ -44,27 +43,27 @@ _COUNT = "int64"  # of rows
 class Exchange:
     """The requests of one part; with uneven rows, those of the rank with the fullest expert."""
 
-    part: Part
+    share: Share
 
     @cached_property
     def elements(self) -> int:
         """The elements of the rows that a rank gives or takes, whichever are more: those of the first permutation."""
-        if self.part.routed is not None:
-            return self.part.routed.most * self.part.model.hidden
-        return next(o.outputs.whole for o in self.part.operators if o.kind == PERMUTATION)
+        if self.share.routed is not None:
+            return self.share.routed.most * self.share.model.hidden
+        return next(o.outputs.whole for o in self.share.operators if o.kind == PERMUTATION)
 
     def counted(self) -> list[Ask]:
         """Return the request for the number of rows of each expert on each rank; with a capacity all know it."""
-        told = self._stays or self.part.plan.capacity
-        axis = "" if told else "+".join(name for name in ("etp", "ep") if self.part.plan.sizes[name] > 1)
-        ranks = self.part.plan.expert_tp * self.part.plan.ep
-        return [Ask(axis, "all_gather", ranks * self.part.model.experts, _COUNT)] if axis else []
+        told = self._stays or self.share.plan.capacity
+        axis = "" if told else "+".join(name for name in ("etp", "ep") if self.share.plan.sizes[name] > 1)
+        ranks = self.share.plan.expert_tp * self.share.plan.ep
+        return [Ask(axis, "all_gather", ranks * self.share.model.experts, _COUNT)] if axis else []
 
     def sorted(self) -> list[Computation]:
         """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
-        several = self.part.model.experts > self.part.plan.ep
-        elements = self.part.plan.expert_tp * self.elements if self.part.plan.exchanges and several else 0
-        return [self.part.copied("sorted", elements)] if elements else []
+        several = self.share.model.experts > self.share.plan.ep
+        elements = self.share.plan.expert_tp * self.elements if self.share.plan.exchanges and several else 0
+        return [self.share.copied("sorted", elements)] if elements else []
 
     def there(self) -> list[Ask]:
         """Return the requests that bring rows to the experts, or the gradient of their outputs."""
@@ -77,20 +76,20 @@ class Exchange:
         return [*self._shared("reduce_scatter", dtype), *self._travel(dtype)]
 
     def _travel(self, dtype: str) -> list[Ask]:
-        return [Ask("ep", "all_to_all", self.elements, dtype)] if self.part.plan.ep > 1 else []
+        return [Ask("ep", "all_to_all", self.elements, dtype)] if self.share.plan.ep > 1 else []
 
     def _shared(self, operation: str, dtype: str) -> list[Ask]:
-        etp = self.part.plan.expert_tp
+        etp = self.share.plan.expert_tp
         return [Ask("etp", operation, etp * self.elements, dtype)] if etp > 1 and not self._stays else []
 
     @property
     def _stays(self) -> bool:
         """True if rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
-        return not self.part.plan.sp and not self.part.plan.exchanges
+        return not self.share.plan.sp and not self.share.plan.exchanges
 
     @property
     def _precision(self) -> Precision:
-        return self.part.stack.precision
+        return self.share.stack.precision
 
 
 class RankKernel(NamedTuple):
@@ -160,13 +159,12 @@ def _product(of: Sequence[ModelOperator]) -> ModelOperator:
 class ContextKernels:
     """The attention of one part, on the rank at a place in its group of cp."""
 
-    part: Part
-    at: int
+    share: Share
     kernel: RankKernel
 
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
-        if self.part.plan.cp_comm == "all_gather":
+        if self.share.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
             tape.compute(self._whole(FORWARD))
         else:
@@ -174,7 +172,7 @@ class ContextKernels:
 
     def backward(self, tape: Tape) -> None:
         """Write the backward of one pass on a tape."""
-        if self.part.plan.cp_comm == "all_gather":
+        if self.share.plan.cp_comm == "all_gather":
             tape.join(tape.ask(self._asked("all_gather")))
             tape.compute(self._whole(INPUT))
             tape.join(tape.ask(self._asked("reduce_scatter")))
@@ -185,12 +183,12 @@ class ContextKernels:
         """Write block after block; gradients of a block's keys follow them, and each rank adds its own until they are back."""
         follows: list[int] = []
         for step, work in enumerate(self._blocks(whole, INPUT if gradients else FORWARD)):
-            here = self._exchange(tape) if step < self.part.plan.cp - 1 else []
-            tape.join(*(here if self.part.stack.cp != OVERLAPPED else ()))
+            here = self._exchange(tape) if step < self.share.plan.cp - 1 else []
+            tape.join(*(here if self.share.stack.cp != OVERLAPPED else ()))
             tape.compute(work)
             tape.join(*here, *follows)
             follows = self._exchange(tape) if gradients else []
-            tape.join(*(follows if self.part.stack.cp != OVERLAPPED else ()))
+            tape.join(*(follows if self.share.stack.cp != OVERLAPPED else ()))
         tape.join(*follows)
 
     def _blocks(self, whole: Amount, what: str) -> Iterator[Computation]:
@@ -198,35 +196,35 @@ class ContextKernels:
         shape = self._shape_of(self.kernel.operator, what)
         yield self._work(whole, shape)
         half = Amount(whole.flops // 2, whole.whole // 2, whole.cut // 2, 0, whole.fixed_bytes // 2)
-        yield from [self._work(half, shape.unmasked(keys=2))] * (self.part.plan.cp - 1)
+        yield from [self._work(half, shape.unmasked(keys=2))] * (self.share.plan.cp - 1)
 
     def _exchange(self, tape: Tape) -> list[int]:
         """Send keys and values, or their gradients, to the next rank, and receive from the one before; return both requests."""
-        cp, dtype = self.part.plan.cp, self.part.stack.precision.activation
-        ends = (Kind.SEND, (self.at + 1) % cp), (Kind.RECV, (self.at - 1) % cp)
+        cp, dtype = self.share.plan.cp, self.share.stack.precision.activation
+        ends = (Kind.SEND, (self.share.at + 1) % cp), (Kind.RECV, (self.share.at - 1) % cp)
         return [tape.message(kind, "cp", peer, self.elements, dtype) for kind, peer in ends]
 
     @property
     def elements(self) -> int:
         """The elements of the keys and values of a rank: all that attention moves without queries and results."""
-        queries = self.part.tokens.n * self.part.model.heads * self.part.model.head_dim // self.part.plan.tp
+        queries = self.share.tokens.n * self.share.model.heads * self.share.model.head_dim // self.share.plan.tp
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
     def _whole(self, what: str) -> Computation:
         """Return a pass of the rank's queries over all keys."""
-        plan, name = self.part.plan, self.kernel.operator.name
-        tokens = replace(self.part.tokens, context=plan.seq)
-        found = next(o for o in self.part.model.part(self.part.name, tokens) if o.name == name)
+        plan, name = self.share.plan, self.kernel.operator.name
+        tokens = replace(self.share.tokens, context=plan.seq)
+        found = next(o for o in self.share.model.part(self.share.name, tokens) if o.name == name)
         here = found.on(plan.cut)
-        passes = passes_of(here, self.part.stack)
+        passes = passes_of(here, self.share.stack)
         return self._work(passes.forward if what == FORWARD else passes.backward_input, self._shape_of(here, what))
 
     def _shape_of(self, operator: ModelOperator, what: str) -> Shape:
-        return MOVES if self.part.stack.attention == UNFUSED else operator.shape_of(what)
+        return MOVES if self.share.stack.attention == UNFUSED else operator.shape_of(what)
 
     def _asked(self, operation: str) -> Ask:
-        return Ask("cp", operation, self.part.plan.cp * self.elements, self.part.stack.precision.activation)
+        return Ask("cp", operation, self.share.plan.cp * self.elements, self.share.stack.precision.activation)
 
     def _work(self, amount: Amount, shape: Shape) -> Computation:
-        return self.part.work(self.kernel.operator.name, amount, self.part.stack.precision.weight, shape)
+        return self.share.work(self.kernel.operator.name, amount, self.share.stack.precision.weight, shape)

@@ -8,7 +8,6 @@ from emu.model.generate.megatron.buffers import Buffer, Tensor
 from emu.model.generate.megatron.chunk import buffers_of, layers_of, leave_gradient, parts_of
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.megatron_step import overlaps_messages
-from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
@@ -24,7 +23,7 @@ class MegatronPaths(ChartedPaths):
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
         """Return the paths of a part's passes; all backwards are alike."""
-        layer = MegatronLayer(Part(self.model, plan, self.stack, name))
+        layer = MegatronLayer(self.model, plan, self.stack, name)
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)
         layer.backward(backward, leave_gradient)
@@ -35,7 +34,7 @@ class MegatronPaths(ChartedPaths):
         """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
         key = (*self.key(plan, name), plan.copy_axes)
         if key not in self._arrivals:
-            layer, tape, came = MegatronLayer(Part(self.model, plan, self.stack, name)), Tape(self.dtype), dict[str, Tape]()
+            layer, tape, came = MegatronLayer(self.model, plan, self.stack, name), Tape(self.dtype), dict[str, Tape]()
             layer.backward(tape, lambda kernel: came.update({layer.axis(kernel): tape.copy()}))
             self._arrivals[key] = {axis: self.path_of(each) for axis, each in came.items()}
         return self._arrivals[key]
@@ -46,10 +45,10 @@ class MegatronPaths(ChartedPaths):
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
         """Return the parameters of a layer on a rank, by axis."""
-        layer, found = MegatronLayer(Part(self.model, plan, self.stack, name)), Counter[str]()
+        layer, found = MegatronLayer(self.model, plan, self.stack, name), Counter[str]()
         for kernel, size in layer.parameters():
             found[layer.axis(kernel)] += size
-        return found or Counter(dp=sum(operator.parameters for operator in layer.part.operators))
+        return found or Counter(dp=sum(operator.parameters for operator in layer.operators))
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the paths of a rank that sets gradients to 0, and at last reduces, scales, updates and gathers."""

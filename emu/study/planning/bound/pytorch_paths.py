@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import Gradient, RepeatedComputation, WeightGradientComputation
+from emu.model.generate.item import PARAMETER, Computation, Gradient, is_later
 from emu.model.generate.part import Part
 from emu.model.generate.rank_step import reduced_by
 from emu.model.generate.stage_passes import ModelParts, StagePasses
 from emu.model.generate.tape import Tape
 from emu.model.memory.stage_memory import StageEnds, StageMemory
-from emu.model.moment import Moment
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.routed_rows import classes
@@ -47,15 +46,9 @@ class PytorchPaths(TapePaths):
             if tape is tapes[0]:
                 passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
-                run(
-                    tape,
-                    (
-                        item
-                        for item in part.backward
-                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
-                    ),
-                )
-                run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
+                items = [item for item in part.backward if not isinstance(item, Gradient)]
+                run(tape, (item for item in items if not is_later(item)))
+                run(tape, (item for item in items if isinstance(item, Computation) and item.later == PARAMETER))
             else:
                 passes.once_backward(pass_ if not plan.shards_weights else 0)
         return LayerPaths(*map(self.path_of, tapes))
