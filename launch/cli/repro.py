@@ -140,7 +140,7 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     runs = read_rows()
     every = [*with_progress((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
     clock = torchtitan.clock_of(every)
-    rows = [torchtitan.row_of(of, clock) for of in every]
+    rows = [torchtitan.row_of(*of, clock) for of in every]
     compared = [*torchtitan.pairs(rows)]
     told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
     told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from emu.errors import must_be
@@ -27,7 +26,7 @@ def _peaks(double: float, single: float, tf32: float, half: float, eighth: float
         ("bfloat16", "float16"): half,
         ("float8_e4m3fn", "float8_e5m2"): eighth,
     }
-    return MappingProxyType({name: rate for of_width, rate in names.items() for name in of_width if rate})
+    return {name: rate for of_width, rate in names.items() for name in of_width if rate}
 
 
 _HOPPER = "NVIDIA {}; SMs: NVIDIA, H100 Tensor Core GPU Architecture (2022), of the SXM5"
@@ -118,7 +117,7 @@ def _of_500_w(h100: Device) -> Device:
 
 
 _ALL = {device.name: _fitted(device, read_fitted()) for device in _DEVICES}
-DEVICES: Mapping[str, Device] = MappingProxyType({**_ALL, "h100-500w": _of_500_w(_ALL["h100"])})
+DEVICES: Mapping[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
 _SETTINGS = (*SHARES, "launch_overhead")
 
 

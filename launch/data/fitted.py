@@ -72,14 +72,5 @@ def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    plain = {
-        device: {
-            "models": list(of.models),
-            "constants": dict(of.constants),
-            "without": {model: dict(constants) for model, constants in of.without.items()},
-            "blind": {kind: asdict(errors) for kind, errors in of.blind.items()},
-            "unseen": {kind: {model: [*ratios] for model, ratios in by.items()} for kind, by in of.unseen.items()},
-        }
-        for device, of in fitted.items()
-    }
+    plain = {device: asdict(of) for device, of in fitted.items()}
     write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())

@@ -149,11 +149,8 @@ def published_moves() -> tuple[PublishedMove, ...]:
 
 def kernel_constants(device: str) -> dict[str, Any]:
     """Return the fields of a device that published products and sums of rows gave; none of a device that has no figure."""
-    found = json.loads(FITTED.read_text(encoding="utf-8"))
-    own = KERNELS_OF.get(device, device)
-    share, narrow, adds = (
-        found["gemm_share"].get(own),
-        found["fp8_share"].get(own, {}),
-        found["atomic_adds_per_s"].get(own, 0.0),
-    )
-    return {**found["products"], "gemm_share": share, "fp8_share": narrow, "atomic_adds_per_s": adds} if share else {}
+    found, own = json.loads(FITTED.read_text(encoding="utf-8")), KERNELS_OF.get(device, device)
+    if own not in found["gemm_share"]:
+        return {}
+    others = {name: found[name].get(own, none) for name, none in (("fp8_share", {}), ("atomic_adds_per_s", 0.0))}
+    return {**found["products"], "gemm_share": found["gemm_share"][own], **others}
