@@ -74,9 +74,9 @@ class ClusterOptions:
             yield local.LocalCluster(pace, self.patience_s)
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
-        with ray.RayCluster(
-            self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace, self.patience_s
-        ) as ranks:
+        read_options = importlib.import_module("launch.ray.process").read_options
+        options = read_options(self.ray_options, None if self.ray_address is None else brings)
+        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, options, pace, self.patience_s) as ranks:
             yield ranks
 
     def record(

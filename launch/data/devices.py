@@ -138,7 +138,7 @@ def find_device(text: str, dtype: str) -> Device:
         found = DEVICES[name]
     else:
         raise unknown("device", f"{name}:{variant}" if variant else name, DEVICES)
-    given: dict[str, Any] = {_field(key): _value(key, word) for key, word in settings.items()}
+    given: dict[str, Any] = dict(_setting(*each) for each in settings.items())
     device = replace(found, **given)
     check_dtype(dtype)
     if dtype != AS_RAN:
@@ -147,16 +147,13 @@ def find_device(text: str, dtype: str) -> Device:
     return device
 
 
-def _field(key: str) -> str:
+def _setting(key: str, word: str) -> tuple[str, float]:
+    """Return the field of a device that a setting gives, and its value."""
     if key not in _SETTINGS:
         raise unknown("setting of a device", key, _SETTINGS)
-    return "launch_overhead_s" if key == "launch_overhead" else key
-
-
-def _value(key: str, word: str) -> float:
     if key == "launch_overhead":
-        return seconds(parse_time(word, key))
+        return "launch_overhead_s", seconds(parse_time(word, key))
     try:
-        return float(word)
+        return key, float(word)
     except ValueError:
         raise must_be("device", key, "a share above 0 and at most 1", word) from None

@@ -109,7 +109,4 @@ def wavelengths(word: str, rate: float) -> float:
     return common_value(np.rint(build_once(word).links.bandwidth_Bps / GBPS / rate).tolist())
 
 
-WORDS = (
-    *(parts, cus, wss, neighbours, crossing, cu_rate, tpuv4, passes),
-    *(least_link_rate, mean_link_rate, wavelengths),
-)
+WORDS = (*(parts, cus, wss, neighbours, crossing, cu_rate, tpuv4, passes), *(least_link_rate, mean_link_rate, wavelengths))

@@ -37,8 +37,7 @@ def gain_percent(words: tuple[str, str], seconds: Callable[[str], float]) -> flo
 def _all_reduce() -> Answer:
     """Answer what an all_reduce of 448 GPUs gains on HPN over DCN+."""
     gain = gain_percent(
-        (DCN_JOB, HPN_JOB),
-        lambda word: all_reduces_s(word, _HIERARCHICAL, (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE),
+        (DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _HIERARCHICAL, (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE)
     )
     how = (
         "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from emu.model.model import MODELS
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.papers.networks import npus
-from launch.papers.paper import AnswerFunction
+from launch.papers.paper import IS, AnswerFunction, evaluate
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import components
@@ -131,10 +132,11 @@ def _pairs(paper: Any, target: Target) -> Answer:
     return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
 
 
-def _compare_with_formula(find: Callable[[Target], tuple[float, float]], paper: Any, target: Target) -> Answer:
+def _compare_with_formula(find: Callable[[Target], float], paper: Any, target: Target) -> Answer:
     """Answer with Emu's value beside the paper's formula at the row's numbers."""
-    ours, printed = find(target)
-    at = ", ".join(f"{name}={value}" for name, value in target.given.items())
+    *given, (_, formula) = target.given.items()
+    ours, printed = find(target), float(evaluate(replace(target, given={**target.given, IS: formula}), {}))
+    at = ", ".join(f"{name}={value}" for name, value in given)
     return Answer(ours, (f"the printed formula is {printed:.10g} at {at}",), holds=math.isclose(ours, printed, rel_tol=1e-9))
 
 
@@ -144,17 +146,15 @@ def _messages_of_rank_0(p: int) -> list[int]:
     return [int((full.src[rows] == 0).sum()) for rows in full.rounds()]
 
 
-def _exchange_time(target: Target) -> tuple[float, float]:
-    """Return the time of Binary Exchange, and the paper's formula for it."""
-    p, m, ts, tw = (float(target.given[name]) for name in ("p", "m", "ts", "tw"))
-    printed = ts * math.log2(p) + tw * m * p * math.log2(p) / 2
-    return sum(ts + tw * m * sent for sent in _messages_of_rank_0(int(p))), printed
+def _exchange_time(target: Target) -> float:
+    """Return the time of Binary Exchange."""
+    m, ts, tw = (float(target.given[name]) for name in ("m", "ts", "tw"))
+    return sum(ts + tw * m * sent for sent in _messages_of_rank_0(target.number("p")))
 
 
-def _exchange_bytes(target: Target) -> tuple[float, float]:
-    """Return the bytes of Binary Exchange in a round, and the paper's formula for them."""
-    p, m = target.number("p"), target.number("m")
-    return float(m * max(_messages_of_rank_0(p))), p * m / 2
+def _exchange_bytes(target: Target) -> float:
+    """Return the bytes of Binary Exchange in a round."""
+    return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 
 _GROUPS = (16, 32, 64, 128)
@@ -174,26 +174,16 @@ def _slopes(paper: Any, target: Target) -> Answer:
     return Answer(f"slopes {slopes[0]:.2f} and {slopes[1]:.2f}", told, holds=fine)
 
 
-def _by_tp(target: Target) -> tuple[float, float]:
-    """Return the elements that a GPU sends for a layer with tensor parallelism, and the paper's formula for them."""
+def _by_tp(target: Target) -> float:
+    """Return the elements that a GPU sends for a layer with tensor parallelism."""
     b, s, h, n = (target.number(name) for name in ("b", "s", "h", "n"))
-    ring = schedule("all_reduce", "ring", n)
-    return int((ring.src == 0).sum()) * b * s * h / n, 2 * b * s * h * (n - 1) / n
+    return int((schedule("all_reduce", "ring", n).src == 0).sum()) * b * s * h / n
 
 
-def _by_ep(target: Target) -> tuple[float, float]:
-    """Return the elements that a GPU sends for a layer with expert parallelism, and the paper's formula for them.
-
-    Each token goes to k experts and back.
-    """
+def _by_ep(target: Target) -> float:
+    """Return the elements that a GPU sends for a layer with expert parallelism: each token goes to k experts and back."""
     b, s, h, n, k = (target.number(name) for name in ("b", "s", "h", "n", "k"))
-    each = schedule("all_to_all", "at-once", n)
-    return 2 * int((each.src == 0).sum()) * (b * s / n) * k * h / n, 2 * b * s * h * (n - 1) / n * k / n
-
-
-def _ratio(target: Target) -> tuple[float, float]:
-    """Return the elements with expert parallelism by those with tensor parallelism, and the paper's formula for the ratio."""
-    return _by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n")
+    return 2 * int((schedule("all_to_all", "at-once", n).src == 0).sum()) * (b * s / n) * k * h / n
 
 
 def _power(paper: Any, target: Target) -> Answer:
@@ -226,6 +216,6 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "aa-ord": _slopes,
     "t3-tp": partial(_compare_with_formula, _by_tp),
     "t3-ep": partial(_compare_with_formula, _by_ep),
-    "t3-cross": partial(_compare_with_formula, _ratio),
+    "t3-cross": partial(_compare_with_formula, lambda target: _by_ep(target) / _by_tp(target)),
     "hw-power": _power,
 }

@@ -1,6 +1,7 @@
 """The InfiniteHBD paper with all its rows, and figures 13 to 18 and 20 to 23 with its axes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
 from launch.papers.infinitehbd.orderings import largest, waiting
-from launch.papers.infinitehbd.setting import InfiniteHBDSteps, assumptions
+from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.traffic import PLACEMENTS, RATIOS, SIZES, crossing
 from launch.papers.infinitehbd.training import TRAINING
 from launch.papers.infinitehbd.waste import NPUS, RATES, SYSTEMS, TPS, at_rate, holds, on_trace, servers
@@ -158,6 +159,6 @@ PAPER = register(
         answers={f"hbd-{start}": answer for group in _ALL for start, answer in group.items()},
         words=counts.WORDS,
         assumptions=assumptions,
-        steps_of=InfiniteHBDSteps,
+        steps_of=lambda kept: partial(paper_step, kept),
     )
 )

@@ -116,21 +116,15 @@ def stack_of(plan: Plan) -> Stack:
     return replace(found, bandwidth=(1.0, found.bandwidth[-1])) if plan.exchanges else found
 
 
-@dataclass(eq=False)
-class InfiniteHBDSteps:
-    """The estimates of the paper's steps, each computed once and kept between commands."""
+def paper_step(kept: ResultCache, training: Training, plan: Plan) -> PlanRow:
+    """Return one step, computed once and kept between commands; memory is not limited.
 
-    kept: ResultCache
-
-    def of(self, training: Training, plan: Plan) -> PlanRow:
-        """Return one step; memory is not limited.
-
-        Raises:
-            InputError: as `estimate`.
-        """
-        request = EstimateRequest(training.model, plan, stack_of(plan), tuple(options()["algorithm"]))
-        word = topology_of(plan)
-        return step_of(self.kept, request, word, partial(build_topology, word), unlimited_device())
+    Raises:
+        InputError: as `estimate`.
+    """
+    request = EstimateRequest(training.model, plan, stack_of(plan), tuple(options()["algorithm"]))
+    word = topology_of(plan)
+    return step_of(kept, request, word, partial(build_topology, word), unlimited_device())
 
 
 def assumptions() -> tuple[str, ...]:

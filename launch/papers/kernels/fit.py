@@ -5,10 +5,8 @@ of products is fitted by least squares of log(ours / published), where one that 
 R products.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,7 +14,6 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from emu.arrays import F64
-from emu.files import write_file
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
@@ -72,7 +69,7 @@ def used_products() -> list[PublishedProduct]:
 
 
 def fit() -> dict[str, Any]:
-    """Return the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums."""
+    """Return what `kernel_constants` reads: the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums."""
     used = used_products()
 
     def errors(values: F64) -> F64:
@@ -85,7 +82,13 @@ def fit() -> dict[str, Any]:
     clocks = clocks_of(used, constants)
     shares = _shares(clocks, used)
     narrow = _narrow_shares(clocks, used, shares)
-    return {"products": constants, "gemm_share": shares, "fp8_share": narrow, "atomic_adds_per_s": _atomic_adds_per_s()}
+    return {
+        "fitted_by": COMMAND,
+        "products": constants,
+        "gemm_share": shares,
+        "fp8_share": narrow,
+        "atomic_adds_per_s": _atomic_adds_per_s(),
+    }
 
 
 def _atomic_adds_per_s() -> dict[str, float]:
@@ -136,15 +139,6 @@ def _narrow_shares(
             found.setdefault((device, _SCALE[kernel]), []).append(share)
     means = {of: float(f"{min(1.0, np.exp(fmean(np.log(each)))):.4g}") for of, each in found.items()}
     return {device: {scale: mean for (of, scale), mean in means.items() if of == device} for device, _ in means}
-
-
-def write(found: Mapping[str, Any], path: Path) -> None:
-    """Write what `kernel_constants` reads.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    write_file("--fit", path, (json.dumps({"fitted_by": COMMAND, **found}, indent=1) + "\n").encode())
 
 
 def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:

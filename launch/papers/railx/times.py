@@ -285,10 +285,7 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
     "rx-eq8": (_eq8, ("with hops inside nodes and the terms in 1/m^2 and 1/p^2, which the equation leaves out",)),
     "rx-eq9": (_eq9, ("equations 6 and 7 with n B / m; 4(p - 1) and 1 - 1 / p^2 are rounded to 4p and 1 there",)),
     "rx-eq12": (_eq12, ("B is that of the p - 1 rails of a node",)),
-    "rx-eq13": (
-        _eq13,
-        ("with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer",),
-    ),
+    "rx-eq13": (_eq13, ("with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer",)),
     "rx-eq13-lat": (_eq13_latency, ()),
 }
 TIMES: Mapping[str, Callable[[], Answer]] = {

@@ -1,13 +1,11 @@
 """torchtitan's runs beside what `emu estimate` says of them: speed with the clock set on one run, and memory."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scipy.optimize import brentq
 
-from emu.files import write_file
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model_file import find_model
@@ -16,6 +14,7 @@ from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
+from launch.data.fitted import write_fit
 from launch.papers.torchtitan.rows import DEVICE, TorchtitanRun
 
 COMMAND = "emu repro torchtitan --fit FILE.json"
@@ -139,4 +138,4 @@ def write_clock(clock: float, path: Path) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    write_file("--fit", path, (json.dumps({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, indent=1) + "\n").encode())
+    write_fit({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, path)

@@ -19,7 +19,7 @@ from launch.papers import catalogue, step_estimates
 from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
 from launch.papers.infinitehbd.report import PAPER
-from launch.papers.infinitehbd.setting import DENSE, MOE, InfiniteHBDSteps, plan_of, stack_of, topology_of
+from launch.papers.infinitehbd.setting import DENSE, MOE, paper_step, plan_of, stack_of, topology_of
 from launch.papers.targets import COLUMNS, Answer, Target, Tolerance, judge, number, read_targets
 
 HEAD = ",".join(COLUMNS)
@@ -149,7 +149,7 @@ def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
     small = {"given": {"gpus": "2048", "tp": "4", "pp": "1", "dp": "512"}}
     one, other = (replace(PAPER, chosen=[target(**small, value=value)]) for value in ("0.5", "0.9"))
     [first], [second] = one.rows("2"), other.rows("2")
-    assert first.ours == second.ours == one.steps.of(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
+    assert first.ours == second.ours == one.steps(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
     assert first.difference == pytest.approx(first.ours / 0.5 - 1)
     assert second.difference == pytest.approx(second.ours / 0.9 - 1)
     assert any("llama3.1-405b-mha by tp=4,dp=512," in words for words in first.assumptions)
@@ -157,9 +157,10 @@ def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
 
 @pytest.mark.parametrize("shape", [(4, 1, 512), pytest.param((64, 4, 8), marks=pytest.mark.slow)])
 def test_no_plan_is_faster_than_the_bound_by_which_a_search_leaves_it_out(shape):
-    steps, plan = InfiniteHBDSteps(ResultCache(None)), plan_of(DENSE, *shape)
+    plan = plan_of(DENSE, *shape)
     [bound] = training._least_s(DENSE, [plan])
-    assert 0.9 * steps.of(DENSE, plan).step_time_s < bound < steps.of(DENSE, plan).step_time_s
+    step_s = paper_step(ResultCache(None), DENSE, plan).step_time_s
+    assert 0.9 * step_s < bound < step_s
 
 
 def test_experts_that_rows_travel_to_are_round_a_switch():
@@ -172,10 +173,10 @@ def test_experts_that_rows_travel_to_are_round_a_switch():
 def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(ResultCache(tmp_path)) as kept:
-        first = InfiniteHBDSteps(kept).of(DENSE, plan)
+        first = paper_step(kept, DENSE, plan)
     monkeypatch.setattr(step_estimates, "prepare", None)  # whoever asks for it now fails
     with closing(ResultCache(tmp_path)) as kept:
-        assert InfiniteHBDSteps(kept).of(DENSE, plan) == first
+        assert paper_step(kept, DENSE, plan) == first
 
 
 def test_a_table_is_printed_with_its_assumptions(emu, monkeypatch):
