@@ -69,7 +69,10 @@ def used_products() -> list[PublishedProduct]:
 
 
 def fit() -> dict[str, Any]:
-    """Return what `kernel_constants` reads: the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums."""
+    """Return what `kernel_constants` reads.
+
+    These are the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums.
+    """
     used = used_products()
 
     def errors(values: F64) -> F64:
