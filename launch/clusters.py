@@ -74,9 +74,9 @@ class ClusterOptions:
             yield local.LocalCluster(pace, self.patience_s)
             return
         ray = importlib.import_module("launch.ray.cluster")  # not above: it loads Ray
-        with ray.RayCluster(
-            self.ray_address, self.ranks_per_actor or 1, self.ray_options, brings, pace, self.patience_s
-        ) as ranks:
+        read_options = importlib.import_module("launch.ray.process").read_options
+        options = read_options(self.ray_options, None if self.ray_address is None else brings)
+        with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, options, pace, self.patience_s) as ranks:
             yield ranks
 
     def record(
@@ -110,6 +110,20 @@ def _patience_option(command: F) -> F:
     return cast("F", option(called))
 
 
+_RAY_OPTIONS = (
+    click.option(
+        "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
+    ),
+    click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
+    click.option(
+        "--ray-options",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
+    ),
+)
+
+
 def _options(command: F, known: tuple[str, ...], said: str) -> F:
     """Add the options that say where ranks run.
 
@@ -121,29 +135,11 @@ def _options(command: F, known: tuple[str, ...], said: str) -> F:
 
     @wraps(command)
     def called(
-        *given: Any,
-        cluster: str,
-        ray_address: str | None,
-        ranks_per_actor: int | None,
-        ray_options: Path | None,
-        **rest: Any,
+        *given: Any, cluster: str, ray_address: str | None, ranks_per_actor: int | None, ray_options: Path | None, **rest: Any
     ) -> Any:
         return command(*given, where=ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, known), **rest)
 
-    options = (
-        click.option("--cluster", default="local", show_default=True, help=said),
-        click.option(
-            "--ray-address", metavar="HOST:PORT", help="The address of a running Ray. [default: start one on this machine]"
-        ),
-        click.option("--ranks-per-actor", type=int, metavar="N", help="The ranks of each Ray actor, as threads. [default: 1]"),
-        click.option(
-            "--ray-options",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="A .toml file with Ray's own settings: strategy, resources, wait_s, runtime_env.",
-        ),
-    )
     taken: Any = called
-    for option in reversed(options):
+    for option in reversed((click.option("--cluster", default="local", show_default=True, help=said), *_RAY_OPTIONS)):
         taken = option(taken)
     return cast("F", taken)

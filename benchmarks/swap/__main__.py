@@ -34,7 +34,7 @@ def _rows(chosen):
         with closing(ResultCache(None)) as kept:
             targets = make(kept).targets
         for target in targets:
-            if target.kind != "H" and IS not in target.given and (not chosen or target.id.startswith(chosen)):
+            if target.kind != "H" and "(" in target.given.get(IS, "(") and (not chosen or target.id.startswith(chosen)):
 
                 def met(make=make, target=target):
                     with closing(ResultCache(None)) as kept:

@@ -8,12 +8,11 @@ import click
 from launch.cli.options.common import import_option, json_option, print_result
 from launch.cli.options.files import OutputFile, may_fail
 from launch.cli.papers import add_papers
-from launch.data.fitted import read_fitted, write_fitted
+from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.papers.kernels import report as kernels
 from launch.papers.kernels.fit import COMMAND as KERNELS_FIT
 from launch.papers.kernels.fit import HBM
 from launch.papers.kernels.fit import fit as fit_products
-from launch.papers.kernels.fit import write as write_products
 from launch.papers.measured.report import COMMAND, PREDICTED, TRAINING, PreparedRun, ask, fit, row_of, summaries, with_unseen
 from launch.papers.measured.rows import read_runs
 from launch.papers.nccl import report as nccl
@@ -140,7 +139,7 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     runs = read_rows()
     every = [*with_progress((torchtitan.ready(run) for run in runs), "estimating the runs", len(runs))]
     clock = torchtitan.clock_of(every)
-    rows = [torchtitan.row_of(of, clock) for of in every]
+    rows = [torchtitan.row_of(*of, clock) for of in every]
     compared = [*torchtitan.pairs(rows)]
     told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
     told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}
@@ -167,7 +166,7 @@ def kernels_command(fit_to: Path | None, as_json: bool) -> None:
         with late_notice("fitting the constants of products"):
             found = fit_products()
         with may_fail():
-            write_products(found, fit_to)
+            write_fit(found, fit_to)
     rows = kernels.rows()
     sums = [*kernels.summaries(rows)]
     told = {"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES}

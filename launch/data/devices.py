@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from emu.errors import must_be
@@ -27,7 +26,7 @@ def _peaks(double: float, single: float, tf32: float, half: float, eighth: float
         ("bfloat16", "float16"): half,
         ("float8_e4m3fn", "float8_e5m2"): eighth,
     }
-    return MappingProxyType({name: rate for of_width, rate in names.items() for name in of_width if rate})
+    return {name: rate for of_width, rate in names.items() for name in of_width if rate}
 
 
 _HOPPER = "NVIDIA {}; SMs: NVIDIA, H100 Tensor Core GPU Architecture (2022), of the SXM5"
@@ -118,7 +117,7 @@ def _of_500_w(h100: Device) -> Device:
 
 
 _ALL = {device.name: _fitted(device, read_fitted()) for device in _DEVICES}
-DEVICES: Mapping[str, Device] = MappingProxyType({**_ALL, "h100-500w": _of_500_w(_ALL["h100"])})
+DEVICES: Mapping[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
 _SETTINGS = (*SHARES, "launch_overhead")
 
 
@@ -139,7 +138,7 @@ def find_device(text: str, dtype: str) -> Device:
         found = DEVICES[name]
     else:
         raise unknown("device", f"{name}:{variant}" if variant else name, DEVICES)
-    given: dict[str, Any] = {_field(key): _value(key, word) for key, word in settings.items()}
+    given: dict[str, Any] = dict(_setting(*each) for each in settings.items())
     device = replace(found, **given)
     check_dtype(dtype)
     if dtype != AS_RAN:
@@ -148,16 +147,13 @@ def find_device(text: str, dtype: str) -> Device:
     return device
 
 
-def _field(key: str) -> str:
+def _setting(key: str, word: str) -> tuple[str, float]:
+    """Return the field of a device that a setting gives, and its value."""
     if key not in _SETTINGS:
         raise unknown("setting of a device", key, _SETTINGS)
-    return "launch_overhead_s" if key == "launch_overhead" else key
-
-
-def _value(key: str, word: str) -> float:
     if key == "launch_overhead":
-        return seconds(parse_time(word, key))
+        return "launch_overhead_s", seconds(parse_time(word, key))
     try:
-        return float(word)
+        return key, float(word)
     except ValueError:
         raise must_be("device", key, "a share above 0 and at most 1", word) from None

@@ -1,7 +1,8 @@
 """Constants of devices that were fitted on published runs: launch/data/measured/fitted.json, by `emu repro measured --fit`."""
 
+import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,14 +73,19 @@ def write_fitted(fitted: Mapping[str, Fitted], path: Path) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    plain = {
-        device: {
-            "models": list(of.models),
-            "constants": dict(of.constants),
-            "without": {model: dict(constants) for model, constants in of.without.items()},
-            "blind": {kind: asdict(errors) for kind, errors in of.blind.items()},
-            "unseen": {kind: {model: [*ratios] for model, ratios in by.items()} for kind, by in of.unseen.items()},
-        }
-        for device, of in fitted.items()
-    }
-    write_file("--fit", path, (json.dumps(plain, indent=1) + "\n").encode())
+    write_fit({device: asdict(of) for device, of in fitted.items()}, path)
+
+
+def write_fit(found: Mapping[str, Any], path: Path) -> None:
+    """Write what a fit found.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    write_file("--fit", path, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def rows_of(path: Path) -> Iterator[Mapping[str, str]]:
+    """Yield the rows of a file of published figures by the names of its columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)

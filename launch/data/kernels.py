@@ -3,7 +3,6 @@
 `use` says what a row is for: `used` rows give what the devices have, `predicted` ones are only compared with it.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.trace.device.attention import AttentionRate, AttentionTable
+from launch.data.fitted import rows_of
 
 KERNELS = Path(__file__).with_name("kernels")
 BOTH = "both"  # a rate of forward and backward together
@@ -39,19 +39,15 @@ class PublishedAttention(NamedTuple):
 @cache
 def published_attention() -> tuple[PublishedAttention, ...]:
     """Return every figure of attention, in the order of the file."""
-    return tuple(_figure(PublishedAttention, row, rate=float(row["tflops"]) * 1e12) for row in rows_of("attention.csv"))
+    return tuple(
+        _figure(PublishedAttention, row, rate=float(row["tflops"]) * 1e12) for row in rows_of(KERNELS / "attention.csv")
+    )
 
 
 def _figure(kind: Any, row: Mapping[str, str], **measured: float) -> Any:
     """Return a row of a file as a figure of a kind, whose fields are texts or whole numbers, but for what was measured."""
     read = {name: int(row[name]) if field is int else row[name] for name, field in kind.__annotations__.items() if name in row}
     return kind(**read, **measured)
-
-
-def rows_of(name: str) -> Iterator[Mapping[str, str]]:
-    """Yield the rows of a file by the names of its columns."""
-    with (KERNELS / name).open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
 
 
 def attention_of(device: str, peak_flops: Mapping[str, float]) -> AttentionTable:
@@ -132,28 +128,25 @@ class PublishedSum(NamedTuple):
 @cache
 def published_sums() -> tuple[PublishedSum, ...]:
     """Return every figure of a sum of rows, in the order of the file."""
-    return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of("sums.csv"))
+    return tuple(_figure(PublishedSum, row, seconds=float(row["us"]) / 1e6) for row in rows_of(KERNELS / "sums.csv"))
 
 
 @cache
 def published_products() -> tuple[PublishedProduct, ...]:
     """Return every figure of a product, in the order of the file."""
-    return tuple(_figure(PublishedProduct, row, rate=float(row["tflops"]) * 1e12) for row in rows_of("products.csv"))
+    return tuple(_figure(PublishedProduct, row, rate=float(row["tflops"]) * 1e12) for row in rows_of(KERNELS / "products.csv"))
 
 
 @cache
 def published_moves() -> tuple[PublishedMove, ...]:
     """Return every figure of a kernel that moves bytes, in the order of the file."""
-    return tuple(_figure(PublishedMove, row, rate=float(row["GBps"]) * 1e9) for row in rows_of("moves.csv"))
+    return tuple(_figure(PublishedMove, row, rate=float(row["GBps"]) * 1e9) for row in rows_of(KERNELS / "moves.csv"))
 
 
 def kernel_constants(device: str) -> dict[str, Any]:
     """Return the fields of a device that published products and sums of rows gave; none of a device that has no figure."""
-    found = json.loads(FITTED.read_text(encoding="utf-8"))
-    own = KERNELS_OF.get(device, device)
-    share, narrow, adds = (
-        found["gemm_share"].get(own),
-        found["fp8_share"].get(own, {}),
-        found["atomic_adds_per_s"].get(own, 0.0),
-    )
-    return {**found["products"], "gemm_share": share, "fp8_share": narrow, "atomic_adds_per_s": adds} if share else {}
+    found, own = json.loads(FITTED.read_text(encoding="utf-8")), KERNELS_OF.get(device, device)
+    if own not in found["gemm_share"]:
+        return {}
+    others = {name: found[name].get(own, none) for name, none in (("fp8_share", {}), ("atomic_adds_per_s", 0.0))}
+    return {**found["products"], "gemm_share": found["gemm_share"][own], **others}

@@ -6,12 +6,9 @@ number below the 0.98 that the headers of InfiniBand packets of 4 KiB leave.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 _NETWORK = "library=nccl,alpha=54.73ns,adding=8.278us,bandwidth=0.6581/0.95"
-STACKS: Mapping[str, str] = MappingProxyType(
-    {
-        "nccl": f"launch=10.36us,{_NETWORK}",
-        "nccl-ahead": _NETWORK,  # where the host asks ahead of the device, as in a training step: no launch is waited for
-    }
-)
+STACKS: Mapping[str, str] = {
+    "nccl": f"launch=10.36us,{_NETWORK}",
+    "nccl-ahead": _NETWORK,  # where the host asks ahead of the device, as in a training step: no launch is waited for
+}

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 
 from emu.study.planning.search.timer import ResultCache
 from launch.papers.paper import REGISTERED, Paper
@@ -13,7 +12,7 @@ def _read_folders() -> Mapping[str, Callable[[ResultCache], Paper]]:
     """Import the report of each folder with printed rows, and return the papers by the names of their commands."""
     for rows in sorted(Path(__file__).parent.glob("*/targets.csv")):
         import_module(f"{__package__}.{rows.parent.name}.report")
-    return MappingProxyType(REGISTERED)
+    return {name: paper.with_cache for name, paper in REGISTERED.items()}
 
 
 PAPERS = _read_folders()

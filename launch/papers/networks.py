@@ -1,15 +1,14 @@
-"""Counts and times on built topologies: nodes of a kind, cables, bandwidths, and collectives alone or several at once."""
+"""Counts and times on built topologies: NPUs, parts, and collectives alone or several at once."""
 
 from functools import cache
 
 import numpy as np
 
-from emu.arrays import I64, Bool
+from emu.arrays import I64
 from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import Shape
-from emu.collective.transform import on_channels
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run
 from emu.study.timing.collective import CollectiveJob, time_collective
@@ -26,26 +25,17 @@ def build_once(word: str) -> Topology:
     return build_topology(word)
 
 
-def is_of_tier(topology: Topology, word: str) -> Bool:
-    """Return [L] whether a link is of the tier with this name."""
-    return np.asarray(topology.links.dimension == topology.tiers.index(word))
+def npus(word: str) -> int:
+    """Return the number of NPUs of a topology."""
+    return build_once(word).n_npus
 
 
-def above(topology: Topology, tier: str) -> I64:
-    """Return the switches at the upper end of a tier's links; upper nodes have higher numbers."""
-    links, of = topology.links, is_of_tier(topology, tier)
-    return np.unique(np.maximum(links.src[of], links.dst[of])).astype(np.int64)
+def parts(word: str, part: str) -> int:
+    """Return the number of parts of a kind in the bill of a topology."""
+    return build_once(word).bill[part]
 
 
-def out_of(topology: Topology, node: int, to: I64) -> tuple[float, int]:
-    """Return the links from a node to some others: the bytes per second of all together, and their number."""
-    chosen = (topology.links.src == node) & np.isin(topology.links.dst, to)
-    return float(topology.links.bandwidth_Bps[chosen].sum()), int(chosen.sum())
-
-
-def collective_s(
-    word: str, operation_name: str, name: str, shape: Shape, size: int, *, channels: int = 1, npus: I64 | None = None
-) -> float:
+def collective_s(word: str, operation_name: str, name: str, shape: Shape, size: int, at: I64 | None = None) -> float:
     """Return the seconds of one collective.
 
     Args:
@@ -54,13 +44,12 @@ def collective_s(
         name: The algorithm.
         shape: The shape of the ranks.
         size: The bytes of one rank's buffer.
-        channels: The number of channels over which slots are spread.
-        npus: [ranks] the NPU of each rank; None: rank i is on NPU i.
+        at: [ranks] the NPU of each rank; None: rank i is on NPU i.
     """
-    plan = on_channels(algorithm(operation_name, name).stored(shape), channels)
-    at = np.arange(plan.n_ranks) if npus is None else npus
+    plan = algorithm(operation_name, name).stored(shape)
+    npu_of = (np.arange(plan.n_ranks) if at is None else at).astype(np.int32)
     found = time_collective(
-        CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), at.astype(np.int32))
+        CollectiveJob(operation(operation_name, plan.n_ranks), plan, size // 4, 4, build_once(word), npu_of)
     )
     return int(found.end_fs.max()) / TICKS_PER_S
 
@@ -96,16 +85,15 @@ def time_s(schedule: Schedule, size: int, topology: Topology) -> float:
     return run(lower(FabricJob(schedule, slots, topology, np.arange(schedule.n_ranks, dtype=np.int32))).graph).end_s
 
 
-def concurrent_time_s(word: str, operation_name: str, shape: Shape, groups: I64, size: int, topology: Topology) -> float:
-    """Return the seconds until all groups have completed a collective.
+def all_reduces_s(word: str, name: str, shape: Shape, groups: I64, size: int) -> float:
+    """Return the seconds until all groups have completed an all_reduce.
 
     Args:
-        word: The algorithm.
-        operation_name: The operation.
+        word: The topology.
+        name: The algorithm.
         shape: The shape of a group.
         groups: [groups, ranks] the NPUs of each group.
         size: The bytes of one rank's buffer.
-        topology: The topology.
     """
-    plan = algorithm(operation_name, word).schedule(shape)
+    plan, topology = algorithm("all_reduce", name).schedule(shape), build_once(word)
     return time_s(concurrent_schedule(plan, groups, topology.n_npus), size // plan.n_slots, topology)

@@ -4,86 +4,88 @@ The place of a row is `3` for table 3, `fig 17` for a figure, `6.4` for a sectio
 
 A figure of a paper as data: titles of axes, Emu's curves and printed values.
 
-Rows that are arithmetic on printed values, and rows that print a formula.
+Rows that are expressions, and rows that print a formula.
 
-Arithmetic is in the column `given`, such as `gpus=8;hosts=56;is=gpus*hosts`. Where a row prints several numbers, or numbers in
-a text, `is` has several expressions with commas between them, and `as` is the text: `as={:.0f}-{:.0f}`. A printed formula is
-compared with what Emu computes on several instances.
+An expression is in the column `given`, such as `gpus=8;hosts=56;is=gpus*hosts`, or `of=hpn:pod;is=npus(of)` with a function
+that is one of the paper's `words`. Where a row prints several numbers, or numbers in a text, `is` has several expressions with
+commas between them, and `as` is the text: `as={:.0f}-{:.0f}`. A printed formula is compared with what Emu computes on several
+instances.
 """
 
 import ast
-import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.study.planning.search.timer import ResultCache
 from launch.papers.targets import Answer, PaperRow, Target, judge, number, read_targets
 
-_BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = MappingProxyType(
-    {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow}
-)
-_FUNCTIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
-    {"log2": math.log2, "ceil": math.ceil, "min": min, "max": max}
-)
+_BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {"log2": math.log2, "ceil": math.ceil, "min": min, "max": max, "round": round}
 IS, AS = "is", "as"
 
 
-def evaluate_sum(target: Target) -> float | str:
+def evaluate(target: Target, words: Mapping[str, Callable[..., float]]) -> float | str:
     """Return the value of a row's expression.
 
+    Args:
+        target: The row.
+        words: The functions that an expression may call, beside a few of mathematics.
+
     Raises:
-        InputError: the expression has something else than given numbers, + - * / ** and a few functions.
+        InputError: the expression has something else than what is given, numbers, texts, operators and those functions.
     """
-    names = {name: found for name, text in target.given.items() if (found := number(text)) is not None}
+    names: dict[str, Any] = {**_FUNCTIONS, **words}
+    names |= {name: text if number(text) is None else float(text) for name, text in target.given.items()}
     try:
         tree = ast.parse(target.given[IS], mode="eval").body
         parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
         values = [float(_value(part, names)) for part in parts]
-    except (KeyError, SyntaxError, TypeError, ZeroDivisionError) as error:
+    except (KeyError, SyntaxError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(f"{target.id}: {IS} must be a sum of what is given, got {target.given[IS]!r} ({error})") from None
     return target.given[AS].format(*values) if AS in target.given else values[0]
 
 
-def _value(node: ast.expr, names: Mapping[str, float]) -> float:
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """Return the value of an expression."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         return names[node.id]
     if isinstance(node, ast.BinOp):
         return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _FUNCTIONS[node.func.id](*(_value(each, names) for each in node.args))
+        return names[node.func.id](*(_value(each, names) for each in node.args))
     raise TypeError(ast.unparse(node))
 
 
-class FormulaCase(NamedTuple):
-    """One instance of a formula: what Emu finds, and what the formula gives."""
-
-    of: str
-    found: float
-    formula: float
+FormulaCase = tuple[str, float, float]  # one instance of a formula in words, what Emu finds, and what the formula gives
+_FORMULA_OFF = 1e-6  # the largest relative difference from a formula
 
 
-def check_formula(cases: Iterable[FormulaCase], most: float = 1e-6, *notes: str) -> Answer:
+def check_formula(cases: Iterable[FormulaCase], *notes: str) -> Answer:
     """Answer whether the formula holds in all cases; the answer's value is that of the first case.
 
     Args:
         cases: The instances.
-        most: The largest relative difference that is allowed.
         *notes: Notes of the answer.
     """
     every = [*cases]
-    off = max(abs(case.found - case.formula) / abs(case.formula) for case in every)
-    words = [f"{case.of}: {case.found:.6g}, by the formula {case.formula:.6g}" for case in every]
-    return Answer(every[0].found, (*words, *notes), off, holds=off <= most)
+    off = max(abs(found - formula) / abs(formula) for _, found, formula in every)
+    words = [f"{of}: {found:.6g}, by the formula {formula:.6g}" for of, found, formula in every]
+    return Answer(every[0][1], (*words, *notes), off, holds=off <= _FORMULA_OFF)
 
 
 class Curve(NamedTuple):
@@ -109,34 +111,45 @@ class Figure:
 
 
 AnswerFunction = Callable[[Any, Target], "Answer | float | str"]  # computes the answer of a paper to a row
+DrawFunction = Callable[[Any], Figure | Sequence[Figure]]  # computes a figure of a paper, or its parts
 
 
 @dataclass(eq=False)
 class Paper:
-    """A paper with its rows; a subclass gives the function of each row, by the beginning of the row's id.
+    """A paper with its rows, and the function of each row by the beginning of the row's id.
 
-    The folder of the subclass has the printed rows (`targets.csv`) and the notes below them (`notes.md`).
+    Its folder has the printed rows (`targets.csv`) and the notes below them (`notes.md`).
     """
 
+    folder: Path
+    title: str
+    source: str  # the citation
+    answers: Mapping[str, AnswerFunction] = field(default_factory=dict)
+    words: Sequence[Callable[..., float]] = ()  # functions that the expressions of rows call
+    figures: Mapping[str, DrawFunction] = field(default_factory=dict)  # figures by number
+    assumptions: Callable[[], Sequence[str]] = tuple  # of all rows
+    example: str = "--table 1"  # options of the example in the help of its command
+    steps_of: Callable[[ResultCache], Any] = lambda _: None  # makes the estimates of the paper's steps
     cache: ResultCache = field(default_factory=lambda: ResultCache(None))
     chosen: Sequence[Target] | None = None  # None: all rows that the folder has
-    folder: ClassVar[Path]  # as `register` finds it
-    title: ClassVar[str]
-    source: ClassVar[str]  # the citation
-    example: ClassVar[str] = "--table 1"  # options of the example in the help of its command
-    answers: ClassVar[Mapping[str, AnswerFunction]] = MappingProxyType({})
-    figures: ClassVar[Mapping[str, Callable[[Any], Figure | Sequence[Figure]]]] = MappingProxyType({})  # figures by number
-    notes: ClassVar[Sequence[str]] = ()  # assumptions of all rows
+
+    def with_cache(self, cache: ResultCache) -> "Paper":
+        """Return the paper with a cache of results."""
+        return replace(self, cache=cache)
 
     @cached_property
     def targets(self) -> list[Target]:
         """The rows as printed."""
         return read_targets(self.folder / "targets.csv") if self.chosen is None else [*self.chosen]
 
-    @classmethod
-    def page_notes(cls) -> str:
+    @cached_property
+    def steps(self) -> Any:
+        """The estimates of the paper's steps."""
+        return self.steps_of(self.cache)
+
+    def page_notes(self) -> str:
         """Return the text below the rows of the paper's page, in Markdown."""
-        return (cls.folder / "notes.md").read_text(encoding="utf-8")
+        return (self.folder / "notes.md").read_text(encoding="utf-8")
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -168,10 +181,18 @@ class Paper:
         if not self.is_worked_out(target):
             return Answer(None)
         try:
-            found = evaluate_sum(target) if IS in target.given else self.answers[self._words_of(target)](self, target)
+            found = self.value(target) if IS in target.given else self.answers[self._words_of(target)](self, target)
         except InputError as error:
             return Answer(None, (f"it cannot be worked out: {error}",))
         return found if isinstance(found, Answer) else Answer(found)
+
+    def value(self, target: Target) -> float | str:
+        """Return the value of a row's expression.
+
+        Raises:
+            InputError: as `evaluate`.
+        """
+        return evaluate(target, {word.__name__: word for word in self.words})
 
     def is_worked_out(self, target: Target) -> bool:
         """Return whether a row has a function that answers it, or is arithmetic on what it prints."""
@@ -181,18 +202,12 @@ class Paper:
         """Return the key of `answers` that the row's id begins with, the longest; "": there is none."""
         return max((words for words in self.answers if target.id.startswith(words)), key=len, default="")
 
-    def assumptions(self) -> Sequence[str]:
-        """Return the assumptions of all rows."""
-        return self.notes
+
+REGISTERED: dict[str, Paper] = {}  # by the name of its command
 
 
-REGISTERED: dict[str, type[Paper]] = {}  # by the name of its command
-P = TypeVar("P", bound=type[Paper])
-
-
-def register(paper: P) -> P:
+def register(paper: Paper) -> Paper:
     """File a paper under the name of its folder, and return it."""
-    paper.folder = Path(inspect.getfile(paper)).parent
     REGISTERED[paper.folder.name.replace("_", "-")] = paper
     return paper
 
@@ -202,9 +217,9 @@ def _is_in(place: str, table: str) -> bool:
     return table == place or (place.startswith("fig ") and table.rstrip("abcdefgh") == place)
 
 
-def from_nothing(way: Callable[[], Answer | float | str]) -> AnswerFunction:
-    """Return the answer function of a row that needs neither the paper nor the row."""
-    return lambda _, __: way()
+def from_nothing(ways: Mapping[str, Callable[[], Answer | float | str]]) -> dict[str, AnswerFunction]:
+    """Return functions of rows that need neither the paper nor the row, as functions of both."""
+    return {row: lambda _, __, way=way: way() for row, way in ways.items()}
 
 
 def place_text(place: str) -> str:

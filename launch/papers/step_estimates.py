@@ -1,9 +1,8 @@
 """Estimated steps that rows of papers need; each is computed once, and kept between commands."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
@@ -23,17 +22,17 @@ _EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and
 
 @dataclass(eq=False)
 class PaperSteps:
-    """The estimates of a paper's steps; a subclass names the device and the software."""
+    """The estimates of a paper's steps."""
 
-    kept: ResultCache = field(default_factory=lambda: ResultCache(None))
-    computes: ClassVar[str]  # name of the device
-    software: ClassVar[str]  # stack, in the words of `--stack`
-    algorithms: ClassVar[tuple[str, ...]] = ("auto",)
+    kept: ResultCache
+    device_name: str
+    software: str  # stack, in the words of `--stack`
+    algorithms: tuple[str, ...] = ("auto",)
 
     @cached_property
     def device(self) -> Device:
         """The device, without a limit of memory, because papers do not say what they recompute."""
-        return replace(find_device(self.computes, "bfloat16"), memory_bytes=0)
+        return replace(find_device(self.device_name, "bfloat16"), memory_bytes=0)
 
     def estimate(self, model: str | Model, plan: Plan, of: str, built: Callable[[], Topology]) -> PlanRow:
         """Return one step; arguments and errors are those of `step_of`."""

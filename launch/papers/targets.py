@@ -4,6 +4,7 @@ Printed values are in one CSV file for each paper, with the columns of `COLUMNS`
 row are in `given`, such as `gpus=1024;tp=16`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -150,7 +151,7 @@ def read_targets(path: Path) -> list[Target]:
 def _target(row: Mapping[str, str], where: str) -> Target:
     """Return the row of one line."""
     same = {name: row[name] for name in ("id", "table", "what", "assumed", "value", "unit", "reading")}
-    given = dict(word.split("=", 1) for word in row["given"].split(";") if word)
+    given = dict(word.split("=", 1) for word in re.split(r";(?=\w+=)", row["given"]) if word)
     return Target(**same, given=given, kind=read_word(row["class"], "class", KINDS, where), tolerance=_tolerance(row, where))
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray import cloudpickle
@@ -27,13 +27,9 @@ _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _OBJECT_STORE_BYTES = 100 * 2**20
 
 
-class ActorResult(NamedTuple):
-    """The result of one actor."""
-
-    process: int
-    how: str  # "done", "failed", "broken" by a foreign error, "died", or "refused" for lack of room
-    ended: bytes  # the pickled result, if there is one
-    said: str  # Ray's message
+# The result of one actor: its process; how it ended ("done", "failed", "broken" by a foreign error, "died", or "refused" for
+# lack of room); the pickled result, if there is one; and Ray's message.
+ActorResult = tuple[int, str, bytes, str]
 
 
 class RankActor:
@@ -44,10 +40,6 @@ class RankActor:
         self.job = pickle.loads(job)  # it must live on, as others may still read data that this process sent
         ended = self.job(process, host or _node())
         return ended.how, _dumps(ended)
-
-
-class NoRoomError(Exception):
-    """The error that the nodes have no room for as many actors."""
 
 
 class Actors:
@@ -76,8 +68,8 @@ class Actors:
         """
         try:
             self._actors += self._start_actors(n - len(self._actors))
-        except NoRoomError as error:
-            return [ActorResult(0, "refused", b"", str(error))]
+        except TimeoutError as error:
+            return [(0, "refused", b"", str(error))]
         sent = ray.put(job)
         waiting = {a.run.remote(i, self._host, sent): i for i, a in enumerate(self._actors[:n])}
         answers: list[ActorResult] = []
@@ -85,11 +77,11 @@ class Actors:
         while waiting and time.monotonic() < until and not self._is_told_to_end():
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
             answers += [_answer(waiting.pop(ref), ref) for ref in ready]
-            if any(a.how == "died" for a in answers):
+            if any(how == "died" for _, how, _, _ in answers):
                 break
-            if any(a.how != "done" for a in answers):
+            if any(how != "done" for _, how, _, _ in answers):
                 until = min(until, time.monotonic() + _GRACE_S)
-        if waiting or any(a.how != "done" for a in answers):
+        if waiting or any(how != "done" for _, how, _, _ in answers):
             self.kill()
         return answers
 
@@ -104,7 +96,7 @@ class Actors:
         self._groups.append(group)
         if not group.wait(timeout_seconds=wait_s):
             self.kill()
-            raise NoRoomError(_no_room(n, strategy, resources, wait_s))
+            raise TimeoutError(_no_room(n, strategy, resources, wait_s))
         places = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i) for i in range(n)]
         return [kind.options(**_amounts(resources), scheduling_strategy=place).remote() for place in places]
 
@@ -139,11 +131,11 @@ def _answer(process: int, ref: Any) -> ActorResult:
         how, ended = ray.get(ref)
     except RayActorError as error:
         traceback.print_exc()  # it goes to the log
-        return ActorResult(process, "died", b"", str(error))
+        return process, "died", b"", str(error)
     except RayError as error:
         traceback.print_exc()
-        return ActorResult(process, "broken", b"", str(error).strip().splitlines()[-1])
-    return ActorResult(process, how, ended, "")
+        return process, "broken", b"", str(error).strip().splitlines()[-1]
+    return process, how, ended, ""
 
 
 def main() -> None:
@@ -161,7 +153,7 @@ def main() -> None:
     try:
         while True:
             if asked := pipe.recv():  # an empty message asks to end a job that has ended already
-                pipe.send([tuple(a) for a in actors.run(*asked)])
+                pipe.send(actors.run(*asked))
     except (EOFError, ConnectionError):  # the connection is reset if the other end was killed before it had read everything
         actors.kill()
         ray.shutdown()

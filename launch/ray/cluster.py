@@ -7,10 +7,8 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -28,7 +26,7 @@ from emu.cluster.watch.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.trace.trace import Trace
-from launch.ray.process import RayProcess, read_options
+from launch.ray.process import RayOptions, RayProcess
 
 T = TypeVar("T")
 _cloudpickle: Any = ray.cloudpickle  # Ray has no types for it
@@ -41,15 +39,14 @@ class RayCluster:
     Args:
         address: The address of the Ray to join; None: one is started on this machine, and ended with this object.
         per_actor: The number of ranks of an actor, as threads.
-        options: A file with the placement and the environment of actors.
-        brings: A folder that a joined Ray copies to its nodes, unless the options name another.
+        options: The placement and the environment of actors; None: Ray's own.
         pace: The pace of messages, by this host's clock; None: there is no clock.
         patience_s: Seconds after which the job fails because of a rank that waits outside of communication while all wait
             for it.
         timeout_s: A process that is silent for so long during a request counts as gone.
 
     Raises:
-        InputError: no Ray answers at the address, or invalid options.
+        InputError: no Ray answers at the address.
         RunError: Ray does not start.
     """
 
@@ -57,20 +54,15 @@ class RayCluster:
         self,
         address: str | None = None,
         per_actor: int = 1,
-        options: Path | None = None,
-        brings: Path | None = None,
+        options: RayOptions | None = None,
         pace: Pace | None = None,
         patience_s: float = PATIENCE_S,
         timeout_s: float = 300.0,
     ) -> None:
-        self._per_actor, self._patience_s = per_actor, patience_s
+        self._per_actor, self._patience_s, self._timeout_s = per_actor, patience_s, timeout_s
         self.pace = pace
-        self._timeout_s = timeout_s
         self._keep_log = False  # True when an error names the log
-        found = read_options(options)
-        if address is not None and brings is not None:
-            found = replace(found, runtime_env={"working_dir": str(brings), **found.runtime_env})
-        self._process = RayProcess(address or "", found)
+        self._process = RayProcess(address or "", options)
 
     def __enter__(self) -> "RayCluster":
         return self

@@ -51,14 +51,19 @@ class RayOptions:
         return self.strategy or "PACK", dict(self.resources) or {"CPU": 1.0}, self.wait_s
 
 
-def read_options(path: Path | None) -> RayOptions:
+def read_options(path: Path | None, brings: Path | None = None) -> RayOptions:
     """Return the options in a file, or the defaults if there is no file.
+
+    Args:
+        path: The file.
+        brings: A folder that Ray copies to its nodes, unless the file names another.
 
     Raises:
         InputError: a file that cannot be read, an unknown key, or an invalid value.
     """
+    brought = {} if brings is None else {"working_dir": str(brings)}
     if path is None:
-        return RayOptions()
+        return RayOptions(runtime_env=brought)
     given = load_toml(path, "--ray-options", str(path))
     check_keys(given, _KEYS, path.name)
     strategy = read_word(given["strategy"], "strategy", STRATEGIES, path.name) if "strategy" in given else None
@@ -70,7 +75,7 @@ def read_options(path: Path | None) -> RayOptions:
         raise must_be(path.name, "wait_s", "seconds above 0", wait_s)
     if not isinstance(env, dict):
         raise must_be(path.name, "runtime_env", "a table as Ray takes it", env, "see Ray's pages on runtime environments")
-    return RayOptions(strategy, resources, float(wait_s), env)
+    return RayOptions(strategy, resources, float(wait_s), brought | env)
 
 
 def _is_amount(value: object) -> bool:

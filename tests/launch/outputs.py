@@ -6,7 +6,6 @@ A command with an option that names an output and is in none of these fails a te
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -71,21 +70,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have papers of no row and one figure each."""
-    monkeypatch.setattr(papers, "PAPERS", dict.fromkeys(PAPERS, lambda _: Drawn(chosen=[])))
-
-
-class Drawn(Paper):
-    """A paper of one figure."""
-
-    title = "A paper"
-    source = "Somebody, A paper, 2026"
-
-    figures = MappingProxyType({"1": lambda _: Figure("a figure", "x", "y", (Curve("a", (0.0, 1.0), (0.0, 1.0)),))})
-
-    @classmethod
-    def page_notes(cls) -> str:
-        """Return the text below its rows."""
-        return ""
+    Path("notes.md").touch()
+    figure = Figure("a figure", "x", "y", (Curve("a", (0.0, 1.0), (0.0, 1.0)),))
+    drawn = Paper(Path(), "A paper", "Somebody, A paper, 2026", figures={"1": lambda _: figure}, chosen=[])
+    monkeypatch.setattr(papers, "PAPERS", dict.fromkeys(PAPERS, lambda _: drawn))
 
 
 @dataclass(frozen=True)

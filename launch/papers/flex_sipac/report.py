@@ -1,13 +1,11 @@
 """The rows of the Flex-SiPAC paper, counted, proved and timed on topologies or from printed values; and its figures."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
-from launch.papers.flex_sipac.counts import COUNTS, RADICES, flex, tpuv4
-from launch.papers.flex_sipac.times import TIMES, times
-from launch.papers.networks import build_once
+from launch.papers.flex_sipac.counts import RADICES, WORDS, flex, tpuv4
+from launch.papers.flex_sipac.times import ANSWERS, times
+from launch.papers.networks import npus
 from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 
 _SIZES = (2**10, 2**14, 2**17, 2**20, 2**23, 2**26)
@@ -25,7 +23,7 @@ def _sizes(_: Any) -> Figure:
     """Return figure 9: the size of each system by the radix of a switch."""
     radices = RADICES[2]
     curves = (
-        Curve("SiP-OCS", radices, [build_once(f"sip-ocs:n={radix}").n_npus for radix in radices]),
+        Curve("SiP-OCS", radices, [npus(f"sip-ocs:n={radix}") for radix in radices]),
         Curve("TPUv4", radices, [tpuv4(radix) for radix in radices]),
         Curve("Flex-SiPAC, 2 levels", radices, [flex(radix, 2) for radix in radices]),
         Curve("Flex-SiPAC, 3 levels", RADICES[3], [flex(radix, 3) for radix in RADICES[3]]),
@@ -33,24 +31,20 @@ def _sizes(_: Any) -> Figure:
     return Figure("Flex-SiPAC figure 9: size by the radix of a switch, as far as built", "radix", "CUs", curves, log="xy")
 
 
-FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"7": _all_reduce_times, "9": _sizes})
-
-
-@register
-@dataclass(eq=False)
-class FlexSiPACPaper(Paper):
-    """The Flex-SiPAC paper; a topology is built for the first row that needs it."""
-
-    title = "Flex-SiPAC"
-    source = (
-        "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. "
-        "Netw. 16 (2024)."
+PAPER = register(
+    Paper(
+        Path(__file__).parent,
+        title="Flex-SiPAC",
+        source="Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning, J. Opt. Commun. "
+        "Netw. 16 (2024).",
+        example="--figure 9",
+        figures={"7": _all_reduce_times, "9": _sizes},
+        answers=from_nothing(ANSWERS),
+        words=WORDS,
+        assumptions=lambda: (
+            "counts are made on the built topologies `sipac`, `flex-sipac` and `tpuv4`; CUs that the light of a level joins "
+            "share one WSS",
+            "a wavelength has 32 Gb/s, and a CU has 60 wavelengths unless a row says otherwise (6.B)",
+        ),
     )
-    example = "--figure 9"
-    figures = FIGURES
-    answers = MappingProxyType({name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()})
-    notes = (
-        "counts are made on the built topologies `sipac`, `flex-sipac` and `tpuv4`; CUs that the light of a level joins share "
-        "one WSS",
-        "a wavelength has 32 Gb/s, and a CU has 60 wavelengths unless a row says otherwise (6.B)",
-    )
+)

@@ -1,8 +1,8 @@
 """Rows of the Flex-SiPAC paper about its collectives and wavelengths: proofs, times and trials on built topologies."""
 
 import itertools
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.collective.shape import PartialGrid, Shape
-from launch.papers.flex_sipac.counts import component_sizes, flex, tpuv4
-from launch.papers.networks import build_once, collective_s
+from launch.papers.flex_sipac.counts import component_sizes, flex, ports, tpuv4
+from launch.papers.networks import build_once, collective_s, npus
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from topologies.sipac.assignment import distance, heuristic, program, scale_traffic
@@ -55,31 +55,24 @@ def _steps() -> Answer:
 def _correct() -> Answer:
     """Answer whether SiPCO is correct on several systems, by proof."""
     proofs = [prove(_sipco(r, levels), operation("all_reduce", r**levels)) for r, levels in _SYSTEMS]
-    return Answer(
-        "verified", (f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}",), holds=all(each.uniform for each in proofs)
-    )
+    words = f"proved on {len(proofs)} systems: r and L of {_SYSTEMS}"
+    return Answer("verified", (words,), holds=all(each.uniform for each in proofs))
 
 
-def _chunk() -> Answer:
-    """Answer how many bytes a link carries in a step, from the times of two sizes."""
-    cases = []
+def _chunks() -> Iterator[FormulaCase]:
+    """Yield how many bytes a link carries in a step, from the times of two sizes."""
     for r, levels in _SYSTEMS:
         more = _on_sipac(r, levels, size=2 * _SIZE) - _on_sipac(r, levels)
-        cases.append(
-            FormulaCase(f"bytes a link and step, r={r}, L={levels}", more * _LINK / (levels + 1), _SIZE / (r * levels))
-        )
-    return check_formula(cases)
+        yield f"bytes a link and step, r={r}, L={levels}", more * _LINK / (levels + 1), _SIZE / (r * levels)
 
 
-def _bound() -> Answer:
-    """Answer how the time of Flex-SiPCO on a part of a system compares with the formula."""
-    cases = []
+def _bounds() -> Iterator[FormulaCase]:
+    """Yield how the time of Flex-SiPCO on a part of a system compares with the formula."""
     for r, n in _JOBS:
         word = f"flex-sipac:r={r},L=2,w={2 * (r - 1 + n - 1)},jobs={r * n},latency=2us"
         found = collective_s(word, "all_reduce", "flex-sipco", rows_of(r, n), _SIZE)
         port = _LINK * (r - 1)
-        cases.append(FormulaCase(f"s, a job of {r * n}, r={r}", found, 3 * (2 * _US + (r - 1) * 2 * _SIZE / (2 * r) / port)))
-    return check_formula(cases, 1e-6, "the 2 is reached by chunks in transit: a job on a part of a system")
+        yield f"s, a job of {r * n}, r={r}", found, 3 * (2 * _US + (r - 1) * 2 * _SIZE / (2 * r) / port)
 
 
 def _load() -> Answer:
@@ -89,9 +82,8 @@ def _load() -> Answer:
         plan = algorithm("all_reduce", "flex-sipco").schedule(rows_of(r, n)).expand()
         link = plan.src.astype(np.int64) * plan.n_ranks + plan.dst
         most.add(max(int(np.unique(link[rows], return_counts=True)[1].max()) for rows in plan.rounds()))
-    return Answer(
-        float(max(most)), (f"the most of any link and step, on jobs of {[r * n for r, n in _JOBS]}",), holds=most == {2}
-    )
+    words = f"the most of any link and step, on jobs of {[r * n for r, n in _JOBS]}"
+    return Answer(float(max(most)), (words,), holds=most == {2})
 
 
 def _single() -> Answer:
@@ -104,20 +96,18 @@ def _single() -> Answer:
     return Answer("identical schedule" if all(every) else "other schedules", holds=all(every))
 
 
-def _least() -> Answer:
-    """Answer how many bytes SiPCO sends, as a multiple of the least possible."""
-    cases = []
+def _bytes_sent() -> Iterator[FormulaCase]:
+    """Yield how many bytes SiPCO sends, as a multiple of the least possible."""
     for r, levels in (*_SYSTEMS, (8, 2), (16, 2)):
         plan, n = _sipco(r, levels).expand(), r**levels
         ratio = float(np.bincount(plan.src).max()) / (r * levels) / (2 * (1 - 1 / n))
-        cases.append(FormulaCase(f"r={r}, L={levels}", ratio, (levels + 1) * (r - 1) * r ** (levels - 1) / (2 * (n - 1))))
-    return check_formula(cases)
+        yield f"r={r}, L={levels}", ratio, (levels + 1) * (r - 1) * r ** (levels - 1) / (2 * (n - 1))
 
 
 def _skew() -> Answer:
     """Answer by what share the smallest of three jobs has fewer CUs than the largest, beside the formula of the paper."""
     sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
-    return check_formula([FormulaCase("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
+    return check_formula([("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
 
 
 def _optimum() -> Answer:
@@ -143,9 +133,8 @@ def _colours() -> Answer:
         degree = int(max(demand.sum(0).max(), demand.sum(1).max()))
         found = comb_lines(near, demand[src, dst], degree)
         exact &= int(found.line.max()) + 1 == degree
-    return Answer(
-        "max degree" if exact else "more", ("7 demands drawn at random (Konig); the paper's DSatur may need more",), holds=exact
-    )
+    words = "7 demands drawn at random (Konig); the paper's DSatur may need more"
+    return Answer("max degree" if exact else "more", (words,), holds=exact)
 
 
 def _bandwidth_gain() -> Answer:
@@ -168,10 +157,9 @@ def times(size: int, job: int) -> dict[str, float]:
         job: The number of ranks, which are the first CUs; the other CUs of 64 are another job.
     """
     word = f"flex-sipac:r=8,L=2,jobs={job}+{64 - job}" if job < 64 else "sipac:r=8,L=2"
-    npus = np.arange(job)
 
     def at(where: str, name: str, shape: Shape) -> float:
-        return collective_s(where, "all_reduce", name, shape, size, npus=npus)
+        return collective_s(where, "all_reduce", name, shape, size, np.arange(job))
 
     return {
         "Flex-SiPAC, Flex-SiPCO": at(word, "flex-sipco", rows_of(8, job // 8)),
@@ -181,8 +169,8 @@ def times(size: int, job: int) -> dict[str, float]:
     }
 
 
-def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Callable[[], Answer]:
-    """Return the function that answers whether an ordering of systems holds.
+def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float]], bool], says: str) -> Answer:
+    """Answer whether an ordering of systems holds.
 
     Args:
         size: The bytes of the all_reduce.
@@ -190,17 +178,13 @@ def _ordering(size: int, jobs: tuple[int, ...], holds: Callable[[dict[str, float
         holds: The function that checks the times of one job.
         says: The ordering in words.
     """
-
-    def way() -> Answer:
-        found = {job: times(size, job) for job in jobs}
-        words = [
-            f"{size} bytes, the larger job {job}: {', '.join(f'{name} {t / _US:.1f} us' for name, t in each.items())}"
-            for job, each in found.items()
-        ]
-        is_so = all(holds(each) for each in found.values())
-        return Answer(says if is_so else f"not: {says}", (*words, _WORDS), holds=is_so)
-
-    return way
+    found = {job: times(size, job) for job in jobs}
+    words = [
+        f"{size} bytes, the larger job {job}: {', '.join(f'{name} {t / _US:.1f} us' for name, t in each.items())}"
+        for job, each in found.items()
+    ]
+    is_so = all(holds(each) for each in found.values())
+    return Answer(says if is_so else f"not: {says}", (*words, _WORDS), holds=is_so)
 
 
 def _best(each: dict[str, float]) -> bool:
@@ -222,35 +206,37 @@ def _gain() -> Answer:
 
 def _order() -> Answer:
     """Answer how the systems with switches of radix 64 rank by size."""
-    sizes = [build_once("sip-ocs:n=64").n_npus, 8 * 64, tpuv4(64), flex(64, 2)]
+    sizes = [npus("sip-ocs:n=64"), 8 * 64, tpuv4(64), flex(64, 2)]
     words = (
         "DGX-H100 is 8 GPUs a port (figure 9): not built; three levels of radix 64 have more links than are built, 64**3 CUs"
     )
-    return Answer(
-        "<".join(f"{size:.0f}" for size in (*sizes, 64**3)), (words,), holds=all(a < b for a, b in itertools.pairwise(sizes))
-    )
+    ranked = "<".join(f"{size:.0f}" for size in (*sizes, 64**3))
+    return Answer(ranked, (words,), holds=all(a < b for a, b in itertools.pairwise(sizes)))
 
 
-TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
-    {
-        "fs-steps": _steps,
-        "fs-correct": _correct,
-        "fs-chunk": _chunk,
-        "fs-bound": _bound,
-        "fs-flex-load": _load,
-        "fs-single": _single,
-        "fs-opt": _least,
-        "fs-sigma": _skew,
-        "fs-ilp": _optimum,
-        "fs-color": _colours,
-        "fs-26": _gain,
-        "fs-scale-order": _order,
-        "fs-s-1": _ordering(4096, (64, 56, 32), _best, "Flex-SiPAC the fastest"),
-        "fs-s-2": _ordering(4096, (64, 56), lambda each: max(each.values()) == each["TPUv4, mesh"], "TPUv4 the slowest"),
-        "fs-s-3": _ordering(
-            2**26, (32,), lambda each: each["Flex-SiPAC, mesh"] > each["Flex-SiPAC, Flex-SiPCO"], "mesh slower than Flex-SiPCO"
-        ),
-        "fs-s-4": _ordering(2**20, (64, 56, 32), _best, "Flex-SiPAC with Flex-SiPCO the fastest"),
-        "fs-s-5": _bandwidth_gain,
-    }
-)
+ANSWERS: Mapping[str, Callable[[], Answer | str]] = {
+    "fs-ports": ports,
+    "fs-steps": _steps,
+    "fs-correct": _correct,
+    "fs-chunk": lambda: check_formula(_chunks()),
+    "fs-bound": lambda: check_formula(_bounds(), "the 2 is reached by chunks in transit: a job on a part of a system"),
+    "fs-flex-load": _load,
+    "fs-single": _single,
+    "fs-opt": lambda: check_formula(_bytes_sent()),
+    "fs-sigma": _skew,
+    "fs-ilp": _optimum,
+    "fs-color": _colours,
+    "fs-26": _gain,
+    "fs-scale-order": _order,
+    "fs-s-1": partial(_ordering, 4096, (64, 56, 32), _best, "Flex-SiPAC the fastest"),
+    "fs-s-2": partial(_ordering, 4096, (64, 56), lambda each: max(each.values()) == each["TPUv4, mesh"], "TPUv4 the slowest"),
+    "fs-s-3": partial(
+        _ordering,
+        2**26,
+        (32,),
+        lambda each: each["Flex-SiPAC, mesh"] > each["Flex-SiPAC, Flex-SiPCO"],
+        "mesh slower than Flex-SiPCO",
+    ),
+    "fs-s-4": partial(_ordering, 2**20, (64, 56, 32), _best, "Flex-SiPAC with Flex-SiPCO the fastest"),
+    "fs-s-5": _bandwidth_gain,
+}

@@ -5,35 +5,23 @@ Training steps on HPN and on DCN+ (9.1) are those of `emu estimate`. The paper p
 of the models' own papers.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
-from emu.study.planning.search.row import PlanRow
-from launch.papers.hpn.counts import COUNTS
+from launch.papers.hpn.counts import WORDS
 from launch.papers.hpn.times import CONNECTIONS, DCN_JOB, FLOWS, HPN_JOB, NVLINK, TIMES, dual_plane, gain_percent
 from launch.papers.networks import build_once
-from launch.papers.paper import AnswerFunction, Curve, Figure, Paper, from_nothing, register
+from launch.papers.paper import Curve, Figure, Paper, from_nothing, register
 from launch.papers.step_estimates import PaperSteps
-from launch.papers.targets import Answer
+from launch.papers.targets import Answer, Target
 
 _DEVICE, _STACK = "h800", "software=megatron,gradient=bfloat16"
 _ALGORITHMS = (f"all_reduce=ring@{CONNECTIONS}", "auto")
 _SEQ = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A training step of section 9.1."""
-
-    model: str
-    plan: Plan
-    words: tuple[str, str]  # topologies: DCN+ and HPN
-    batch: str  # source of the global batch
 
 
 def _plan(dp: int, batch: int, pp: int = 1, microbatch: int = 4) -> Plan:
@@ -45,42 +33,24 @@ _LLAMA = "4 M tokens a step (Touvron et al., LLaMA)"
 _GPT = "3.2 M tokens a step (Brown et al., GPT-3)"
 _SMALL = (DCN_JOB, HPN_JOB)
 _LARGE = (f"hpn:dcn-plus:dims=5x4x16x8,{NVLINK}", f"hpn:pod:dims=3x128x8,{NVLINK}")
-_JOBS: Mapping[str, _Job] = MappingProxyType(
-    {
-        "hpn-l7": _Job("llama2-7b", _plan(56, 36 * 56), _SMALL, _LLAMA),
-        "hpn-l13": _Job("llama2-13b", _plan(56, 36 * 56), _SMALL, _LLAMA),
-        "hpn-g175": _Job("korthikanti-175b", _plan(7, 224 * 7, 8), _SMALL, _GPT),
-        "hpn-149": _Job("korthikanti-175b", _plan(37, 40 * 37, 8), _LARGE, f"the model of table 3; {_GPT}"),
-    }
-)
+# By row the model, the plan, the topologies DCN+ and HPN, and the source of the global batch.
+_JOBS: Mapping[str, tuple[str, Plan, tuple[str, str], str]] = {
+    "hpn-l7": ("llama2-7b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+    "hpn-l13": ("llama2-13b", _plan(56, 36 * 56), _SMALL, _LLAMA),
+    "hpn-g175": ("korthikanti-175b", _plan(7, 224 * 7, 8), _SMALL, _GPT),
+    "hpn-149": ("korthikanti-175b", _plan(37, 40 * 37, 8), _LARGE, f"the model of table 3; {_GPT}"),
+}
 
 
-class HpnSteps(PaperSteps):
-    """The estimated steps of section 9.1."""
-
-    computes, software, algorithms = _DEVICE, _STACK, _ALGORITHMS
-
-    def of(self, model: str, plan: Plan, word: str) -> PlanRow:
-        """Return one step.
-
-        Raises:
-            InputError: as `estimate`.
-        """
-        return self.estimate(model, plan, word, lambda: build_once(word))
-
-
-def _step_gain(paper: Any, target: Any) -> Answer:
+def _step_gain(paper: Any, target: Target) -> Answer:
     """Answer what a step gains on HPN over DCN+."""
-    job = _JOBS[target.id]
-    times = [paper.steps.of(job.model, job.plan, word).step_time_s for word in job.words]
-    told = f"{job.model} by {spell(job.plan)}, {job.plan.global_batch} sequences of {_SEQ} tokens: {job.batch}"
+    model, plan, words, batch = _JOBS[target.id]
+    times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
+    told = f"{model} by {spell(plan)}, {plan.global_batch} sequences of {_SEQ} tokens: {batch}"
     how = f"--device {_DEVICE} --stack {_STACK} --algorithm {' --algorithm '.join(_ALGORITHMS)}"
-    seconds = f"{times[0]:.3f} s on DCN+, {times[1]:.3f} s on HPN"
-    where = f"the {job.plan.world // 8} hosts are taken segment by segment, in order"
-    return Answer(gain_percent(*times), (seconds, told, how, FLOWS, where))
-
-
-TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(dict.fromkeys(_JOBS, _step_gain))
+    seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"
+    where = f"the {plan.world // 8} hosts are taken segment by segment, in order"
+    return Answer(gain_percent(words, times.__getitem__), (seconds, told, how, FLOWS, where))
 
 
 def _dual_plane(paper: Any) -> Figure:
@@ -99,25 +69,19 @@ def _dual_plane(paper: Any) -> Figure:
     )
 
 
-FIGURES: Mapping[str, Callable[[Any], Figure]] = MappingProxyType({"19": _dual_plane})
-
-
-@register
-@dataclass(eq=False)
-class HpnPaper(Paper):
-    """The HPN paper; a topology is built for the first row that needs it."""
-
-    title = "Alibaba HPN"
-    source = "Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024)."
-    figures = FIGURES
-    answers = MappingProxyType({**TRAINING, **{name: from_nothing(way) for name, way in {**COUNTS, **TIMES}.items()}})
-    notes = (
-        "counts are made on the built topologies `hpn`, `hpn:pod`, `hpn:segment`, `hpn:clos`, `hpn:rail-only` and "
-        "`hpn:dcn-plus`",
-        "other rows are computed from inputs that the paper prints, never from the value of the row",
+PAPER = register(
+    Paper(
+        Path(__file__).parent,
+        title="Alibaba HPN",
+        source="Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024).",
+        answers={**dict.fromkeys(_JOBS, _step_gain), **from_nothing(TIMES)},
+        words=WORDS,
+        figures={"19": _dual_plane},
+        assumptions=lambda: (
+            "counts are made on the built topologies `hpn`, `hpn:pod`, `hpn:segment`, `hpn:clos`, `hpn:rail-only` and "
+            "`hpn:dcn-plus`",
+            "other rows are computed from inputs that the paper prints, never from the value of the row",
+        ),
+        steps_of=partial(PaperSteps, device_name=_DEVICE, software=_STACK, algorithms=_ALGORITHMS),
     )
-
-    @cached_property
-    def steps(self) -> HpnSteps:
-        """The estimates of the paper's steps."""
-        return HpnSteps(self.cache)
+)

@@ -1,8 +1,7 @@
 """Rows of the HPN paper that are times: what HPN gains over DCN+ and over a Clos, by collectives on both."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from types import MappingProxyType
+from functools import cache, partial
 
 import numpy as np
 
@@ -10,8 +9,8 @@ from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.topology.removal import remove_parts
-from launch.papers.hpn.counts import CORE, DCN, POD, switches_of_kind
-from launch.papers.networks import build_once, concurrent_time_s, time_s
+from launch.papers.hpn.counts import CORE, DCN, POD, nodes_of_kind
+from launch.papers.networks import all_reduces_s, build_once, time_s
 from launch.papers.targets import Answer
 
 _GPUS = 8
@@ -21,7 +20,7 @@ NVLINK = "nvlink=200GB/s"  # one way; 400 in both directions (9)
 HPN_JOB, DCN_JOB = f"hpn:segment:{NVLINK}", f"{DCN}:dims=1x4x16x8,{NVLINK}"
 FLOWS = f"a pair has {CONNECTIONS} connections: ports filled 3:1 need them; switches hash alike; a GPU has 200 GB/s of NVLink"
 _IN_ORDER = "the 56 hosts are taken segment by segment, in order"
-_HIERARCHICAL = f"hierarchical-direct-ring@{CONNECTIONS}"
+_RING, _HIERARCHICAL = f"ring@{CONNECTIONS}", f"hierarchical-direct-ring@{CONNECTIONS}"
 
 
 def _hosts(word: str, hosts: int) -> I64:
@@ -29,42 +28,39 @@ def _hosts(word: str, hosts: int) -> I64:
     return np.asarray(build_once(word).place(hosts * _GPUS)).reshape(hosts, _GPUS)
 
 
-def gain_percent(slow: float, fast: float) -> float:
-    """Return the gain in speed in per cent, from the time of the slower system and that of the faster one."""
+def gain_percent(words: tuple[str, str], seconds: Callable[[str], float]) -> float:
+    """Return the gain in speed in per cent on the second of two topologies, by the seconds that each takes."""
+    slow, fast = map(seconds, words)
     return 100 * (slow / fast - 1)
 
 
 def _all_reduce() -> Answer:
     """Answer what an all_reduce of 448 GPUs gains on HPN over DCN+."""
-    times = [
-        concurrent_time_s(_HIERARCHICAL, "all_reduce", (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE, build_once(word))
-        for word in (DCN_JOB, HPN_JOB)
-    ]
+    gain = gain_percent(
+        (DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _HIERARCHICAL, (56, _GPUS), _hosts(word, 56).reshape(1, -1), _SIZE)
+    )
     how = (
         "all_reduce inside hosts, then around a ring of hosts on each rail, and back; inside, nothing is added in the NVSwitch"
     )
-    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, how))
+    return Answer(gain, (FLOWS, _IN_ORDER, how))
 
 
 def _multi() -> Answer:
     """Answer what eight rings at once, one for each rail, gain on HPN over DCN+."""
-    times = [
-        concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 56, _hosts(word, 56).T, _SIZE, build_once(word))
-        for word in (DCN_JOB, HPN_JOB)
-    ]
-    return Answer(gain_percent(*times), (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
+    gain = gain_percent((DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _RING, 56, _hosts(word, 56).T, _SIZE))
+    return Answer(gain, (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
     """Answer what a round of eight rings gains on HPN over DCN+, where each ring leaves hosts by another rail."""
-    times = []
-    for word in (DCN_JOB, HPN_JOB):
+
+    def seconds(word: str) -> float:
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
         rings = np.repeat(np.stack([_hosts(word, 56)[:, order].ravel() for order in turned]), CONNECTIONS, axis=0)
-        times.append(_round_s(word, rings, np.roll(rings, -1, axis=1)))
-    gain = gain_percent(*times)
+        return _round_s(word, rings, np.roll(rings, -1, axis=1))
+
     how = "eight rings of all GPUs, each of which leaves hosts by another rail; all rounds are alike, and one is timed"
-    return Answer(gain, (FLOWS, _IN_ORDER, how))
+    return Answer(gain_percent((DCN_JOB, HPN_JOB), seconds), (FLOWS, _IN_ORDER, how))
 
 
 def _round_s(word: str, src: I64, dst: I64) -> float:
@@ -75,66 +71,53 @@ def _round_s(word: str, src: I64, dst: I64) -> float:
         src: [groups, n] senders.
         dst: [groups, n] receivers.
     """
-    count = src.size
     channel = np.broadcast_to(np.arange(len(src))[:, None], src.shape).ravel()
-    schedule = Schedule.build(
-        build_once(word).n_npus, count, [Sends(src.ravel(), dst.ravel(), np.arange(count), channel=channel)]
-    )
-    return time_s(schedule, 2**22, build_once(word))
+    sends = Sends(src.ravel(), dst.ravel(), np.arange(src.size), channel=channel)
+    return time_s(Schedule.build(build_once(word).n_npus, src.size, [sends]), 2**22, build_once(word))
 
 
 def _four_tasks() -> Answer:
     """Answer what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
-    gains = []
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(64)
-        times = []
-        for paths in ("hashed", "disjoint"):
-            word = f"{POD}:dims=2x32x8,{NVLINK},paths={paths}"
-            rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
-            times.append(concurrent_time_s(f"ring@{CONNECTIONS}", "all_reduce", 16, rails, _SIZE, build_once(word)))
-        gains.append(gain_percent(*times))
+
+    def seconds(order: I64, word: str) -> float:
+        rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
+        return all_reduces_s(word, _RING, 16, rails, _SIZE)
+
+    hashed, disjoint = (f"{POD}:dims=2x32x8,{NVLINK},paths={paths}" for paths in ("hashed", "disjoint"))
+    orders = [np.random.default_rng(seed).permutation(64) for seed in range(3)]
     where = "four tasks of 16 hosts drawn at random over two segments, each on its eight rails; the best of three draws"
-    return Answer(max(gains), (FLOWS, where))
+    return Answer(max(gain_percent((hashed, disjoint), partial(seconds, order)) for order in orders), (FLOWS, where))
 
 
 @cache
-def _dual_plane() -> dict[int, float]:
-    """Return the gain of two planes in per cent, by the number of GPUs."""
+def dual_plane() -> Mapping[int, float]:
+    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (HPN figure 19)."""
+
+    def seconds(order: I64, word: str) -> float:
+        groups = _hosts(word, len(order))[order].reshape(1, -1)
+        return all_reduces_s(word, _HIERARCHICAL, (len(order), _GPUS), groups, 2**32)
+
     found = {}
     for gpus in (32, 64, 128, 256):
         hosts = gpus // _GPUS
+        clos, pod = (f"hpn:{kind}:dims=2x{hosts // 2}x8,{NVLINK}" for kind in ("clos", "pod"))
         order = np.random.default_rng(0).permutation(hosts)
-        times = []
-        for kind in ("clos", "pod"):
-            word = f"hpn:{kind}:dims=2x{hosts // 2}x8,{NVLINK}"
-            groups = _hosts(word, hosts)[order].reshape(1, -1)
-            times.append(concurrent_time_s(_HIERARCHICAL, "all_reduce", (hosts, _GPUS), groups, 2**32, build_once(word)))
-        found[gpus] = gain_percent(*times)
+        found[gpus] = gain_percent((clos, pod), partial(seconds, order))
     return found
 
 
-def dual_plane() -> Mapping[int, float]:
-    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (HPN figure 19)."""
-    return _dual_plane()
-
-
-def _dual_plane_answer(choose: Callable[..., float]) -> Callable[[], Answer]:
-    """Return the function that answers with the least or the largest gain of two planes."""
-
-    def way() -> Answer:
-        gains = dual_plane()
-        words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
-        return Answer(choose(gains.values()), (words, FLOWS, "hosts of the two segments in an order drawn at random"))
-
-    return way
+def _dual_plane_answer(choose: Callable[..., float]) -> Answer:
+    """Answer with the least or the largest gain of two planes."""
+    gains = dual_plane()
+    words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
+    return Answer(choose(gains.values()), (words, FLOWS, "hosts of the two segments in an order drawn at random"))
 
 
 def _across() -> Answer:
     """Answer what traffic from each GPU of a segment to its partner in the next one gains from two planes."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
-    times = [_round_s(f"hpn:{kind}:dims=2x128x8", src, src + 1024) for kind in ("clos", "pod")]
-    return Answer(gain_percent(*times), (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
+    gain = gain_percent(("hpn:clos:dims=2x128x8", "hpn:pod:dims=2x128x8"), lambda word: _round_s(word, src, src + 1024))
+    return Answer(gain, (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
 
 
 def _imbalance() -> Answer:
@@ -157,7 +140,7 @@ def _first_tor(word: str, pair: I64, last: I64) -> I64:
         last: [flows] the last link of each flow.
     """
     links = build_once(word).links
-    into = np.isin(links.src, switches_of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
+    into = np.isin(links.src, nodes_of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
     lowest = np.full(build_once(word).n_npus, build_once(word).n_nodes)
     np.minimum.at(lowest, links.dst[into], links.src[into])
     return np.asarray(lowest[pair + 1024])
@@ -179,11 +162,11 @@ def _stages() -> Answer:
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
         topology, rng = build_once(word), np.random.default_rng(0)
         routes = topology.routes(rng.integers(*src, 20000), rng.integers(*dst, 20000), rng.integers(0, 8, 20000))
-        into = np.isin(topology.links.dst[routes.link], switches_of_kind(topology, "ToR"))
-        into &= np.isin(topology.links.src[routes.link], switches_of_kind(topology, "Agg"))
+        into = np.isin(topology.links.dst[routes.link], nodes_of_kind(topology, "ToR"))
+        into &= np.isin(topology.links.src[routes.link], nodes_of_kind(topology, "Agg"))
         carried = np.bincount(routes.link[into])
         last = topology.links.dst[routes.link[into]]
-        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, switches_of_kind(topology, "Agg"))
+        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, nodes_of_kind(topology, "Agg"))
         over.append(float(carried.max() / (into.sum() / could.sum())))
     words = f"HPN {over[0]:.2f}, DCN+ {over[1]:.2f} times the mean on the fullest cable from an Agg to a ToR, of 20,000 flows"
     return Answer(f"HPN {over[0]:.2f} < DCN+ {over[1]:.2f}", (words,), holds=over[0] < over[1])
@@ -202,46 +185,34 @@ def _core() -> Answer:
     return Answer(f"{share:.1f} % of a microbatch", (words, hides, half), holds=share < 100)
 
 
-def _single(what: str) -> Callable[[], Answer]:
-    """Return the function that answers whether a message still has a route after the link of a NIC has failed.
-
-    Args:
-        what: A note for the answer.
-    """
-
-    def way() -> Answer:
-        dual, single = (
-            build_once("hpn:segment:dims=4x8"),
-            build_once("servers:nodes=4,gpus=8,nvlink=200GB/s,nic=50GB/s,network=switch"),
-        )
-        routed = []
-        for topology in (dual, single):
-            gone = np.flatnonzero((topology.links.src == 0) & (topology.links.dst >= topology.n_npus))[-1:]
-            try:
-                remove_parts(topology, links=gone).routes(*np.array([[0], [8], [0]]))
-                routed.append(True)
-            except InputError:
-                routed.append(False)
-        words = f"with a NIC's link down, a message has a way: two ToRs {routed[0]}, one {routed[1]}; {what}"
-        return Answer(f"two ToRs {routed[0]}, one {routed[1]}", (words,), holds=routed == [True, False])
-
-    return way
+def _single() -> Answer:
+    """Answer whether a message still has a route after the link of a NIC has failed."""
+    routed = []
+    for word in ("hpn:segment:dims=4x8", "servers:nodes=4,gpus=8,nvlink=200GB/s,nic=50GB/s,network=switch"):
+        topology = build_once(word)
+        gone = np.flatnonzero((topology.links.src == 0) & (topology.links.dst >= topology.n_npus))[-1:]
+        try:
+            remove_parts(topology, links=gone).routes(*np.array([[0], [8], [0]]))
+            routed.append(True)
+        except InputError:
+            routed.append(False)
+    told = f"two ToRs {routed[0]}, one {routed[1]}"
+    words = f"with a NIC's link down, a message has a way: {told}; how long NCCL waits is not modelled"
+    return Answer(told, (words,), holds=routed == [True, False])
 
 
-TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
-    {
-        "hpn-ar": _all_reduce,
-        "hpn-mar": _multi,
-        "hpn-ag": _all_gather,
-        "hpn-347": _four_tasks,
-        "hpn-dp-lo": _dual_plane_answer(min),
-        "hpn-dp-hi": _dual_plane_answer(max),
-        "hpn-716": _across,
-        "hpn-3x": _imbalance,
-        "hpn-37": _cross_segment,
-        "hpn-s-hash": _stages,
-        "hpn-s-core": _core,
-        "hpn-s-fail": _single("how long NCCL waits is not modelled"),
-        "hpn-s-flap": _single("how long NCCL waits is not modelled"),
-    }
-)
+TIMES: Mapping[str, Callable[[], Answer]] = {
+    "hpn-ar": _all_reduce,
+    "hpn-mar": _multi,
+    "hpn-ag": _all_gather,
+    "hpn-347": _four_tasks,
+    "hpn-dp-lo": partial(_dual_plane_answer, min),
+    "hpn-dp-hi": partial(_dual_plane_answer, max),
+    "hpn-716": _across,
+    "hpn-3x": _imbalance,
+    "hpn-37": _cross_segment,
+    "hpn-s-hash": _stages,
+    "hpn-s-core": _core,
+    "hpn-s-fail": _single,
+    "hpn-s-flap": _single,
+}

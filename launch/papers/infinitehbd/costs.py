@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,21 +14,22 @@ from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 
 BOOK = "infinitehbd"
-NETWORKS: Mapping[str, str] = MappingProxyType(
-    {
-        "TPUv4": "tpuv4:cubes=4x4x4",
-        "NVL-36": "nvl:36",
-        "NVL-72": "nvl:72",
-        "NVL-36x2": "nvl:36x2",
-        "NVL-576": "nvl:576",
-        "InfHBD-K2": "infinitehbd:k=2",
-        "InfHBD-K3": "infinitehbd:k=3",
-        "HPN": "hpn:pod:backup=8",
-    }
-)
-PRICED: Mapping[str, str] = MappingProxyType(  # the systems of figure 17d whose parts table 8 has
-    {FEWER: "InfHBD-K2", BEST: "InfHBD-K3", "NVL-36": "NVL-36", "NVL-72": "NVL-72", "NVL-576": "NVL-576", "TPUv4": "TPUv4"}
-)
+NETWORKS: Mapping[str, str] = {
+    "TPUv4": "tpuv4:cubes=4x4x4",
+    "NVL-36": "nvl:36",
+    "NVL-72": "nvl:72",
+    "NVL-36x2": "nvl:36x2",
+    "NVL-576": "nvl:576",
+    "InfHBD-K2": "infinitehbd:k=2",
+    "InfHBD-K3": "infinitehbd:k=3",
+    "HPN": "hpn:pod:backup=8",
+}
+# The systems of figure 17d whose parts table 8 has.
+PRICED: Mapping[str, str] = {
+    FEWER: "InfHBD-K2",
+    BEST: "InfHBD-K3",
+    **{name: name for name in ("NVL-36", "NVL-72", "NVL-576", "TPUv4")},
+}
 TP = 32  # the TP of figure 17d (6.5)
 GPU_DOLLARS = 29_500.0
 _UNPRINTED = f"the price of a GPU is not printed: {GPU_DOLLARS:,.0f} $ is that by which K=2 and K=3 cross where the paper says"
@@ -73,20 +73,17 @@ def _quotient(paper: Any, target: Target) -> Answer:
     return Answer(scale * one / other, (f"{one} / {other} $ a GPU and GB/s, rounded as in Table 6",))
 
 
-def normalised_dollars(system: str) -> float:
-    """Return the dollars of a network for each GPU, scaled to the bandwidth of InfiniteHBD."""
-    return _value(PRICED[system], "costgb") * network_cost("InfHBD-K2").injection_GBps
-
-
-def aggregate(system: str, rate: float, gpu_dollars: float = GPU_DOLLARS) -> float:
+def aggregate(system: str, rate: float) -> float:
     """Return the dollars for each GPU of the network, and of GPUs that are faulty or wasted on average (InfiniteHBD 6.5).
+
+    The network is scaled to the bandwidth of InfiniteHBD.
 
     Args:
         system: The name of the system.
         rate: The share of nodes that are faulty.
-        gpu_dollars: The price of a GPU.
     """
-    return normalised_dollars(system) + gpu_dollars * (1 - at_rate(system, TP, rate).availability)
+    network = _value(PRICED[system], "costgb") * network_cost("InfHBD-K2").injection_GBps
+    return network + GPU_DOLLARS * (1 - at_rate(system, TP, rate).availability)
 
 
 _CROSSING = np.linspace(0.09, 0.15, 7)
@@ -113,14 +110,12 @@ def _best(paper: Any, target: Target) -> Answer:
     return Answer("lowest" if fine else "not lowest", notes, holds=fine)
 
 
-ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "t6-": _row,
-        "t8-hpn-cost": _row,
-        "t8-hpn-watts": _row,
-        "t8-": _counts,
-        "cost-": _quotient,
-        "agg-cross": _cross,
-        "agg-best": _best,
-    }
-)
+ANSWERS: Mapping[str, AnswerFunction] = {
+    "t6-": _row,
+    "t8-hpn-cost": _row,
+    "t8-hpn-watts": _row,
+    "t8-": _counts,
+    "cost-": _quotient,
+    "agg-cross": _cross,
+    "agg-best": _best,
+}

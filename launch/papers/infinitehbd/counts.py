@@ -1,8 +1,9 @@
 """Rows of the InfiniteHBD paper about its ring, its parts and all-to-all on it: 2.3, 4, 5.1, 7 and appendix G."""
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
-from launch.papers.infinitehbd.setting import MOE
-from launch.papers.paper import AnswerFunction
+from launch.papers.networks import npus
+from launch.papers.paper import IS, AnswerFunction, evaluate
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import components
@@ -115,13 +116,13 @@ def _joint(paper: Any, target: Target) -> float:
     return float(min(set((dst[src == node - 1] + 1).tolist()) - {node + tor}))
 
 
-def _partners(paper: Any, target: Target) -> float:
-    """Return the number of GPUs, or nodes, up to which all partners of GPU 0 are reached without the DCN."""
-    built = build_topology(target.given["of"])
+def near_npus(word: str) -> int:
+    """Return the number of GPUs up to which all partners of GPU 0 are reached without the DCN."""
+    built = build_topology(word)
     bits = 1 << np.arange(built.n_npus.bit_length() - 1)
     routes = built.routes(np.zeros_like(bits), bits, np.zeros_like(bits))
     near = sum(_DCN not in built.links.dimension[routes.of(i)] for i in range(len(bits)))
-    return float(2**near // target.number("each"))
+    return int(2**near)
 
 
 def _pairs(paper: Any, target: Target) -> Answer:
@@ -131,9 +132,11 @@ def _pairs(paper: Any, target: Target) -> Answer:
     return Answer(";".join(",".join(f"{a}{b}" for a, b in pairs) for pairs in ends))
 
 
-def _compare_with_formula(ours: float, printed: float, target: Target) -> Answer:
+def _compare_with_formula(find: Callable[[Target], float], paper: Any, target: Target) -> Answer:
     """Answer with Emu's value beside the paper's formula at the row's numbers."""
-    at = ", ".join(f"{name}={value}" for name, value in target.given.items())
+    *given, (_, formula) = target.given.items()
+    ours, printed = find(target), float(evaluate(replace(target, given={**target.given, IS: formula}), {}))
+    at = ", ".join(f"{name}={value}" for name, value in given)
     return Answer(ours, (f"the printed formula is {printed:.10g} at {at}",), holds=math.isclose(ours, printed, rel_tol=1e-9))
 
 
@@ -143,17 +146,15 @@ def _messages_of_rank_0(p: int) -> list[int]:
     return [int((full.src[rows] == 0).sum()) for rows in full.rounds()]
 
 
-def _exchange_time(paper: Any, target: Target) -> Answer:
-    """Answer the time of Binary Exchange."""
-    p, m, ts, tw = (float(target.given[name]) for name in ("p", "m", "ts", "tw"))
-    printed = ts * math.log2(p) + tw * m * p * math.log2(p) / 2
-    return _compare_with_formula(sum(ts + tw * m * sent for sent in _messages_of_rank_0(int(p))), printed, target)
+def _exchange_time(target: Target) -> float:
+    """Return the time of Binary Exchange."""
+    m, ts, tw = (float(target.given[name]) for name in ("m", "ts", "tw"))
+    return sum(ts + tw * m * sent for sent in _messages_of_rank_0(target.number("p")))
 
 
-def _exchange_bytes(paper: Any, target: Target) -> Answer:
-    """Answer the bytes of Binary Exchange in a round."""
-    p, m = target.number("p"), target.number("m")
-    return _compare_with_formula(float(m * max(_messages_of_rank_0(p))), p * m / 2, target)
+def _exchange_bytes(target: Target) -> float:
+    """Return the bytes of Binary Exchange in a round."""
+    return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 
 _GROUPS = (16, 32, 64, 128)
@@ -162,7 +163,8 @@ _CLOSE, _LOGGED = 0.05, 1.4  # distance from slope 2; largest slope of p log2 p,
 
 def _slopes(paper: Any, target: Target) -> Answer:
     """Answer how the load of the busiest link of a ring, and of a port of Binary Exchange, grows with the number of ranks."""
-    ring = [_most(schedule("all_to_all", "ring", p)) / 2 for p in _GROUPS]  # an item has two parts
+    rings = [schedule("all_to_all", "ring", p) for p in _GROUPS]
+    ring = [int(np.bincount(each.src[each.channel == 0]).max()) / 2 for each in rings]  # an item has two parts
     exchange = [float(sum(_messages_of_rank_0(p))) for p in _GROUPS]
     slopes = [float(np.polyfit(np.log(_GROUPS), np.log(items), 1)[0]) for items in (ring, exchange)]
     sizes = ", ".join(map(str, _GROUPS))
@@ -172,90 +174,48 @@ def _slopes(paper: Any, target: Target) -> Answer:
     return Answer(f"slopes {slopes[0]:.2f} and {slopes[1]:.2f}", told, holds=fine)
 
 
-def _most(full: Any) -> int:
-    """Return the largest number of slots that a rank sends on channel 0."""
-    return int(np.bincount(full.src[full.channel == 0]).max())
-
-
-def _by_tp(target: Target) -> tuple[float, float]:
-    """Return the elements that a GPU sends for a layer with tensor parallelism, and the paper's formula for them."""
+def _by_tp(target: Target) -> float:
+    """Return the elements that a GPU sends for a layer with tensor parallelism."""
     b, s, h, n = (target.number(name) for name in ("b", "s", "h", "n"))
-    ring = schedule("all_reduce", "ring", n)
-    return int((ring.src == 0).sum()) * b * s * h / n, 2 * b * s * h * (n - 1) / n
+    return int((schedule("all_reduce", "ring", n).src == 0).sum()) * b * s * h / n
 
 
-def _by_ep(target: Target) -> tuple[float, float]:
-    """Return the elements that a GPU sends for a layer with expert parallelism, and the paper's formula for them.
-
-    Each token goes to k experts and back.
-    """
+def _by_ep(target: Target) -> float:
+    """Return the elements that a GPU sends for a layer with expert parallelism: each token goes to k experts and back."""
     b, s, h, n, k = (target.number(name) for name in ("b", "s", "h", "n", "k"))
-    each = schedule("all_to_all", "at-once", n)
-    return 2 * int((each.src == 0).sum()) * (b * s / n) * k * h / n, 2 * b * s * h * (n - 1) / n * k / n
+    return 2 * int((schedule("all_to_all", "at-once", n).src == 0).sum()) * (b * s / n) * k * h / n
 
 
-def _tp_load(paper: Any, target: Target) -> Answer:
-    """Answer the elements that a GPU sends with tensor parallelism."""
-    return _compare_with_formula(*_by_tp(target), target)
-
-
-def _ep_load(paper: Any, target: Target) -> Answer:
-    """Answer the elements that a GPU sends with expert parallelism."""
-    return _compare_with_formula(*_by_ep(target), target)
-
-
-def _ratio(paper: Any, target: Target) -> Answer:
-    """Answer the elements that a GPU sends with expert parallelism, divided by those that it sends with tensor parallelism."""
-    return _compare_with_formula(_by_ep(target)[0] / _by_tp(target)[0], target.number("k") / target.number("n"), target)
-
-
-def _rate(paper: Any, target: Target) -> float:
-    """Return the bandwidth out of a GPU in Tb/s, without that of the DCN."""
-    links = build_topology("infinitehbd").links
-    return float(links.bandwidth_Bps[(links.src == 0) & (links.dimension < _DCN)].sum()) * 8 / 1e12
-
-
-def _product(paper: Any, target: Target) -> float:
-    """Return the product of the row's numbers."""
-    return math.prod(map(float, target.given["of"].split("x")))
-
-
-def _sum(paper: Any, target: Target) -> Answer:
+def _power(paper: Any, target: Target) -> Answer:
     """Answer the sum of the row's numbers, and whether it is below the printed limit."""
     found = sum(map(float, target.given["of"].split("+")))
     return Answer(found, (target.given["of"],), holds=found < float(target.value))
 
 
-def _chips(paper: Any, target: Target) -> float:
-    """Return the number of chips of a topology."""
-    return float(build_topology(target.given["of"]).n_npus)
+def gpu_rate(word: str) -> float:
+    """Return the bandwidth out of a GPU in Tb/s, without that of the DCN."""
+    links = build_topology(word).links
+    return float(links.bandwidth_Bps[(links.src == 0) & (links.dimension < _DCN)].sum()) * 8 / 1e12
 
 
-def _parameters(paper: Any, target: Target) -> float:
-    """Return the parameters of the paper's mixture of experts, in 1e12."""
-    return MODELS.find(MOE.model).parameters() / 1e12
+def parameters(model: str) -> int:
+    """Return the parameters of a model."""
+    return MODELS.find(model).parameters()
 
 
-ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "topo-deg": _degree,
-        "topo-k3": _broken_pairs,
-        "topo-break": _breaks,
-        "topo-ring": _rings,
-        "topo-tpu": _chips,
-        "dep-n3": _joint,
-        "aa-k2": _partners,
-        "aa-lim": _partners,
-        "aa-fig24": _pairs,
-        "aa-T": _exchange_time,
-        "aa-bytes": _exchange_bytes,
-        "aa-ord": _slopes,
-        "t3-tp": _tp_load,
-        "t3-ep": _ep_load,
-        "t3-cross": _ratio,
-        "b-params": _parameters,
-        "hw-rate": _rate,
-        "hw-area": _product,
-        "hw-power": _sum,
-    }
-)
+WORDS = (npus, gpu_rate, parameters, near_npus)
+ANSWERS: Mapping[str, AnswerFunction] = {
+    "topo-deg": _degree,
+    "topo-k3": _broken_pairs,
+    "topo-break": _breaks,
+    "topo-ring": _rings,
+    "dep-n3": _joint,
+    "aa-fig24": _pairs,
+    "aa-T": partial(_compare_with_formula, _exchange_time),
+    "aa-bytes": partial(_compare_with_formula, _exchange_bytes),
+    "aa-ord": _slopes,
+    "t3-tp": partial(_compare_with_formula, _by_tp),
+    "t3-ep": partial(_compare_with_formula, _by_ep),
+    "t3-cross": partial(_compare_with_formula, lambda target: _by_ep(target) / _by_tp(target)),
+    "hw-power": _power,
+}

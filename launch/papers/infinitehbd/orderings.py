@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -86,11 +85,8 @@ def _cubes(paper: Any, target: Target) -> Answer:
 def _rings(paper: Any, target: Target) -> Answer:
     """Answer whether the waste of SiP-Ring grows with TP."""
     found = [*_by_tp("SiP-Ring").values()]
-    return Answer(
-        f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %",
-        _waste_texts(("SiP-Ring",)),
-        holds=all(a < b for a, b in pairwise(found)),
-    )
+    told = f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %"
+    return Answer(told, _waste_texts(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found)))
 
 
 def largest(system: str, tp: int) -> int:
@@ -115,8 +111,7 @@ def waiting(system: str, tp: int, job: int) -> float:
     """Return the share of the time in which a job waits, if all repairs take the mean time (InfiniteHBD figure 16)."""
     if system in RACKS:
         return _waiting_with_reserve(system, tp, job)
-    of = on_trace(system, tp, 0, production_log().mean_repair_days)
-    return of.waiting(job)
+    return on_trace(system, tp, 0, production_log().mean_repair_days).waiting(job)
 
 
 def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
@@ -127,7 +122,7 @@ def _waiting_with_reserve(system: str, tp: int, job: int) -> float:
     return float(of.share @ (room.sum(axis=1) < job))
 
 
-_JOBS = MappingProxyType({8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85})  # size of the job as a share of all GPUs, by TP
+_JOBS: Mapping[int, float] = {8: 0.90, 16: 0.90, 32: 0.85, 64: 0.85}  # size of the job as a share of all GPUs, by TP
 
 
 def _waits(paper: Any, target: Target) -> Answer:
@@ -136,9 +131,8 @@ def _waits(paper: Any, target: Target) -> Answer:
     for tp, scale in _JOBS.items():
         job = int(scale * NPUS) // tp * tp
         found = {s: waiting(s, tp, job) for s in SYSTEMS if holds(s, tp)}
-        told.append(
-            f"TP-{tp}, a job of {100 * scale:g} %: {', '.join(f'{s} {100 * share:.1f} %' for s, share in found.items())}"
-        )
+        waits = ", ".join(f"{s} {100 * share:.1f} %" for s, share in found.items())
+        told.append(f"TP-{tp}, a job of {100 * scale:g} %: {waits}")
         worst = RACKS if tp <= 16 else ("SiP-Ring", "TPUv4")
         fine &= min(found[s] for s in worst) > max(share for s, share in found.items() if s not in worst)
     repair = f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace"
@@ -146,7 +140,7 @@ def _waits(paper: Any, target: Target) -> Answer:
 
 
 _ABOVE = "a job of more than 8/9 of the GPUs never finds room on NVL-36 and NVL-72, at any TP"
-_RADIUS = MappingProxyType({"node": "infinitehbd:k=3", "cube": "tpuv4:cubes=5x3x3", "HBD": "sip-ring:size=576,rings=5"})
+_RADIUS: Mapping[str, str] = {"node": "infinitehbd:k=3", "cube": "tpuv4:cubes=5x3x3", "HBD": "sip-ring:size=576,rings=5"}
 _SELDOM = 0.001  # share of faulty nodes at which faults rarely meet
 
 
@@ -158,21 +152,18 @@ def _explosion(paper: Any, target: Target) -> Answer:
         found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)
     told = ", ".join(f"{_RADIUS[name]} {gpus:.0f}" for name, gpus in found.items())
     rising = all(a < b for a, b in pairwise(found.values()))
-    return Answer(
-        " < ".join(sorted(found, key=lambda name: found[name])), (f"GPUs for each faulty node: {told}",), holds=rising
-    )
+    ranked = " < ".join(sorted(found, key=lambda name: found[name]))
+    return Answer(ranked, (f"GPUs for each faulty node: {told}",), holds=rising)
 
 
-ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "s-1": _lowest,
-        "s-2": _distance_of_k2_and_k3,
-        "s-3": _eleven,
-        "s-4": _between,
-        "s-5": _cubes,
-        "s-6": _rings,
-        "s-7": _scale,
-        "s-8": _waits,
-        "t1": _explosion,
-    }
-)
+ANSWERS: Mapping[str, AnswerFunction] = {
+    "s-1": _lowest,
+    "s-2": _distance_of_k2_and_k3,
+    "s-3": _eleven,
+    "s-4": _between,
+    "s-5": _cubes,
+    "s-6": _rings,
+    "s-7": _scale,
+    "s-8": _waits,
+    "t1": _explosion,
+}

@@ -1,8 +1,8 @@
 """The device, software, topology and plans of the InfiniteHBD paper's steps, as `emu estimate` takes them."""
 
 import tomllib
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from emu.study.planning.search.row import PlanRow
 from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
-from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.file import read_device
 from emu.units import format_size
@@ -94,65 +93,51 @@ def topology_of(plan: Plan) -> str:
     return f"infinitehbd:dims={tors // domain}x{domain}x{_NODES}x{GPUS},tp={max(plan.tp, GPUS)},latency=0ns"
 
 
-@dataclass(eq=False)
-class InfiniteHBDSteps:
-    """The estimates of the paper's steps, each computed once and kept between commands."""
+@cache
+def device() -> Device:
+    """Return the paper's device, whose memory limits plans that are searched."""
+    return read_device(HERE / "device.toml")
 
-    kept: ResultCache = field(default_factory=lambda: ResultCache(None))
 
-    @cached_property
-    def device(self) -> Device:
-        """The paper's device, without a limit of memory."""
-        return replace(self._device, memory_bytes=0)
+def unlimited_device() -> Device:
+    """Return the paper's device without a limit of memory."""
+    return replace(device(), memory_bytes=0)
 
-    @property
-    def memory_bytes(self) -> int:
-        """The memory of a GPU in bytes."""
-        return self._device.memory_bytes
 
-    @cached_property
-    def _device(self) -> Device:
-        return read_device(HERE / "device.toml")
+@cache
+def options() -> dict[str, Any]:
+    """Return the options that `--config stack.toml` gives."""
+    return tomllib.loads((HERE / "stack.toml").read_text(encoding="utf-8"))
 
-    @cached_property
-    def words(self) -> dict[str, Any]:
-        """The options that `--config stack.toml` gives."""
-        return tomllib.loads((HERE / "stack.toml").read_text(encoding="utf-8"))
 
-    def stack(self, plan: Plan) -> Stack:
-        """Return the software for a plan; the DCN is the last tier of either topology."""
-        found = parse_stack(self.words["stack"], STACKS)
-        return replace(found, bandwidth=(1.0, found.bandwidth[-1])) if plan.exchanges else found
+def stack_of(plan: Plan) -> Stack:
+    """Return the software for a plan; the DCN is the last tier of either topology."""
+    found = parse_stack(options()["stack"], STACKS)
+    return replace(found, bandwidth=(1.0, found.bandwidth[-1])) if plan.exchanges else found
 
-    def topology(self, plan: Plan) -> Topology:
-        """Return the built topology of a plan."""
-        return build_topology(topology_of(plan))
 
-    def of(self, training: Training, plan: Plan) -> PlanRow:
-        """Return one step.
+def paper_step(kept: ResultCache, training: Training, plan: Plan) -> PlanRow:
+    """Return one step, computed once and kept between commands; memory is not limited.
 
-        Raises:
-            InputError: as `estimate`.
-        """
-        request = EstimateRequest(training.model, plan, self.stack(plan), tuple(self.words["algorithm"]))
-        return step_of(self.kept, request, topology_of(plan), partial(self.topology, plan), self.device)
+    Raises:
+        InputError: as `estimate`.
+    """
+    request = EstimateRequest(training.model, plan, stack_of(plan), tuple(options()["algorithm"]))
+    word = topology_of(plan)
+    return step_of(kept, request, word, partial(build_topology, word), unlimited_device())
 
-    def assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions of all rows."""
-        return (
-            f"--device launch/papers/infinitehbd/device.toml: {'; '.join(self.device.assumptions)}",
-            f"--config launch/papers/infinitehbd/stack.toml: --stack {self.words['stack']}",
-            f"--algorithm {' --algorithm '.join(self.words['algorithm'])}",
-            *NOTES,
-        )
+
+def assumptions() -> tuple[str, ...]:
+    """Return the assumptions of all rows."""
+    return (
+        f"--device launch/papers/infinitehbd/device.toml: {'; '.join(device().assumptions)}",
+        f"--config launch/papers/infinitehbd/stack.toml: --stack {options()['stack']}",
+        f"--algorithm {' --algorithm '.join(options()['algorithm'])}",
+        *NOTES,
+    )
 
 
 def step_notes(of: Training, step: PlanRow) -> tuple[str, ...]:
     """Return the notes of a row that a step answers: model, plan, topology and memory."""
     memory = f"it would take {format_size(step.peak_memory_bytes)} of a GPU's memory"
     return (f"{of.model} by {step.plan} on {step.topology}: {memory}",)
-
-
-def printed_name(plan: Plan) -> str:
-    """Return a plan as the paper writes it, such as `16/8/8`."""
-    return f"{plan.tp}/{plan.pp}/{plan.dp}"

@@ -1,9 +1,8 @@
 """The traffic between ToRs with the placement of the InfiniteHBD paper and with others: 6.4 and appendix D."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,26 +30,24 @@ def plan(size: int = SIZE) -> OcstrxPlan:
     return OcstrxPlan("infinitehbd", (size // (GPUS * TOR * TORS), TORS, TOR, GPUS), K, TP, OcstrxRates())
 
 
-def optimised_placement(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] the placement of the paper (Algorithm 5)."""
-    return orchestrate(of, faulty, job)
+PLACEMENTS = ("Optimized", "Greedy", "Random")
 
 
-def greedy_placement(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] the first groups that find room, without regard to ToRs."""
-    return orchestrate(of, faulty, 0)[: job // of.tp]
+def _placement(way: str, of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
+    """Return [groups, nodes] a placement.
 
-
-def random_placement(of: OcstrxPlan, faulty: I64, job: int, random: np.random.Generator) -> I64:
-    """Return [groups, nodes] working nodes at random, whether fibres join them or not."""
-    sound = np.setdiff1d(np.arange(of.nodes), faulty)
-    return random.permutation(sound)[: job // of.gpus].reshape(-1, of.m)
-
-
-PlacementFunction = Callable[[OcstrxPlan, I64, int, np.random.Generator], I64]
-PLACEMENTS: Mapping[str, PlacementFunction] = MappingProxyType(
-    {"Optimized": optimised_placement, "Greedy": greedy_placement, "Random": random_placement}
-)
+    Args:
+        way: Optimized, as the paper's Algorithm 5; Greedy, the first groups that find room, without regard to ToRs; or Random,
+            working nodes whether fibres join them or not.
+        of: The wiring of the cluster.
+        faulty: The nodes that are faulty.
+        job: The number of GPUs that are placed.
+        random: The source of random numbers.
+    """
+    if way == "Random":
+        sound = np.setdiff1d(np.arange(of.nodes), faulty)
+        return random.permutation(sound)[: job // of.gpus].reshape(-1, of.m)
+    return orchestrate(of, faulty, job) if way == "Optimized" else orchestrate(of, faulty, 0)[: job // of.tp]
 
 
 @cache
@@ -58,7 +55,7 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
     """Return the share of all traffic that leaves a ToR, in per cent, as a mean over random faults that leave room for the job.
 
     Args:
-        way: The placement, a key of `PLACEMENTS`.
+        way: The placement, one of `PLACEMENTS`.
         job: The share of GPUs that the job takes.
         faults: The share of nodes that are faulty.
         draws: The number of random faults.
@@ -69,7 +66,7 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
     for _ in range(draws):
         faulty = random.choice(of.nodes, round(faults * of.nodes), replace=False)
         if len(groups(of, ~np.isin(np.arange(of.nodes), faulty), 0)) * of.tp >= wanted:
-            found.append(cross_tor(of, PLACEMENTS[way](of, faulty, wanted, random)))
+            found.append(cross_tor(of, _placement(way, of, faulty, wanted, random)))
     return 100 * SHARE * float(np.mean(found)) if found else float("nan")
 
 
@@ -157,6 +154,11 @@ def _work(paper: Any, target: Target) -> Answer:
     return Answer(exponent, (told, "the exponent of a fit; n log n has 1.0 to 1.2"), holds=1.0 <= exponent <= 1.2)
 
 
-ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {"o-172": _best, "o-base": _baseline, "o-7pct": _knee, "o-lin": _grows, "o-size": _flat, "o-time": _work}
-)
+ANSWERS: Mapping[str, AnswerFunction] = {
+    "o-172": _best,
+    "o-base": _baseline,
+    "o-7pct": _knee,
+    "o-lin": _grows,
+    "o-size": _flat,
+    "o-time": _work,
+}

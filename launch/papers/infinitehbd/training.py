@@ -1,11 +1,10 @@
 """Rows of the InfiniteHBD paper that are training steps, and the search of the best plan: tables 2, 4 and 5."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise, product
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.dtypes import item_bytes
 from emu.errors import InputError
@@ -19,28 +18,38 @@ from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.rates import Rates, Requests, RequestTime
 from emu.study.planning.search.row import PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size
-from launch.papers.infinitehbd.setting import DENSE, GPUS, MOE, InfiniteHBDSteps, Training, plan_of, printed_name, step_notes
+from launch.papers.infinitehbd.setting import (
+    DENSE,
+    GPUS,
+    MOE,
+    Training,
+    device,
+    plan_of,
+    stack_of,
+    step_notes,
+    topology_of,
+    unlimited_device,
+)
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 
 _TPS, _PPS, _MOST_DP = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 1024
 
 
-class BestPlan(NamedTuple):
-    """The plan with the shortest step."""
-
-    plan: Plan
-    step: PlanRow
-    told: str  # how it was found, in words
+StepFunction = Callable[[Training, Plan], PlanRow]  # estimates a step
 
 
-def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 0) -> BestPlan:
-    """Return the best plan: plans are estimated in the order of their bounds, until no bound is below the best step.
+@cache
+def best_plan(estimate: StepFunction, training: Training, gpus: int, tp: int = 0) -> tuple[Plan, PlanRow, str]:
+    """Return the plan with the shortest step, the step, and how it was found in words.
+
+    Plans are estimated in the order of their bounds, until no bound is below the best step.
 
     Args:
-        steps: The estimates of steps.
+        estimate: The function that estimates a step.
         training: The model and what all its plans share.
         gpus: The number of GPUs.
         tp: The size of tensor parallelism; 0: any.
@@ -48,8 +57,8 @@ def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 
     Raises:
         InputError: no plan has this number of GPUs and fits the memory.
     """
-    plans = [plan for plan in _plans(training, gpus, tp) if _states(steps, training, plan) <= steps.memory_bytes]
-    bounds = _least_s(steps, training, plans)
+    plans = [plan for plan in _plans(training, gpus, tp) if _states(training, plan) <= device().memory_bytes]
+    bounds = _least_s(training, plans)
     bounded = sorted(zip(bounds, range(len(plans)), plans, strict=True), key=lambda each: each[:2])
     if not bounded:
         raise InputError(f"repro: no plan within the limits of table 2 has {gpus} GPUs and fits their memory")
@@ -57,11 +66,11 @@ def best_plan(steps: InfiniteHBDSteps, training: Training, gpus: int, tp: int = 
     for bound, _, plan in bounded:
         if found and bound >= min(step.step_time_s for step in found.values()):
             break
-        found[plan] = steps.of(training, plan)
+        found[plan] = estimate(training, plan)
     won = min(found, key=lambda plan: found[plan].step_time_s)
-    room = format_size(steps.memory_bytes)
+    room = format_size(device().memory_bytes)
     words = f"the best of {len(plans)} plans whose states take {room} or less; {len(found)} estimated: no other can be faster"
-    return BestPlan(won, found[won], words)
+    return won, found[won], words
 
 
 def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
@@ -72,23 +81,23 @@ def _plans(training: Training, gpus: int, tp: int) -> Iterator[Plan]:
             yield plan_of(training, own, pp, dp)
 
 
-def _states(steps: InfiniteHBDSteps, training: Training, plan: Plan) -> int:
+def _states(training: Training, plan: Plan) -> int:
     """Return the bytes that a GPU holds even with full recomputation: weights, gradients and states of the optimizer."""
-    parts = memory_by_part(MODELS.find(training.model), plan, steps.stack(plan))
+    parts = memory_by_part(MODELS.find(training.model), plan, stack_of(plan))
     return sum(size for part, size in parts.items() if part != "activations")
 
 
-def _least_s(steps: InfiniteHBDSteps, training: Training, plans: Sequence[Plan]) -> Iterator[float]:
+def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     """Yield a lower bound of the step time of each plan, in seconds; parts that plans share are computed once."""
     known: dict[int, tuple[Outlines, Charts]] = {}
     for plan in plans:
-        stack, model = steps.stack(plan), MODELS.find(training.model)
-        device = device_under(stack, steps.device).over(plan.world)
+        stack, model = stack_of(plan), MODELS.find(training.model)
+        computes = device_under(stack, unlimited_device()).over(plan.world)
         if plan.world not in known:
-            ways = MegatronPaths(model, stack, device)
+            ways = MegatronPaths(model, stack, computes)
             known[plan.world] = Outlines(ways), Charts(ways)
         outlines, charts = known[plan.world]
-        outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, steps.topology(plan)))
+        outline, rings = outlines.of(plan), _Rings.under(plan, topology_under(stack, build_topology(topology_of(plan))))
         yield max(outline.seconds(rings), charts.seconds(outline, rings))
 
 
@@ -132,22 +141,6 @@ _PRACTICAL = 20  # imbalance of table 5 in % (6.3)
 _AT_ZERO, _AT_TEN = 0, 10  # imbalances in % between which expert parallelism becomes slower
 
 
-def _product(paper: Any, target: Target) -> Answer:
-    """Answer the number of GPUs of a plan."""
-    return Answer(float(target.number("tp") * target.number("pp") * target.number("dp")))
-
-
-def _improvement(paper: Any, target: Target) -> Answer:
-    """Answer the ratio of two MFUs that the paper prints."""
-    ours = float(target.given["mfu"]) / float(target.given["mfu8"])
-    return Answer(ours, (f"from the printed {target.given['mfu']} and {target.given['mfu8']}",))
-
-
-def _percent(paper: Any, target: Target) -> Answer:
-    """Answer an MFU that the paper prints, in per cent."""
-    return Answer(round(100 * float(target.given["mfu"]), target.digits), ("from the printed value of table 5",))
-
-
 def _plan(of: Training, target: Target) -> Plan:
     """Return the plan of a row."""
     return plan_of(of, target.number("tp"), target.number("pp"), target.number("dp"))
@@ -162,40 +155,46 @@ def _mfu(of: Training, scale: float, paper: Any, target: Target) -> Answer:
         paper: The paper.
         target: The row.
     """
-    step = paper.steps.of(of, _plan(of, target))
+    step = paper.steps(of, _plan(of, target))
     return Answer(scale * step.mfu, step_notes(of, step))
+
+
+def _best(paper: Any, gpus: int, tp: int = 0) -> tuple[Plan, PlanRow, str]:
+    """Return the best plan within the limits of table 2; with one TP where `tp` is above 0."""
+    return best_plan(paper.steps, DENSE, gpus, tp)
+
+
+def _sizes(paper: Any) -> list[int]:
+    """Return the numbers of GPUs in table 2."""
+    return sorted({target.number("gpus") for target in paper.of("2") if "gpus" in target.given})
 
 
 def _mfu_of_tp(paper: Any, target: Target) -> Answer:
     """Answer the MFU of the best plan with the TP of the row."""
-    found = paper.best(target.number("gpus"), target.number("tp"))
-    return Answer(found.step.mfu, (*step_notes(DENSE, found.step), found.told))
+    _, step, told = _best(paper, target.number("gpus"), target.number("tp"))
+    return Answer(step.mfu, (*step_notes(DENSE, step), told))
 
 
 def _config(paper: Any, target: Target) -> Answer:
     """Answer the best plan for a number of GPUs, and how much better it is than the printed one."""
-    found = paper.best(target.number("gpus"))
+    plan, step, told = _best(paper, target.number("gpus"))
     tp, pp, dp = map(int, target.value.split("/"))
-    printed = paper.steps.of(DENSE, plan_of(DENSE, tp, pp, dp))
-    ours, theirs = found.step.mfu, printed.mfu
-    return Answer(
-        printed_name(found.plan),
-        (*step_notes(DENSE, found.step), found.told, f"MFU {ours:.4f}, and {theirs:.4f} by the printed plan"),
-        max(0.0, ours / theirs - 1),
-    )
+    printed = paper.steps(DENSE, plan_of(DENSE, tp, pp, dp))
+    notes = (*step_notes(DENSE, step), told, f"MFU {step.mfu:.4f}, and {printed.mfu:.4f} by the printed plan")
+    return Answer(f"{plan.tp}/{plan.pp}/{plan.dp}", notes, max(0.0, step.mfu / printed.mfu - 1))
 
 
 def _trend(paper: Any, target: Target) -> Answer:
     """Answer whether the TP of the best plan grows with the number of GPUs."""
-    tps = [paper.best(gpus).plan.tp for gpus in paper.sizes()]
-    told_of = f"the best TP of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(map(str, tps))}"
+    tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
+    told_of = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(map(str, tps))}"
     return Answer(f"{tps[0]}->{tps[-1]}", (told_of,), holds=all(a <= b for a, b in pairwise(tps)))
 
 
 def _gap(paper: Any, target: Target) -> Answer:
     """Answer whether the gain over TP=8 grows with the number of GPUs."""
-    gains = [paper.best(gpus).step.mfu / paper.best(gpus, 8).step.mfu for gpus in paper.sizes()]
-    told_of = f"gains of {', '.join(map(str, paper.sizes()))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
+    gains = [_best(paper, gpus)[1].mfu / _best(paper, gpus, 8)[1].mfu for gpus in _sizes(paper)]
+    told_of = f"gains of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))
 
 
@@ -213,7 +212,7 @@ def _best_expert_step(paper: Any, gpus: int, tp: int, pp: int, imbalance: int, e
     found = []
     for ep in eps:
         more = {"ep": ep, "etp": max(1, tp // ep), "imbalance": imbalance / 100}
-        found.append((ep, paper.steps.of(MOE, plan_of(MOE, tp, pp, gpus // (tp * pp), **more))))
+        found.append((ep, paper.steps(MOE, plan_of(MOE, tp, pp, gpus // (tp * pp), **more))))
     return min(found, key=lambda each: each[1].step_time_s)
 
 
@@ -244,7 +243,7 @@ def _step_with_imbalance(paper: Any, gpus: int, imbalance: int) -> PlanRow:
 def _crossing(paper: Any, target: Target) -> Answer:
     """Answer whether expert parallelism becomes slower than tensor parallelism between 0 % and 10 % of imbalance."""
     own = next(each for each in paper.of("4") if each.id == "hbd-t4-tp")
-    tp = paper.steps.of(MOE, _plan(MOE, own)).mfu
+    tp = paper.steps(MOE, _plan(MOE, own)).mfu
     at = [_step_with_imbalance(paper, own.number("gpus"), c).mfu for c in (_AT_ZERO, _AT_TEN)]
     words = f"MFU by TP {tp:.4f}, by EP {at[0]:.4f} at {_AT_ZERO} % and {at[1]:.4f} at {_AT_TEN} %"
     holds = at[0] > tp > at[1]
@@ -258,28 +257,21 @@ def _best_ep(paper: Any, target: Target) -> Answer:
     for each in sizes:
         gpus, tp, pp = each.number("gpus"), each.number("tp"), each.number("pp")
         ep, step = _best_expert_step(paper, gpus, tp, pp, _PRACTICAL, _EPS)
-        alone, shared = paper.steps.of(MOE, _plan(MOE, each)).mfu, step.mfu
+        alone, shared = paper.steps(MOE, _plan(MOE, each)).mfu, step.mfu
         won &= alone >= shared
         words.append(f"{gpus} GPUs: MFU {alone:.4f} by EP=1, {shared:.4f} by EP={ep}")
     return Answer("EP=1" if won else "EP>1 somewhere", (*words, _STRAGGLER, "TP and PP as printed", _SWITCHED), holds=won)
 
 
-TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "abs-mfu": _improvement,
-        "t2-prod": _product,
-        "t2-imp": _improvement,
-        "t2-mfu-": partial(_mfu, DENSE, 1.0),
-        "t2-mfu8": _mfu_of_tp,
-        "t2-cfg": _config,
-        "t2-trend": _trend,
-        "t2-gap": _gap,
-        "t4-ep": _mfu_with_imbalance,
-        "t4-tp": partial(_mfu, MOE, 100.0),
-        "t4-x-t5": _percent,
-        "t4-cross": _crossing,
-        "t5-prod": _product,
-        "t5-mfu": partial(_mfu, MOE, 1.0),
-        "t5-ep1": _best_ep,
-    }
-)
+TRAINING: Mapping[str, AnswerFunction] = {
+    "t2-mfu-": partial(_mfu, DENSE, 1.0),
+    "t2-mfu8": _mfu_of_tp,
+    "t2-cfg": _config,
+    "t2-trend": _trend,
+    "t2-gap": _gap,
+    "t4-ep": _mfu_with_imbalance,
+    "t4-tp": partial(_mfu, MOE, 100.0),
+    "t4-cross": _crossing,
+    "t5-mfu": partial(_mfu, MOE, 1.0),
+    "t5-ep1": _best_ep,
+}

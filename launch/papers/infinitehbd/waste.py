@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from emu.arrays import F64
-from emu.study.faults.source import FaultLog, LoggedFaults, MachineStates, independent_states, states_of_log
+from emu.study.faults.source import LoggedFaults, MachineStates, independent_states, states_of_log
 from emu.study.faults.waste import Waste, machine_of, waste
 from emu.topology.catalogue import build_topology
 from launch.data.fault_logs import GPUS, SOURCE, production_log
@@ -19,18 +18,16 @@ from topologies.infinitehbd.orchestration import components
 
 NPUS, NODE = 2880, 4  # GPUs of the cluster, and of a node (6.1, 7)
 TPS = (8, 16, 32, 64)
-SYSTEMS: Mapping[str, str] = MappingProxyType(
-    {
-        "Big-Switch": f"big-switch:n={NPUS}",
-        "InfiniteHBD (K=3)": "infinitehbd:k=3",
-        "InfiniteHBD (K=2)": "infinitehbd:k=2",
-        "NVL-36": "nvl:36",
-        "NVL-72": "nvl:72",
-        "NVL-576": "nvl:576",
-        "TPUv4": "tpuv4:cubes=5x3x3",
-        "SiP-Ring": "sip-ring:size={tp},rings={rings}",
-    }
-)
+SYSTEMS: Mapping[str, str] = {
+    "Big-Switch": f"big-switch:n={NPUS}",
+    "InfiniteHBD (K=3)": "infinitehbd:k=3",
+    "InfiniteHBD (K=2)": "infinitehbd:k=2",
+    "NVL-36": "nvl:36",
+    "NVL-72": "nvl:72",
+    "NVL-576": "nvl:576",
+    "TPUv4": "tpuv4:cubes=5x3x3",
+    "SiP-Ring": "sip-ring:size={tp},rings={rings}",
+}
 IDEAL, BEST, FEWER = "Big-Switch", "InfiniteHBD (K=3)", "InfiniteHBD (K=2)"
 RACKS = ("NVL-36", "NVL-72")
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # shares of faulty nodes in figures 14 and 22
@@ -43,7 +40,6 @@ def holds(system: str, tp: int) -> bool:
     return not (system == "NVL-36" and tp > 36)
 
 
-@cache
 def word_of(system: str, tp: int) -> str:
     """Return the topology of a system; the rings of SiP-Ring have the size of TP (InfiniteHBD 6.1)."""
     return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
@@ -65,13 +61,8 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
     """Return the states of the nodes over the production trace; arguments are those of `on_trace`."""
-    log = production_log()
-    return _log_source(log.lasting(repair_days) if repair_days else log, seed).of(NPUS).states
-
-
-def _log_source(log: FaultLog, seed: int) -> LoggedFaults:
-    """Return a log as a source of faults, with servers in an order by the seed."""
-    return LoggedFaults(NODE, seed, log, SOURCE, GPUS)
+    log = production_log().lasting(repair_days) if repair_days else production_log()
+    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).of(NPUS).states
 
 
 @cache
@@ -130,11 +121,6 @@ def _ninth(paper: Any, target: Target) -> Answer:
     return Answer("1/9" if same else "not alike", (told,))
 
 
-def _waste_ratio(paper: Any, target: Target) -> Answer:
-    """Answer the ratio of two waste ratios that the paper prints."""
-    return Answer(float(target.given["one"]) / float(target.given["other"]), ("of the two waste ratios that the paper prints",))
-
-
 def _faulty_mean(paper: Any, target: Target) -> Answer:
     """Answer the mean share of faulty servers of the trace."""
     return Answer(100 * servers().mean_faulty, (SOURCE,))
@@ -143,39 +129,6 @@ def _faulty_mean(paper: Any, target: Target) -> Answer:
 def _faulty_most(paper: Any, target: Target) -> Answer:
     """Answer the share of faulty servers that is not exceeded for 99 % of the time."""
     return Answer(100 * faulty_quantile(0.99), (SOURCE, "7.22 % are 26 of 360 servers, those that 2,880 GPUs take"))
-
-
-def _multiple(paper: Any, target: Target) -> float:
-    """Return the largest multiple of a unit's GPUs within a number of GPUs."""
-    unit = build_topology(target.given["of"]).n_npus
-    return float(target.number("gpus") // unit * unit)
-
-
-def rate_for_gpus(rate: float, gpus: int, of: int) -> float:
-    """Return the fault rate of a node from that of another node, if GPUs fail independently (appendix A).
-
-    Args:
-        rate: The fault rate of the other node.
-        gpus: The GPUs of the node.
-        of: The GPUs of the other node.
-    """
-    return float(1 - (1 - rate) ** (gpus / of))
-
-
-def _rate_of(paper: Any, target: Target) -> float:
-    """Return the fault rate of a node in per cent, from that of a larger one."""
-    return 100 * rate_for_gpus(float(target.given["rate"]) / 100, target.number("gpus"), target.number("of"))
-
-
-def _given(paper: Any, target: Target) -> float:
-    """Return the probability in per cent that a node of a faulty server is faulty (Bayes)."""
-    return 100 * float(target.given["node"]) / float(target.given["server"])
-
-
-def _bound(paper: Any, target: Target) -> float:
-    """Return the bound of equation 1 in per cent: 2 (Nt - R) Ps^K."""
-    rate, k, r = float(target.given["rate"]) / 100, target.number("k"), target.number("r")
-    return 100 * 2 * (target.number("tp") - r) * rate**k
 
 
 def _waste_of_k2(paper: Any, target: Target) -> Answer:
@@ -200,24 +153,15 @@ def _breakpoints(paper: Any, target: Target) -> Answer:
     return Answer(found, (told, f"{_LINES} lines of {line.nodes} nodes"), holds=found <= bound)
 
 
-ANSWERS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "tr-mean": _faulty_mean,
-        "tr-p99": _faulty_most,
-        "tr-scale": _multiple,
-        "w-inf": _mean,
-        "w-nvl72": _mean,
-        "w-tpu": _mean,
-        "w-formula": _alone,
-        "w-ex": _alone,
-        "w-ninth": _ninth,
-        "w-20x": _waste_ratio,
-        "w-14x": _waste_ratio,
-        "a-p": _rate_of,
-        "a-bayes": _given,
-        "c-p": _rate_of,
-        "c-eb": _breakpoints,
-        "c-loose": _waste_of_k2,
-        "t7-": _bound,
-    }
-)
+ANSWERS: Mapping[str, AnswerFunction] = {
+    "tr-mean": _faulty_mean,
+    "tr-p99": _faulty_most,
+    "w-inf": _mean,
+    "w-nvl72": _mean,
+    "w-tpu": _mean,
+    "w-formula": _alone,
+    "w-ex": _alone,
+    "w-ninth": _ninth,
+    "c-eb": _breakpoints,
+    "c-loose": _waste_of_k2,
+}

@@ -5,10 +5,8 @@ of products is fitted by least squares of log(ours / published), where one that 
 R products.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -16,7 +14,6 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from emu.arrays import F64
-from emu.files import write_file
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
@@ -35,54 +32,66 @@ _OF_ZEROS = ("float8-2023",)
 _FAR = 0.05  # an error from which on a product counts less
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Kernels:
-    """Products, by their devices with clocks of 1."""
+Clocks = dict[tuple[str, str, str], float]  # by a group of products that have one clock
 
-    products: Sequence[PublishedProduct]
 
-    @property
-    def groups(self) -> list[tuple[str, str, str]]:
-        """The groups of products that have one clock each."""
-        return [*dict.fromkeys(product.of for product in self.products)]
+def groups_of(products: Sequence[PublishedProduct]) -> list[tuple[str, str, str]]:
+    """Return the groups of products that have one clock each."""
+    return [*dict.fromkeys(product.of for product in products)]
 
-    def ratios(self, constants: Mapping[str, float], clocks: Mapping[tuple[str, str, str], float]) -> F64:
-        """Return [R] the ratio of our seconds to the published ones."""
-        found = np.empty(len(self.products))
-        for group in self.groups:
-            rows = [i for i, product in enumerate(self.products) if product.of == group]
-            given: dict[str, Any] = {**constants, "clock": clocks[group]}
-            device = replace(bare(self.products[rows[0]].device), **given)
-            events = events_of([kernel_of(self.products[i]) for i in rows])
-            found[rows] = device.seconds(events, AS_RAN) / [self.products[i].seconds for i in rows]
-        return found
 
-    def clocks(self, constants: Mapping[str, float]) -> dict[tuple[str, str, str], float]:
-        """By group, the clock that its products are nearest with."""
-        found = dict.fromkeys(self.groups, 0.8)
-        for _ in range(12):
-            ratios = self.ratios(constants, found)
-            for group in found:
-                own = [np.log(r) for r, product in zip(ratios, self.products, strict=True) if product.of == group]
-                found[group] = min(most_of(group, self.products), found[group] * float(np.exp(fmean(own))))
-        return found
+def ratios_of(products: Sequence[PublishedProduct], constants: Mapping[str, float], clocks: Clocks) -> F64:
+    """Return [R] the ratio of our seconds to the published ones, by devices with clocks of 1."""
+    found = np.empty(len(products))
+    for group in groups_of(products):
+        rows = [i for i, product in enumerate(products) if product.of == group]
+        given: dict[str, Any] = {**constants, "clock": clocks[group]}
+        device = replace(bare(products[rows[0]].device), **given)
+        events = events_of([kernel_of(products[i]) for i in rows])
+        found[rows] = device.seconds(events, AS_RAN) / [products[i].seconds for i in rows]
+    return found
+
+
+def clocks_of(products: Sequence[PublishedProduct], constants: Mapping[str, float]) -> Clocks:
+    """Return by group the clock that its products are nearest with."""
+    found = dict.fromkeys(groups_of(products), 0.8)
+    for _ in range(12):
+        ratios = ratios_of(products, constants, found)
+        for group in found:
+            own = [np.log(r) for r, product in zip(ratios, products, strict=True) if product.of == group]
+            found[group] = min(most_of(group, products), found[group] * float(np.exp(fmean(own))))
+    return found
+
+
+def used_products() -> list[PublishedProduct]:
+    """Return the products that give the constants."""
+    return [product for product in published_products() if product.use == USED]
 
 
 def fit() -> dict[str, Any]:
-    """Return the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums."""
-    used = Kernels([product for product in published_products() if product.use == USED])
+    """Return what `kernel_constants` reads.
+
+    These are the constants of products; and by device the share of peak that they reach, that of FP8, and the rate of sums.
+    """
+    used = used_products()
 
     def errors(values: F64) -> F64:
         constants = dict(zip(_NAMES, values * _START, strict=True))
-        return np.log(used.ratios(constants, used.clocks(constants)))
+        return np.log(ratios_of(used, constants, clocks_of(used, constants)))
 
     high = np.array(_HIGH) / _START
     best = least_squares(errors, np.ones(len(_NAMES)), bounds=(0, high), loss="soft_l1", f_scale=_FAR, diff_step=1e-2)
     constants = {name: float(f"{value:.4g}") for name, value in zip(_NAMES, best.x * _START, strict=True)}
-    clocks = used.clocks(constants)
-    shares = _shares(clocks, used.products)
-    narrow = _narrow_shares(clocks, used.products, shares)
-    return {"products": constants, "gemm_share": shares, "fp8_share": narrow, "atomic_adds_per_s": _atomic_adds_per_s()}
+    clocks = clocks_of(used, constants)
+    shares = _shares(clocks, used)
+    narrow = _narrow_shares(clocks, used, shares)
+    return {
+        "fitted_by": COMMAND,
+        "products": constants,
+        "gemm_share": shares,
+        "fp8_share": narrow,
+        "atomic_adds_per_s": _atomic_adds_per_s(),
+    }
 
 
 def _atomic_adds_per_s() -> dict[str, float]:
@@ -92,17 +101,22 @@ def _atomic_adds_per_s() -> dict[str, float]:
         if of.use == USED:
             before_s = of.beside_bytes / (HBM * DEVICES[of.device].hbm_Bps)
             found.setdefault(KERNELS_OF.get(of.device, of.device), []).append(of.rows * of.elements / (of.seconds - before_s))
-    return {device: float(f"{np.exp(fmean(np.log(each))):.4g}") for device, each in found.items()}
+    return {device: _mean(each) for device, each in found.items()}
 
 
-def _shares(clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct]) -> dict[str, float]:
+def _mean(values: Sequence[float]) -> float:
+    """Return the geometric mean with four digits."""
+    return float(f"{np.exp(fmean(np.log(values))):.4g}")
+
+
+def _shares(clocks: Clocks, products: Sequence[PublishedProduct]) -> dict[str, float]:
     """By device, the mean over machines of full power, of cuBLAS in bfloat16: there the clock is a part of the share."""
     found: dict[str, list[float]] = {}
     for group, clock in clocks.items():
         first = next(product for product in products if product.of == group)
         if (first.power, first.kernel, first.dtype) == ("full", "cublas", "bfloat16"):
             found.setdefault(KERNELS_OF.get(first.device, first.device), []).append(clock)
-    return {device: float(f"{np.exp(fmean(np.log(each))):.4g}") for device, each in found.items()}
+    return {device: _mean(each) for device, each in found.items()}
 
 
 # What one scale of FP8 is for, by the kernel of a product.
@@ -110,7 +124,7 @@ _SCALE = {"cublas": "tensor", "tensor-wise": "tensor", "row-wise": "row", "block
 
 
 def _narrow_shares(
-    clocks: Mapping[tuple[str, str, str], float], products: Sequence[PublishedProduct], shares: Mapping[str, float]
+    clocks: Clocks, products: Sequence[PublishedProduct], shares: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
     """Return by device and scale the share of the peak of FP8 that products reach: that of bfloat16, times the ratio of clocks.
 
@@ -128,15 +142,6 @@ def _narrow_shares(
             found.setdefault((device, _SCALE[kernel]), []).append(share)
     means = {of: float(f"{min(1.0, np.exp(fmean(np.log(each)))):.4g}") for of, each in found.items()}
     return {device: {scale: mean for (of, scale), mean in means.items() if of == device} for device, _ in means}
-
-
-def write(found: Mapping[str, Any], path: Path) -> None:
-    """Write what `kernel_constants` reads.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    write_file("--fit", path, (json.dumps({"fitted_by": COMMAND, **found}, indent=1) + "\n").encode())
 
 
 def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:

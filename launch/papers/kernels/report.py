@@ -31,7 +31,7 @@ from launch.data.kernels import (
     published_sums,
     rates_of,
 )
-from launch.papers.kernels.fit import HBM, Kernels, bare
+from launch.papers.kernels.fit import HBM, bare, clocks_of, ratios_of, used_products
 
 PublishedFigure = PublishedAttention | PublishedProduct | PublishedMove | PublishedSum
 ATTENTION, PRODUCT, GROUPED, EIGHTH = "attention", "product", "grouped product", "FP8 product"
@@ -115,12 +115,12 @@ def _attention_rate(of: PublishedAttention) -> float:
 
 
 def _products() -> Iterator[KernelComparison]:
-    every, used = published_products(), Kernels([of for of in published_products() if of.use == USED])
+    every = published_products()
     own = ("gemm_share", "fp8_share", "atomic_adds_per_s")
     constants = {name: value for name, value in kernel_constants("h100").items() if name not in own}
-    known = used.clocks(constants)
+    known = clocks_of(used_products(), constants)
     clocks = {of.of: known.get(of.of, DEVICES[of.device].gemm_share) for of in every}
-    for of, ratio in zip(every, Kernels(every).ratios(constants, clocks), strict=True):
+    for of, ratio in zip(every, ratios_of(every, constants, clocks), strict=True):
         kind = EIGHTH if of.dtype.startswith("float8") else GROUPED if of.batch > 1 else PRODUCT
         what = f"{of.dtype} {of.batch} x [{of.m}, {of.k}] x [{of.k}, {of.n}] on {of.machine}"
         yield _comparison(of, kind, what, of.rate / float(ratio))

@@ -14,7 +14,7 @@ That of the catalogue whose models' names begin as the row's does comes first; t
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from types import MappingProxyType
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from emu.collective.algorithm import AUTO
@@ -32,15 +32,8 @@ _LEAST = 4  # letters that two names have in common, to be of one family
 _OF_SIZES = ("ffn", "kv_heads")  # that some architectures have from others
 
 
-class ModelMatch(NamedTuple):
-    """The model of a row, and the architecture by whose sizes it was found."""
-
-    model: Model
-    architecture: str
-
-
-def model_of(run: Run, where: str) -> ModelMatch:
-    """Return the model of a row.
+def model_of(run: Run, where: str) -> tuple[Model, str]:
+    """Return the model of a row, and the architecture by whose sizes it was found.
 
     Raises:
         InputError: sizes that no architecture of the catalogue has; the message names the line.
@@ -55,7 +48,7 @@ def model_of(run: Run, where: str) -> ModelMatch:
             model = config and architecture.describe(run.model or run.id, config)
             if model:
                 model.parameters()  # works out every part, which refuses sizes that do not fit each other
-                return ModelMatch(model, name)
+                return model, name
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     raise InputError(f"{where}: ffn must be a size that {_by_sizes(run)} has with hidden={run.hidden}, got {run.ffn}")
@@ -77,13 +70,9 @@ def _by_name(run: Run) -> list[str]:
     found: dict[str, int] = {}
     for name, architecture in ARCHITECTURES:
         alike = [each for each in architecture.configs if bool(MODELS.find(each).experts) == bool(run.experts)]
-        found[name] = max((_begin_alike(each, run.model.lower()) for each in alike), default=0)
+        begins = (commonprefix((each, run.model.lower())) for each in alike)  # noqa: RUF071 - letters are meant, no paths
+        found[name] = max(map(len, begins), default=0)
     return sorted((name for name, length in found.items() if length >= _LEAST), key=lambda name: -found[name])
-
-
-def _begin_alike(one: str, other: str) -> int:
-    """Letters."""
-    return next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
 
 
 def _by_sizes(run: Run) -> str:
@@ -101,7 +90,7 @@ class Setting(NamedTuple):
     sharding: str
     sp: str  # sequence parallelism: "always" with tp, "never", or "selective": where activations are recomputed selectively
     sources: tuple[str, ...]  # words of a row's source
-    devices: tuple[str, ...]  # whose rows run so, where no word of a source says it
+    devices: tuple[str, ...] = ()  # whose rows run so, where no word of a source says it
     capacity: float = 0.0  # of an expert
     dropout: float = 0.0
     models: tuple[str, ...] = ()  # how the names of the models begin whose recipe it is; (): of any
@@ -117,71 +106,50 @@ _NEMO = f"software=megatron,{HOPPER_NETWORK},tp=chunked,dp=overlapped,gradient=b
 # Cores that a reduce-scatter of user buffers takes: Transformer Engine's default, initialize_ub; else those that the recipe's
 # ub_tp_comm_overlap_cfg gives to proj_fprop, fc2_fprop, qkv_wgrad and fc1_wgrad, the mean by the FLOPs of these products.
 _DEFAULT, _70B, _405B = "sms=16", "sms=11", "sms=8"
-_GROK = f"{_NEMO},{_DEFAULT},attention=fa2,unfused=loss/router/permutation"
-_DGXC = ("dgxc",)
 _FP8 = "fp8=delayed,fp8_gather=yes"  # fp8_hybrid and fp8_params of the recipes
-SETTINGS: Mapping[str, Setting] = MappingProxyType(
-    {
-        # Scores are written, gradients, of the weights' two bytes, added by a kernel of their own, all communication waited
-        # for: SC21 ran with --fp16 (examples/sc21/CONFIG.sh), and without --bf16 Megatron-LM adds up and reduces gradients in
-        # the type of the weights (megatron/arguments.py, megatron/model/distributed.py; v2.6).
-        "megatron-2021": Setting(
-            f"software=megatron,{AMPERE_NETWORK},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16",
-            "ddp",
-            "never",
-            ("SC21",),
-            (),
-            dropout=0.1,
-        ),
-        # Gradients are added by the product that makes them; the backward's all_reduce runs beside it.
-        "megatron-2022": Setting(
-            f"software=megatron,{AMPERE_NETWORK},tp=backward,dp=exposed,accumulation=fused,attention=unfused",
-            "ddp",
-            "selective",
-            ("Korthikanti",),
-            ("a100-80g",),
-            dropout=0.1,
-        ),
-        # The distributed optimizer, gradients in bfloat16, user buffers, attention by cuDNN; one setting for each recipe.
-        "nemo-2025": Setting(
-            f"{_NEMO},{_DEFAULT}", "zero1", "always", _DGXC, ("h100", "h800", "h200", "b200", "gb200"), 1.0, fp8=_FP8
-        ),
-        "nemo-2025-70b": Setting(
-            f"{_NEMO},{_70B},deferred=22", "zero1", "always", _DGXC, (), models=("llama3.1-70b",), fp8=_FP8
-        ),
-        "nemo-2025-405b": Setting(
-            f"{_NEMO},{_405B},deferred=50", "zero1", "always", _DGXC, (), models=("llama3.1-405b",), fp8=_FP8
-        ),
-        "nemo-2025-nemotron": Setting(
-            f"{_NEMO},{_DEFAULT},unfused=activation", "zero1", "always", _DGXC, (), models=("nemotron",), fp8=_FP8
-        ),
-        # Transformer Engine's current scaling, one scale for a tensor; tokens beyond an expert's capacity are dropped.
-        "bridge-2025": Setting(
-            f"{_NEMO},{_DEFAULT}", "zero1", "always", ("Megatron-Bridge",), (), 1.0, fp8="fp8=tensor,fp8_gather=yes"
-        ),
-        "nemo-2025-grok": Setting(_GROK, "zero1", "always", _DGXC, (), 1.0, models=("grok",), fp8=_FP8),
-    }
-)
 
 
-class Machine(NamedTuple):
-    """A server of 8 and its network."""
+def _nemo(stack: str, fp8: str = _FP8, sources: tuple[str, ...] = ("dgxc",), **more: Any) -> Setting:
+    """Return a setting of NVIDIA's recipes of 2025.
 
-    nvlink: str  # of a GPU, one way
-    nic: str  # of a GPU
+    Args:
+        stack: What the recipe adds to the stack of all of them.
+        fp8: What is added where products are in FP8.
+        sources: Words of a row's source.
+        **more: Other fields of the setting.
+    """
+    return Setting(f"{_NEMO},{stack}", "zero1", "always", sources, fp8=fp8, **more)
+
+
+_SC21 = f"software=megatron,{AMPERE_NETWORK},tp=exposed,dp=exposed,accumulation=unfused,attention=unfused,gradient=bfloat16"
+_2022 = f"software=megatron,{AMPERE_NETWORK},tp=backward,dp=exposed,accumulation=fused,attention=unfused"
+SETTINGS: Mapping[str, Setting] = {
+    # Scores are written, gradients, of the weights' two bytes, added by a kernel of their own, all communication waited
+    # for: SC21 ran with --fp16 (examples/sc21/CONFIG.sh), and without --bf16 Megatron-LM adds up and reduces gradients in
+    # the type of the weights (megatron/arguments.py, megatron/model/distributed.py; v2.6).
+    "megatron-2021": Setting(_SC21, "ddp", "never", ("SC21",), dropout=0.1),
+    # Gradients are added by the product that makes them; the backward's all_reduce runs beside it.
+    "megatron-2022": Setting(_2022, "ddp", "selective", ("Korthikanti",), ("a100-80g",), dropout=0.1),
+    # The distributed optimizer, gradients in bfloat16, user buffers, attention by cuDNN; one setting for each recipe.
+    "nemo-2025": _nemo(_DEFAULT, devices=("h100", "h800", "h200", "b200", "gb200"), capacity=1.0),
+    "nemo-2025-70b": _nemo(f"{_70B},deferred=22", models=("llama3.1-70b",)),
+    "nemo-2025-405b": _nemo(f"{_405B},deferred=50", models=("llama3.1-405b",)),
+    "nemo-2025-nemotron": _nemo(f"{_DEFAULT},unfused=activation", models=("nemotron",)),
+    # Transformer Engine's current scaling, one scale for a tensor; tokens beyond an expert's capacity are dropped.
+    "bridge-2025": _nemo(_DEFAULT, "fp8=tensor,fp8_gather=yes", ("Megatron-Bridge",), capacity=1.0),
+    "nemo-2025-grok": _nemo(f"{_DEFAULT},attention=fa2,unfused=loss/router/permutation", models=("grok",), capacity=1.0),
+}
 
 
 _NIC = "50GB/s"  # 400 Gb/s
-MACHINES: Mapping[str, Machine] = MappingProxyType(
-    {
-        "a100-80g": Machine("300GB/s", "25GB/s"),  # Selene: DGX A100, 8 x 200 Gb/s
-        "h100": Machine("450GB/s", _NIC),  # DGX H100, 8 x 400 Gb/s
-        "h800": Machine("200GB/s", _NIC),
-        "h200": Machine("450GB/s", _NIC),
-        "b200": Machine("900GB/s", _NIC),
-        "gb200": Machine("900GB/s", _NIC),
-    }
-)
+MACHINES: Mapping[str, tuple[str, str]] = {  # of a GPU, in a server of 8, NVLink one way and the NIC
+    "a100-80g": ("300GB/s", "25GB/s"),  # Selene: DGX A100, 8 x 200 Gb/s
+    "h100": ("450GB/s", _NIC),  # DGX H100, 8 x 400 Gb/s
+    "h800": ("200GB/s", _NIC),
+    "h200": ("450GB/s", _NIC),
+    "b200": ("900GB/s", _NIC),
+    "gb200": ("900GB/s", _NIC),
+}
 _GPUS = 8  # of a server
 
 
@@ -238,12 +206,10 @@ def plan_of(run: Run, name: str, where: str) -> Plan:
         InputError: sizes that do not divide; the message names the line.
     """
     setting = SETTINGS[name]
-    axes = {
-        axis: getattr(run, axis) for axis in ("tp", "cp", "ep", "pp", "vp", "microbatch", "global_batch", "seq", "recompute")
-    }
+    same = ("tp", "cp", "ep", "pp", "vp", "microbatch", "global_batch", "seq", "recompute")
     try:
         return Plan(
-            **axes,
+            **{name: getattr(run, name) for name in same},
             dp=run.gpus // (run.tp * run.cp * run.pp),
             sp=run.tp > 1 and setting.sp in ("always", run.recompute),
             sharding=setting.sharding,

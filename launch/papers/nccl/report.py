@@ -3,7 +3,6 @@
 Source of the rows: launch/data/measured/all_reduce-8xh100.csv, as published.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -19,7 +18,7 @@ from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import topology_under
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
-from launch.data.fitted import DATA
+from launch.data.fitted import DATA, rows_of
 from launch.data.stacks import STACKS
 
 NODE = "dgx-h100"
@@ -53,8 +52,7 @@ class NcclComparison:
 
 def measured_times() -> list[tuple[int, float]]:
     """Return the bytes and the measured seconds of all sizes."""
-    with _ROWS.open(encoding="utf-8", newline="") as file:
-        return [(int(row["bytes"]), float(row["time_us"]) / 1e6) for row in csv.DictReader(file)]
+    return [(int(row["bytes"]), float(row["time_us"]) / 1e6) for row in rows_of(_ROWS)]
 
 
 def nccl_stack() -> Stack:

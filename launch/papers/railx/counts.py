@@ -1,65 +1,57 @@
 """Rows of the RailX paper that count chips, rails, optical switches and hops on built topologies."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
-from types import MappingProxyType
 
 import numpy as np
 
-from emu.arrays import Bool
 from emu.equivalence import components
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.paths.deadlock import cycle
 from emu.topology.topology import Topology
-from launch.papers.networks import build_once
+from launch.papers.networks import build_once, parts
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
 from topologies.railx.rail_repair import largest_grid
 
-SEVEN, FOUR = (f"railx:torus:m={m},n=9,nodes=64x64" for m in (7, 4))
-HYPERX, DRAGONFLY = "railx:hyperx:m=4,n=2", "railx:dragonfly:m=7,n=9,groups=64"
+HYPERX = "railx:hyperx:m=4,n=2"
 _PORT, _OCS = 50e9, 128  # bytes per second one way: 400 Gb/s; ports of an optical switch
 _SAMPLE = 40_000
 
 
-def _light(topology: Topology) -> Bool:
-    """Return [L] whether a link joins two nodes."""
-    return np.asarray(topology.links.dimension > 0)
-
-
-def _chips(word: str) -> float:
+def chips(word: str) -> int:
     """Return the number of chips that links join with chip 0."""
     topology = build_once(word)
-    return float((components(topology.n_npus, topology.links.src, topology.links.dst) == 0).sum())
+    return int((components(topology.n_npus, topology.links.src, topology.links.dst) == 0).sum())
 
 
-def _switches(word: str) -> float:
+def optical_switches(word: str) -> float:
     """Return the number of OCS that the rails fill; a rail takes one port at each end."""
-    topology = build_once(word)
-    return float(topology.links.bandwidth_Bps[_light(topology)].sum() / _PORT / _OCS)
+    links = build_once(word).links
+    return float(links.bandwidth_Bps[links.dimension > 0].sum() / _PORT / _OCS)
 
 
-def _rails(word: str, m: int) -> float:
+def rails(word: str, m: int) -> float:
     """Return the rails of a node along X; 0 where nodes differ. A rail has two ends at a node."""
     links = build_once(word).links
     out = set(np.bincount(links.src[links.dimension == 1] // m**2).tolist())
     return float(out.pop() / 2) if len(out) == 1 else 0.0
 
 
-def _in_a_row(word: str, m: int) -> float:
+def row_nodes(word: str, m: int) -> int:
     """Return the nodes that rails along X join with the first node directly, itself included."""
     links = build_once(word).links
     row = links.dimension == 1
-    return float(len(np.unique(links.dst[row][links.src[row] // m**2 == 0] // m**2)) + 1)
+    return len(np.unique(links.dst[row][links.src[row] // m**2 == 0] // m**2)) + 1
 
 
-def _in_a_line(word: str, m: int) -> float:
+def line_nodes(word: str, m: int) -> int:
     """Return the nodes that rails along X join with the first node, directly or over others."""
     topology = build_once(word)
     row = topology.links.dimension == 1
     part = components(topology.n_npus // m**2, topology.links.src[row] // m**2, topology.links.dst[row] // m**2)
-    return float((part == part[0]).sum())
+    return int((part == part[0]).sum())
 
 
 def _lemma() -> Answer:
@@ -75,7 +67,7 @@ def _lemma() -> Answer:
     return Answer("every ordered pair once" if all(once) else "not all pairs once", (words,), holds=all(once))
 
 
-def _hops(word: str, m: int) -> tuple[int, int, int]:
+def _hops(word: str) -> tuple[int, int, int]:
     """Return the most hops inside nodes, the most hops between nodes, and the virtual channels, over random pairs.
 
     The number of virtual channels is 0 where routes can deadlock.
@@ -90,41 +82,49 @@ def _hops(word: str, m: int) -> tuple[int, int, int]:
     return inside, between, 0 if cycle(routes, routes.virtual) else int(routes.virtual.max()) + 1
 
 
+def hops(word: str) -> int:
+    """Return the most hops between nodes."""
+    return _hops(word)[1]
+
+
+def virtual_channels(word: str) -> int:
+    """Return the virtual channels; 0 where routes can deadlock."""
+    return _hops(word)[2]
+
+
 def _most_inside() -> Answer:
     """Answer whether hops inside nodes stay below the bound 5m - 6."""
-    every = {m: _hops(f"railx:hyperx:m={m},n=2", m)[0] for m in (2, 3, 4, 5)}
+    every = {m: _hops(f"railx:hyperx:m={m},n=2")[0] for m in (2, 3, 4, 5)}
     holds = all(found <= 5 * m - 6 for m, found in every.items())
     words = ", ".join(f"m={m}: {found} of at most {5 * m - 6}" for m, found in every.items())
     return Answer(float(every[4]), (f"a bound, which is kept: {words}",), holds=holds)
 
 
-def _throughput(word: str, cut_Bps: float | None = None) -> float:
+def _throughput(topology: Topology, cut_Bps: float) -> float:
     """Return the all-to-all throughput of a chip in ports: 2 B_c / N with B_c in both directions (equation 2).
 
     Args:
-        word: The topology.
-        cut_Bps: The bandwidth of the cut; None: the bisection.
+        topology: The topology.
+        cut_Bps: The bandwidth of the cut.
     """
-    topology = build_once(word)
-    across = bisection(topology)[0] if cut_Bps is None else cut_Bps
-    return float(4 * across / topology.links.bandwidth_Bps.min() / topology.n_npus)
+    return float(4 * cut_Bps / topology.links.bandwidth_Bps.min() / topology.n_npus)
 
 
 def _torus_throughput() -> Answer:
     """Answer the all-to-all throughput of the torus."""
-    return check_formula([FormulaCase("R=128, m=7, n=9", _throughput(SEVEN), 16 * 9 / (128 * 7))])
+    topology = build_once("railx:torus:m=7,n=9,nodes=64x64")
+    return check_formula([("R=128, m=7, n=9", _throughput(topology, bisection(topology)[0]), 16 * 9 / (128 * 7))])
 
 
 def _dragonfly_throughput() -> Answer:
     """Answer the all-to-all throughput of the dragonfly."""
-    word, groups = "railx:dragonfly:m=4,n=2,groups=10", 10
-    topology = build_once(word)
+    topology, groups = build_once("railx:dragonfly:m=4,n=2,groups=10"), 10
     between = cut(topology, np.arange(topology.n_npus) < topology.n_npus // 2)
-    found = _throughput(word, between) * (groups - 1) / groups
-    return check_formula([FormulaCase("m=4, n=2, 10 groups", found, 2 * 2 / 4)], 1e-6, "but for what stays in a group")
+    found = _throughput(topology, between) * (groups - 1) / groups
+    return check_formula([("m=4, n=2, 10 groups", found, 2 * 2 / 4)], "but for what stays in a group")
 
 
-def _alone() -> float:
+def lone_rate() -> float:
     """Return the bandwidth out of a chip that is alone in its node, in TB/s."""
     links = build_once("railx:hyperx:m=1,n=9").links
     return float(np.bincount(links.src, links.bandwidth_Bps).min() / 1e12)
@@ -152,14 +152,10 @@ def largest_job_nodes(side: int, faults: np.ndarray) -> int:
     return len(kept[0]) * len(kept[1])
 
 
-def _worst() -> Answer:
-    """Answer the nodes of the largest job with the worst faults."""
-    return check_formula(
-        [
-            FormulaCase(f"R=128, {2 * a} faults", largest_job_nodes(64, np.stack([np.arange(2 * a)] * 2, 1)), (64 - a) ** 2)
-            for a in (1, 2, 5)
-        ]
-    )
+def _worst() -> Iterator[FormulaCase]:
+    """Yield the nodes of the largest job with the worst faults."""
+    for a in (1, 2, 5):
+        yield f"R=128, {2 * a} faults", largest_job_nodes(64, np.stack([np.arange(2 * a)] * 2, 1)), (64 - a) ** 2
 
 
 def availability(side: int, rate: float, samples: int = 100) -> float:
@@ -207,37 +203,16 @@ def _larger() -> Answer:
     return Answer(words, holds=every[0] > every[1] > every[2])
 
 
-COUNTS: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
-    {
-        "rx-n-128-5": lambda: _chips("railx:torus:m=5,n=9,nodes=64x64"),
-        "rx-n-320-2": lambda: _chips("railx:torus:m=2,n=9,nodes=160x160,radix=320"),
-        "rx-n-128-4": lambda: _chips(FOUR),
-        "rx-n-128-7": lambda: _chips(SEVEN),
-        "rx-ns": lambda: _switches(SEVEN),
-        "rx-r63": lambda: _rails(SEVEN, 7),
-        "rx-tpu": lambda: _chips("tpuv4:cubes=4x4x4"),
-        "rx-tpu-cubes": lambda: _chips("tpuv4:cubes=64x1x1") / 4**3,
-        "rx-hx-nodes": lambda: _in_a_line("railx:split:m=2,n=2,rails=K3@2+K3@2/C2@4", 2),
-        "rx-hx-par": lambda: check_formula([FormulaCase("r=8, a=2", _in_a_row("railx:hyperx:m=4,n=2,a=2", 4), 8 / 2 + 1)]),
-        "rx-lem31": _lemma,
-        "rx-1.8tb": _alone,
-        "rx-t2-torus-n": lambda: _chips(FOUR),
-        "rx-t2-hx-n": lambda: _chips(HYPERX),
-        "rx-t2-df-n": lambda: _chips(DRAGONFLY),
-        "rx-t2-torus-d": lambda: float(_hops("railx:torus:m=1,n=1,nodes=64x64", 1)[1]),
-        "rx-t2-hx-d": lambda: float(_hops(HYPERX, 4)[1]),
-        "rx-t2-df-d": lambda: float(_hops("railx:dragonfly:m=2,n=2,groups=11", 2)[1]),
-        "rx-t2-torus-bw": _torus_throughput,
-        "rx-t2-df-bw": _dragonfly_throughput,
-        "rx-d-hx": _most_inside,
-        "rx-vc": lambda: float(_hops(HYPERX, 4)[2]),
-        "rx-hpn360": lambda: float(build_once("hpn:pod").bill["ToR switch"] + build_once("hpn:pod").bill["Agg switch"]),
-        "rx-rx4-hyperx": lambda: _in_a_row("railx:hyperx:m=4,n=9", 4),
-        "rx-f14-n": lambda: _chips(HYPERX),
-        "rx-a2": _grids,
-        "rx-worst": _worst,
-        "rx-avail": _available,
-        "rx-avail-s1": _falls,
-        "rx-avail-s2": _larger,
-    }
-)
+WORDS = (parts, chips, optical_switches, rails, row_nodes, line_nodes, lone_rate, hops, virtual_channels)
+COUNTS: Mapping[str, Callable[[], Answer]] = {
+    "rx-hx-par": lambda: check_formula([("r=8, a=2", row_nodes("railx:hyperx:m=4,n=2,a=2", 4), 8 / 2 + 1)]),
+    "rx-lem31": _lemma,
+    "rx-t2-torus-bw": _torus_throughput,
+    "rx-t2-df-bw": _dragonfly_throughput,
+    "rx-d-hx": _most_inside,
+    "rx-a2": _grids,
+    "rx-worst": lambda: check_formula(_worst()),
+    "rx-avail": _available,
+    "rx-avail-s1": _falls,
+    "rx-avail-s2": _larger,
+}

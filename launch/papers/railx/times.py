@@ -1,16 +1,13 @@
 """Rows of the RailX paper that are times: its equations on built rails and meshes, and figures 15 and 16."""
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from math import prod
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 
 import numpy as np
 
 from emu.arrays import I64
 from launch.papers.networks import collective_s
 from launch.papers.paper import FormulaCase, check_formula
-from launch.papers.railx.traffic import ALL_TO_ALL
 from launch.papers.targets import Answer
 
 _B, _A, _LOCAL = 100e9, 300e-9, 10e-9  # bandwidth of a port; latencies between nodes and in a node (6.4)
@@ -38,16 +35,13 @@ def _on_torus(m: int, nodes: int, settings: str = "k=4") -> str:
 def flat(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
     """Return the seconds of an all_reduce by a 2D ring of all chips."""
     side = m * nodes
-    return collective_s(
-        _on_torus(m, nodes, settings), "all_reduce", "torus-in-step", (side, side), size, npus=_chips_of(m, nodes)
-    )
+    return collective_s(_on_torus(m, nodes, settings), "all_reduce", "torus-in-step", (side, side), size, _chips_of(m, nodes))
 
 
 def ring(m: int, nodes: int, size: int) -> float:
     """Return the seconds of an all_reduce by one ring of all chips, in both directions."""
-    return collective_s(
-        _on_torus(m, nodes, _ALIKE), "all_reduce", "bidirectional-ring", (m * nodes) ** 2, size, npus=_snake(m, nodes)
-    )
+    word = _on_torus(m, nodes, _ALIKE)
+    return collective_s(word, "all_reduce", "bidirectional-ring", (m * nodes) ** 2, size, _snake(m, nodes))
 
 
 def hierarchical(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
@@ -55,7 +49,7 @@ def hierarchical(m: int, nodes: int, size: int, settings: str = "k=4") -> float:
     return collective_s(_on_torus(m, nodes, settings), "all_reduce", "railx-ring", (nodes, nodes, m, m), size)
 
 
-def direct(p: int, m: int, n: int, size: int) -> float:
+def direct(p: int, m: int, n: int, size: int, settings: str = "") -> float:
     """Return the seconds of an all_reduce inside nodes, then among all nodes of a row at once.
 
     Args:
@@ -63,98 +57,76 @@ def direct(p: int, m: int, n: int, size: int) -> float:
         m: The side of the mesh in a node.
         n: The ports of a chip along a dimension.
         size: The bytes of the all_reduce.
+        settings: More settings of the topology.
     """
-    return collective_s(f"railx:hyperx:m={m},n={n},{_RATE}", "all_reduce", "railx-hyperx", (p, p, m, m), size)
+    return collective_s(f"railx:hyperx:m={m},n={n},{_RATE}{settings}", "all_reduce", "railx-hyperx", (p, p, m, m), size)
 
 
-def _eq6() -> Answer:
-    """Answer equation 6: an all_gather on a ring."""
-    cases = []
+_OF_13 = ((3, 2, 1), (5, 2, 2), (9, 2, 4))  # p, m and n of equation 13
+
+
+def _eq6() -> Iterator[FormulaCase]:
+    """Yield cases of equation 6: an all_gather on a ring."""
     for p in (3, 5, 8):
         size = 8 * 10**4 * p
         found = collective_s(f"railx:torus:m=1,n=1,nodes={p}x2,{_RATE}", "all_gather", "bidirectional-ring", p, size)
-        cases.append(FormulaCase(f"s, p={p}, {size} bytes", found, (p - 1) * _A + (p - 1) / p * size / (2 * _B)))
-    return check_formula(cases)
+        yield f"s, p={p}, {size} bytes", found, (p - 1) * _A + (p - 1) / p * size / (2 * _B)
 
 
-def _two_dimensions(m: int, nodes: int) -> FormulaCase:
-    """Return a case of equation 7."""
-    side = m * nodes
-    size = 16 * 10**4 * side**2
-    whole = 4 * (side - 1) * _A + (1 - 1 / side**2) * size / (2 * _B)
-    return FormulaCase(f"s, m={m}, p={nodes}, {size} bytes", flat(m, nodes, size, "k=1,latency=300ns"), whole)
+def _eq7() -> Iterator[FormulaCase]:
+    """Yield cases of equation 7: an all_reduce on a 2D ring of chips."""
+    for m, p in ((1, 6), (2, 3), (4, 4)):
+        side = m * p
+        size = 16 * 10**4 * side**2
+        whole = 4 * (side - 1) * _A + (1 - 1 / side**2) * size / (2 * _B)
+        yield f"s, m={m}, p={p}, {size} bytes", flat(m, p, size, "k=1,latency=300ns"), whole
 
 
-def _eq7() -> Answer:
-    """Answer equation 7: an all_reduce on a 2D ring of chips."""
-    words = "4(mp - 1) and 1 - 1 / (mp)^2, which the equation rounds to 4mp and 1; links in a node as those between nodes"
-    return check_formula([_two_dimensions(m, nodes) for m, nodes in ((1, 6), (2, 3), (4, 4))], 1e-6, words)
-
-
-def _eq8() -> Answer:
-    """Answer equation 8: a hierarchical all_reduce."""
-    cases = []
+def _eq8() -> Iterator[FormulaCase]:
+    """Yield cases of equation 8: a hierarchical all_reduce."""
     for p in (3, 5):
         size = 10**4 * (2 * p) ** 2
         local = 4 * _LOCAL + (1 - 1 / 4) * size / (4 * _B)
         light = 4 * (p - 1) * (_A + _LOCAL) + (1 - 1 / p**2) * size / (4 * _B)
-        cases.append(FormulaCase(f"s, m=2, k=4, p={p}, {size} bytes", hierarchical(2, p, size), local + light))
-    words = "with hops inside nodes and the terms in 1/m^2 and 1/p^2, which the equation leaves out"
-    return check_formula(cases, 1e-6, words)
+        yield f"s, m=2, k=4, p={p}, {size} bytes", hierarchical(2, p, size), local + light
 
 
-def _eq9() -> Answer:
-    """Answer equation 9: rings of nodes with the bandwidth n B / m, by nodes of one chip with n of 1 and 2."""
-    cases = []
+def _eq9() -> Iterator[FormulaCase]:
+    """Yield cases of equation 9: rings of nodes with the bandwidth n B / m, by nodes of one chip with n of 1 and 2."""
     for n in (1, 2):
         p, size = 6, 16 * 10**4 * 36
         word = f"railx:torus:m=1,n={n},nodes={p}x{p},{_RATE}"
-        found = collective_s(word, "all_reduce", "torus-in-step", (p, p), size, channels=n)
-        cases.append(FormulaCase(f"s, 2D, p={p}, n/m={n}", found, 4 * (p - 1) * _A + (1 - 1 / p**2) * size / (2 * n * _B)))
-    return check_formula(cases, 1e-6, "equations 6 and 7 with n B / m; 4(p - 1) and 1 - 1 / p^2 are rounded to 4p and 1 there")
+        found = collective_s(word, "all_reduce", f"torus-in-step@{n}", (p, p), size)
+        yield f"s, 2D, p={p}, n/m={n}", found, 4 * (p - 1) * _A + (1 - 1 / p**2) * size / (2 * n * _B)
 
 
-def _eq12() -> Answer:
-    """Answer equation 12: an all_gather among all nodes of a row at once."""
-    cases = []
+def _eq12() -> Iterator[FormulaCase]:
+    """Yield cases of equation 12: an all_gather among all nodes of a row at once."""
     for p in (3, 5, 7):
         size = 8 * 10**4 * p
-        found = collective_s(f"railx:hyperx:m=1,n={p - 1},{_RATE}", "all_gather", "direct", p, size, channels=2)
-        cases.append(FormulaCase(f"s, p={p}, {size} bytes", found, _A + (p - 1) / p * size / (2 * (p - 1) * _B)))
-    return check_formula(cases, 1e-6, "B is that of the p - 1 rails of a node")
+        found = collective_s(f"railx:hyperx:m=1,n={p - 1},{_RATE}", "all_gather", "direct@2", p, size)
+        yield f"s, p={p}, {size} bytes", found, _A + (p - 1) / p * size / (2 * (p - 1) * _B)
 
 
-def _eq13() -> Answer:
-    """Answer the time of a byte in equation 13."""
-    cases = []
-    for p, m, n in ((3, 2, 1), (5, 2, 2), (9, 2, 4)):
+def _eq13() -> Iterator[FormulaCase]:
+    """Yield the time of a byte in equation 13."""
+    for p, m, n in _OF_13:
         unit = 16 * 2500 * (p * m) ** 2
         more = (direct(p, m, n, 2 * unit) - direct(p, m, n, unit)) / unit
         of_a_byte = (1 - 1 / m**2) / (4 * n * _B) + (1 - 1 / p**2) / (2 * m * n * _B)
-        cases.append(FormulaCase(f"s a byte, p={p}, m={m}, n={n}", more, of_a_byte))
-    return check_formula(
-        cases, 1e-6, "with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer"
-    )
+        yield f"s a byte, p={p}, m={m}, n={n}", more, of_a_byte
 
 
-def _eq13_latency() -> Answer:
-    """Answer the number of latencies in equation 13."""
-    steps = []
-    for p, m, n in ((3, 2, 1), (5, 2, 2), (9, 2, 4)):
-        shape = (p, p, m, m)
-        times = [
-            collective_s(
-                f"railx:hyperx:m={m},n={n},{_RATE},optical={us}us", "all_reduce", "railx-hyperx", shape, 16 * prod(shape)
-            )
-            for us in (1, 100)
-        ]
-        steps.append((times[1] - times[0]) / 99e-6)
-    return check_formula([FormulaCase(f"p={p}", step, 4) for p, step in zip((3, 5, 9), steps, strict=True)])
+def _eq13_latency() -> Iterator[FormulaCase]:
+    """Yield the number of latencies in equation 13."""
+    for p, m, n in _OF_13:
+        times = [direct(p, m, n, 16 * (p * m) ** 2, f",optical={us}us") for us in (1, 100)]
+        yield f"p={p}", (times[1] - times[0]) / 99e-6, 4
 
 
 def _against_rings() -> Answer:
     """Answer whether rows at once are faster than rings for small sizes."""
-    ratios = [hierarchical(2, p, 16 * (2 * p) ** 2) / direct(p, 2, n, 16 * (2 * p) ** 2) for p, n in ((3, 1), (5, 2), (9, 4))]
+    ratios = [hierarchical(2, p, 16 * (2 * p) ** 2) / direct(p, 2, n, 16 * (2 * p) ** 2) for p, _, n in _OF_13]
     words = f"rings take {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long for p = 3, 5, 9, of 64 bytes a chip"
     return Answer("all at once is faster", (words,), holds=1 < ratios[0] < ratios[1] < ratios[2])
 
@@ -210,11 +182,8 @@ def _f15_best() -> Answer:
         for by in all_reduce_times().values()
         for at in range(len(SIZES))
     )
-    return Answer(
-        "the fastest at every size" if holds else "not everywhere",
-        (_figure_15_text(0), _figure_15_text(-1), _OF_15),
-        holds=holds,
-    )
+    told = "the fastest at every size" if holds else "not everywhere"
+    return Answer(told, (_figure_15_text(0), _figure_15_text(-1), _OF_15), holds=holds)
 
 
 def _f15_large() -> Answer:
@@ -229,17 +198,20 @@ def _f15_small() -> Answer:
     by = all_reduce_times()
     order = all(t["1D ring"][0] > t["2D torus"][0] > t["hierarchical 2D torus"][0] for t in by.values())
     gaps = [t["2D torus"][0] - t["hierarchical 2D torus"][0] for t in by.values()]
-    return Answer(
-        f"gaps of {', '.join(f'{1e6 * gap:.1f} us' for gap in gaps)}",
-        (_figure_15_text(0), _OF_15),
-        holds=order and gaps[0] < gaps[1],
-    )
+    told = f"gaps of {', '.join(f'{1e6 * gap:.1f} us' for gap in gaps)}"
+    return Answer(told, (_figure_15_text(0), _OF_15), holds=order and gaps[0] < gaps[1])
 
 
 # Bandwidth of one dimension for two uses (equation 11, figure 16)
+Pair = tuple[float, float]
 
 
-def split_ports(ports: int, loads: tuple[float, float], beside: tuple[float, float] = (0.0, 0.0)) -> int:
+def _split_time(first: int, ports: int, loads: Pair, beside: Pair) -> float:
+    """Return the time of two uses one after the other, of which the first has some of the ports and the second the rest."""
+    return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
+
+
+def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
     """Return how many ports the first of two uses gets in the fastest split; all splits are tried.
 
     Args:
@@ -247,16 +219,14 @@ def split_ports(ports: int, loads: tuple[float, float], beside: tuple[float, flo
         loads: The load of each use; its time is the load over its ports.
         beside: The least time of each use, because other work takes so long.
     """
-    given = np.arange(1, ports)
-    times = np.maximum(beside[0], loads[0] / given) + np.maximum(beside[1], loads[1] / (ports - given))
-    return int(given[np.argmin(times)])
+    return min(range(1, ports), key=lambda first: _split_time(first, ports, loads, beside))
 
 
-def _time_by_climbing(ports: int, loads: tuple[float, float], beside: tuple[float, float]) -> float:
+def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
     """Return the time of the split that is found by moving ports one by one as long as this helps, from both ends."""
 
     def at(first: int) -> float:
-        return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
+        return _split_time(first, ports, loads, beside)
 
     ends = []
     for first, step in ((1, 1), (ports - 1, -1)):
@@ -272,12 +242,10 @@ def _argmin() -> Answer:
     rng, equal = np.random.default_rng(0), 0
     for _ in range(400):
         loads, beside = (tuple(rng.random(2).tolist()) for _ in range(2))
-        first = split_ports(10, loads, beside)
-        brute = max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (10 - first))
+        brute = _split_time(split_ports(10, loads, beside), 10, loads, beside)
         equal += _time_by_climbing(10, loads, beside) <= brute * (1 + 1e-12)
-    return Answer(
-        f"equal in {equal} of 400", ("10 ports, loads and what they hide behind drawn at random",), holds=equal == 400
-    )
+    words = "10 ports, loads and what they hide behind drawn at random"
+    return Answer(f"equal in {equal} of 400", (words,), holds=equal == 400)
 
 
 SEQUENCES = tuple(2**e for e in range(13, 21))
@@ -296,42 +264,39 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
     return split_ports(10, (cp, dp), (0.0, dp / 3 if overlapped else 0.0))
 
 
-def _f16(what: str) -> Callable[[], Answer]:
-    """Return the function that answers one of the statements about figure 16."""
-
-    def way() -> Answer:
-        plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
-        holds = {
-            "short": plain[0] < 5,
-            "grows": plain == sorted(plain) and plain[0] < plain[-1],
-            "overlap": all(a <= b for a, b in zip(plain, hidden, strict=True)) and plain != hidden,
-        }[what]
-        words = (
-            f"ports of CP at sequences of 8K to 1M: {plain}, and {hidden} where DP hides behind a third of its load at a port"
-        )
-        return Answer(str(plain if what != "overlap" else hidden), (words,), holds=holds)
-
-    return way
+def _f16(what: str) -> Answer:
+    """Answer one of the statements about figure 16."""
+    plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
+    holds = {
+        "short": plain[0] < 5,
+        "grows": plain == sorted(plain) and plain[0] < plain[-1],
+        "overlap": all(a <= b for a, b in zip(plain, hidden, strict=True)) and plain != hidden,
+    }[what]
+    words = f"ports of CP at sequences of 8K to 1M: {plain}, and {hidden} where DP hides behind a third of its load at a port"
+    return Answer(str(plain if what != "overlap" else hidden), (words,), holds=holds)
 
 
-TIMES: Mapping[str, Callable[[], Answer]] = MappingProxyType(
-    {
-        "rx-eq6": _eq6,
-        "rx-eq7": _eq7,
-        "rx-eq8": _eq8,
-        "rx-eq8-k": _crossover,
-        "rx-eq9": _eq9,
-        "rx-eq11": _argmin,
-        "rx-eq12": _eq12,
-        "rx-eq13": _eq13,
-        "rx-eq13-lat": _eq13_latency,
-        "rx-eq13-vs8": _against_rings,
-        **ALL_TO_ALL,
-        "rx-f15-1": _f15_best,
-        "rx-f15-2": _f15_large,
-        "rx-f15-3": _f15_small,
-        "rx-f16-1": _f16("short"),
-        "rx-f16-2": _f16("grows"),
-        "rx-f16-3": _f16("overlap"),
-    }
-)
+_CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]] = {  # by row, with notes
+    "rx-eq6": (_eq6, ()),
+    "rx-eq7": (
+        _eq7,
+        ("4(mp - 1) and 1 - 1 / (mp)^2, which the equation rounds to 4mp and 1; links in a node as those between nodes",),
+    ),
+    "rx-eq8": (_eq8, ("with hops inside nodes and the terms in 1/m^2 and 1/p^2, which the equation leaves out",)),
+    "rx-eq9": (_eq9, ("equations 6 and 7 with n B / m; 4(p - 1) and 1 - 1 / p^2 are rounded to 4p and 1 there",)),
+    "rx-eq12": (_eq12, ("B is that of the p - 1 rails of a node",)),
+    "rx-eq13": (_eq13, ("with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer",)),
+    "rx-eq13-lat": (_eq13_latency, ()),
+}
+TIMES: Mapping[str, Callable[[], Answer]] = {
+    **{row: lambda of=of: check_formula(of[0](), *of[1]) for row, of in _CASES.items()},
+    "rx-eq8-k": _crossover,
+    "rx-eq11": _argmin,
+    "rx-eq13-vs8": _against_rings,
+    "rx-f15-1": _f15_best,
+    "rx-f15-2": _f15_large,
+    "rx-f15-3": _f15_small,
+    "rx-f16-1": partial(_f16, "short"),
+    "rx-f16-2": partial(_f16, "grows"),
+    "rx-f16-3": partial(_f16, "overlap"),
+}

@@ -7,7 +7,6 @@ modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carri
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -58,9 +57,8 @@ def latency(word: str, load: float, ports_a_link: int = 1) -> float:
     dst = (src + rng.integers(1, n, number)) % n
     packets = np.arange(number)  # a channel for each, because packets of one pair and channel are one message
     graph = _graph(topology, Schedule.build(n, number, [Sends(src, dst, packets, channel=packets)]), ports_a_link)
-    ready = column(
-        np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64
-    )  # the first tasks are the packets
+    # The first tasks are the packets.
+    ready = column(np.r_[np.round(at * TICKS_PER_S), np.zeros(graph.n_tasks - number)], np.int64)
     took_s = (run(replace(graph, ready_fs=ready)).end_fs - ready)[:number] / TICKS_PER_S
     middle = np.abs(at / _cycle_s(topology) - _OFFERED / 2) < _OFFERED / 4
     return float(took_s[middle].mean() / _cycle_s(topology))
@@ -163,6 +161,8 @@ def _best() -> Answer:
     return Answer(f"{through[ours]:.2f}, {cycles[ours]:.0f} cycles", (told,), holds=holds)
 
 
-ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = MappingProxyType(
-    {"rx-f14-thr": _throughput, "rx-f14-k1": _throughput_by_k, "rx-f14-best": _best}
-)
+ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = {
+    "rx-f14-thr": _throughput,
+    "rx-f14-k1": _throughput_by_k,
+    "rx-f14-best": _best,
+}

@@ -1,21 +1,20 @@
 """torchtitan's runs beside what `emu estimate` says of them: speed with the clock set on one run, and memory."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scipy.optimize import brentq
 
-from emu.files import write_file
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_step import reserved_bytes
 from emu.model.model_file import find_model
-from emu.study.training.estimate import PreparedEstimate, StepEstimate, prepare
+from emu.study.training.estimate import PreparedEstimate, prepare
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from launch.data.devices import DEVICES
+from launch.data.fitted import write_fit
 from launch.papers.torchtitan.rows import DEVICE, TorchtitanRun
 
 COMMAND = "emu repro torchtitan --fit FILE.json"
@@ -62,21 +61,12 @@ class Pair:
     ratio: float
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PreparedTorchtitanRun:
-    """A run of which all is known but what computations take."""
-
-    run: TorchtitanRun
-    prepared: PreparedEstimate
-
-    def step(self, device: Device) -> StepEstimate:
-        """Return the step on a device."""
-        return self.prepared.moments(device)[0]
+PreparedRow = tuple[TorchtitanRun, PreparedEstimate]  # a run of which all is known but what computations take
 
 
-def ready(run: TorchtitanRun) -> PreparedTorchtitanRun:
+def ready(run: TorchtitanRun) -> PreparedRow:
     """Return a run that can be timed by any clock."""
-    return PreparedTorchtitanRun(run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED))
+    return run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED)
 
 
 def _with(clock: float) -> Device:
@@ -84,20 +74,19 @@ def _with(clock: float) -> Device:
     return replace(DEVICES[DEVICE], memory_bytes=0, clock=clock * DEVICES["h100"].clock)
 
 
-def clock_of(runs: Sequence[PreparedTorchtitanRun]) -> float:
+def clock_of(runs: Sequence[PreparedRow]) -> float:
     """Return the clock with which the run that sets it takes as long as was measured."""
-    of = next(each for each in runs if each.run.id == SET_BY)
+    run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:
-        return of.step(_with(clock)).step_time_s - of.run.step_s
+        return prepared.moments(_with(clock))[0].step_time_s - run.step_s
 
     return float(brentq(off, _LOW, _HIGH, xtol=1e-5))
 
 
-def row_of(of: PreparedTorchtitanRun, clock: float) -> TorchtitanComparison:
+def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> TorchtitanComparison:
     """Return a run beside its estimate by that clock."""
-    run, step = of.run, of.step(_with(clock))
-    model = find_model(run.model)
+    step, model = prepared.moments(_with(clock))[0], find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
     return TorchtitanComparison(
@@ -149,4 +138,4 @@ def write_clock(clock: float, path: Path) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    write_file("--fit", path, (json.dumps({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, indent=1) + "\n").encode())
+    write_fit({DEVICE: {"clock": round(clock, 4), "set_by": SET_BY}}, path)

@@ -10,7 +10,6 @@ allocator's segments grow). Attention is FlashAttention-2: PyTorch then took cuD
 linear layers but the head, one scale for a tensor).
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, parse_stack
 from emu.study.training.estimate import EstimateRequest
-from launch.data.fitted import DATA
+from launch.data.fitted import DATA, rows_of
 from launch.data.stacks import STACKS
 from launch.papers.measured.settings import HOPPER_NETWORK
 
@@ -63,8 +62,7 @@ class TorchtitanRun:
 
 def read_rows(path: Path = ROWS) -> list[TorchtitanRun]:
     """Return the runs in the order of the file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_run(row) for row in csv.DictReader(file)]
+    return [_run(row) for row in rows_of(path)]
 
 
 def _run(row: Mapping[str, str]) -> TorchtitanRun:

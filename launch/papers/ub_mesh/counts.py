@@ -4,9 +4,8 @@ Figure 21 of the UB-Mesh paper: the price of other systems as a multiple of UB-M
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,21 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.study.cost.cost import PriceBook, cost, read_book
 from emu.topology.topology import Topology
-from launch.papers.networks import build_once
-from launch.papers.paper import AnswerFunction
+from launch.papers.networks import build_once, npus, parts
 from launch.papers.targets import Answer, Target
 
-RACK, POD, SUPERPOD, CLOS = "ub-mesh:rack-full", "ub-mesh:pod", "ub-mesh:superpod", "ub-mesh:clos"
+SUPERPOD, CLOS = "ub-mesh:superpod", "ub-mesh:clos"
 _LANE = 14e9  # bytes per second of a lane: 112 Gb/s, the topologies' default
 
 
 def tier(topology: Topology, word: str) -> Bool:
     """Return [L] whether a link is of a tier whose name has this word."""
     return np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if word in name])
+
+
+def tier_rate(word: str, tier_word: str) -> float:
+    """Return the bytes per second of all links of a tier."""
+    return float(build_once(word).links.bandwidth_Bps[tier(build_once(word), tier_word)].sum())
 
 
 def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
@@ -34,71 +37,43 @@ def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
     return np.rint(out).astype(np.int64)
 
 
-def mean_count(counts: I64) -> float:
-    """Return the mean of counts that should be equal; where they differ, it shows this, as it is seldom a whole number."""
-    return float(counts.mean())
+# Means of counts that should be equal: where they differ the mean shows this, as it is seldom a whole number.
 
 
-def switches(topology: Topology) -> slice:
-    """Return the nodes of LRS, which follow the NPUs."""
-    return slice(topology.n_npus, topology.n_npus + topology.bill["LRS"])
+def npu_lanes(word: str) -> float:
+    """Return the lanes of an NPU."""
+    return float(lanes(build_once(word))[: npus(word)].mean())
 
 
-def lrs_of_npus(topology: Topology, per_plane: int, for_cpus: int = 2) -> I64:
-    """Return [LRS] the lanes out of the LRS of each plane, without those LRS that serve CPUs.
+def npu_lanes_up(word: str) -> float:
+    """Return the lanes of an NPU to switches."""
+    topology = build_once(word)
+    up = (topology.links.src < topology.n_npus) & (topology.links.dst >= topology.n_npus)
+    return float(lanes(topology, up)[: topology.n_npus].mean())
+
+
+def lrs_lanes(word: str, per_plane: float, for_cpus: float) -> float:
+    """Return the lanes of an LRS that serves no CPUs.
 
     Args:
-        topology: The topology.
+        word: The topology, in which LRS follow the NPUs.
         per_plane: The LRS of a plane.
         for_cpus: The LRS of a plane that serve CPUs, which are its last.
     """
-    of = lanes(topology)[switches(topology)].reshape(-1, per_plane)
-    return np.asarray(of[:, : per_plane - for_cpus].ravel())
+    first = npus(word)
+    of = lanes(build_once(word))[first : first + parts(word, "LRS")].reshape(-1, int(per_plane))
+    return float(of[:, : int(per_plane - for_cpus)].mean())
 
 
-def rack_lanes_to_hrs(topology: Topology) -> I64:
-    """Return [racks] the lanes from each rack to HRS."""
-    racks, up = topology.bill["backup NPU"], tier(topology, "HRS")
-    out = lanes(topology, up & (topology.links.src < switches(topology).stop))
-    lrs = out[switches(topology)]
-    return np.asarray(lrs.reshape(racks, -1).sum(1) + out[: topology.n_npus].reshape(racks, -1).sum(1))
+def rack_lanes_to_hrs(word: str) -> float:
+    """Return the lanes from a rack to HRS: those of its NPUs, and of its LRS, which follow the NPUs."""
+    topology, first, last = build_once(word), npus(word), npus(word) + parts(word, "LRS")
+    out = lanes(topology, tier(topology, "HRS") & (topology.links.src < last))
+    racks = parts(word, "backup NPU")
+    return float(sum(own.reshape(racks, -1).sum(1) for own in (out[first:last], out[:first])).mean())
 
 
-def _saved_lanes() -> float:
-    """Return the share of optical lanes that UB-Mesh saves against the Clos, in per cent."""
-    ub, clos = (
-        build_once(word).links.bandwidth_Bps[tier(build_once(word), of)].sum()
-        for word, of in ((SUPERPOD, "HRS"), (CLOS, "spine"))
-    )
-    return 100 * (1 - float(ub / clos))
-
-
-def _up() -> float:
-    """Return the lanes of an NPU to switches."""
-    rack = build_once(RACK)
-    of_npus = (rack.links.src < rack.n_npus) & (rack.links.dst >= rack.n_npus)
-    return mean_count(lanes(rack, of_npus)[: rack.n_npus])
-
-
-_PLANES = 4
-COUNTS: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "ub-npu-rack": lambda *_: float(build_once(RACK).n_npus),
-        "ub-pod": lambda *_: float(build_once(POD).n_npus),
-        "ub-sp": lambda *_: build_once(SUPERPOD).n_npus / build_once(RACK).n_npus,
-        "ub-lrs-plane": lambda *_: build_once(RACK).bill["LRS"] / _PLANES,
-        "ub-lrs-rack": lambda *_: float(build_once(RACK).bill["LRS"]),
-        "ub-up": lambda *_: _up(),
-        "ub-lanes": lambda *_: mean_count(lanes(build_once(SUPERPOD))[: build_once(SUPERPOD).n_npus]),
-        "ub-rack-links": lambda *_: mean_count(rack_lanes_to_hrs(build_once(SUPERPOD))),
-        "ub-lrs-x72": lambda *_: mean_count(lrs_of_npus(build_once(SUPERPOD), build_once(RACK).bill["LRS"] // _PLANES)),
-        "ub-hrs-ub": lambda *_: float(build_once(SUPERPOD).bill["HRS"]),
-        "ub-hrs-clos": lambda *_: float(build_once(CLOS).bill["HRS"]),
-        "ub-lrs-all": lambda *_: f"{build_once(SUPERPOD).bill['LRS']};{build_once(CLOS).bill['LRS']}",
-        "ub-hrs98": lambda *_: 100 * (1 - build_once(SUPERPOD).bill["HRS"] / build_once(CLOS).bill["HRS"]),
-        "ub-opt93": lambda *_: _saved_lanes(),
-    }
-)
+WORDS = (npus, parts, tier_rate, npu_lanes, npu_lanes_up, lrs_lanes, rack_lanes_to_hrs)
 
 
 _BOOK = Path(__file__).with_name("prices.toml")
@@ -119,20 +94,16 @@ def _network(word: str) -> float:
 
 def _dollars_of_racks(word: str, lanes: int) -> float:
     """Return the dollars of 128 racks and their spines, with this number of lanes out of a rack for each NPU."""
-    parts, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
-    return _RACKS * _network(word) + out // _HRS_LANES * parts["HRS"].dollars + out // _X4 * parts[_CABLE].dollars
+    prices, out = _book().of(build_once(word)).parts, _RACKS * _NPUS * lanes
+    return _RACKS * _network(word) + out // _HRS_LANES * prices["HRS"].dollars + out // _X4 * prices[_CABLE].dollars
 
 
-COMPARED: Mapping[str, Callable[[], float]] = MappingProxyType(
-    {
-        "2D-FM + x16 Clos": lambda: _network("ub-mesh:superpod-clos"),
-        "1D-FM + x16 Clos": lambda: _dollars_of_racks("ub-mesh:rack-1d-fm-a", 16),
-        "1D-FM + x32 Clos": lambda: _dollars_of_racks("ub-mesh:rack-1d-fm-b", 32),
-        "x64T Clos": lambda: _network(CLOS),
-    }
-)
-
-
+COMPARED: Mapping[str, Callable[[], float]] = {
+    "2D-FM + x16 Clos": partial(_network, "ub-mesh:superpod-clos"),
+    "1D-FM + x16 Clos": partial(_dollars_of_racks, "ub-mesh:rack-1d-fm-a", 16),
+    "1D-FM + x32 Clos": partial(_dollars_of_racks, "ub-mesh:rack-1d-fm-b", 32),
+    "x64T Clos": partial(_network, CLOS),
+}
 NETWORK_SHARE = 0.67  # share of the Clos's price (6.4)
 
 
@@ -146,7 +117,7 @@ def ratios(share: float) -> dict[str, float]:
     return {name: (network() + rest) / (_network(SUPERPOD) + rest) for name, network in COMPARED.items()}
 
 
-def _ratio(_: Any, target: Target) -> Answer:
+def capex_ratio(_: Any, target: Target) -> Answer:
     """Answer the price of a system as a multiple of UB-Mesh's."""
     found = ratios(NETWORK_SHARE)
     name = [*found][int(target.id.rpartition("-")[2]) - 1]
@@ -155,6 +126,3 @@ def _ratio(_: Any, target: Target) -> Answer:
     rest = f"NPUs, CPUs and all else cost what is left where {100 * NETWORK_SHARE:g} % of the Clos is network (6.4)"
     cables = "cables between the racks of a pod are active copper: 4 x 4 racks are what it reaches (3.3.3); optics lead to HRS"
     return Answer(found[name], (told, words, rest, cables, "the third has no name in the text: racks of 1D-FM-B, by x32"))
-
-
-COSTS: Mapping[str, AnswerFunction] = MappingProxyType({f"ub-capex-{place}": _ratio for place in range(1, len(COMPARED) + 1)})

@@ -1,10 +1,9 @@
 """The figures of the UB-Mesh paper, with the values that its text prints."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.papers.paper import Curve, Figure
+from launch.papers.paper import Curve, DrawFunction, Figure
 from launch.papers.ub_mesh.counts import NETWORK_SHARE, ratios
 from launch.papers.ub_mesh.setting import CLOS, LONG, MODELS, RACKS, SHORT, UB, A, B
 from launch.papers.ub_mesh.training import BASES, DRAWN, SENSITIVE, gains_of_lanes, linearity, losses, mean_relative, relative
@@ -34,12 +33,9 @@ def _racks(paper: Any) -> Sequence[Figure]:
 
 def _between(paper: Any) -> Figure:
     """Return figure 19: the performance by the routing between racks."""
-    curves: list[Curve] = []
-    words: tuple[str, ...] = ()
-    for model in SENSITIVE:
-        found = losses(paper.steps, model)
-        words = (*found, CLOS)
-        curves.append(Curve(model, range(len(words)), [*(100 - loss for loss in found.values()), 100]))
+    lost = {model: losses(paper.steps, model) for model in SENSITIVE}
+    curves = [Curve(model, range(len(of) + 1), [*(100 - loss for loss in of.values()), 100]) for model, of in lost.items()]
+    words = (*lost[SENSITIVE[0]], CLOS)
     printed = Curve("GPT4-2T as printed (6.3)", (-0.2, 1.8), (100 - 0.73, 100 - 0.46), printed=True)
     title = "UB-Mesh figure 19: racks in a 2D full mesh by strategy of routing, and on switches; 8,192 NPUs"
     return Figure(title, "", "% of the performance with switches", [*curves, printed], words=words, low=95.0)
@@ -80,6 +76,4 @@ def _linearity(paper: Any) -> Figure:
     )
 
 
-FIGURES: Mapping[str, Callable[[Any], Figure | Sequence[Figure]]] = MappingProxyType(
-    {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _linearity}
-)
+FIGURES: Mapping[str, DrawFunction] = {"17": _racks, "19": _between, "20": _lanes, "21": _capex, "22": _linearity}

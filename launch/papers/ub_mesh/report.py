@@ -4,10 +4,8 @@ Rows about collectives and routes are computed on built topologies.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from math import prod
-from types import MappingProxyType
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +13,13 @@ import numpy as np
 from emu.collective.algorithm import algorithm
 from emu.errors import InputError
 from emu.topology.paths.deadlock import cycle
-from launch.papers.networks import build_once, collective_s
-from launch.papers.paper import AnswerFunction, FormulaCase, Paper, check_formula, from_nothing, register
+from launch.papers.networks import build_once, collective_s, parts
+from launch.papers.paper import AnswerFunction, Paper, check_formula, from_nothing, register
 from launch.papers.targets import Answer, Target
-from launch.papers.ub_mesh.counts import CLOS, COSTS, COUNTS, POD, RACK, SUPERPOD
+from launch.papers.ub_mesh.counts import CLOS, SUPERPOD, WORDS, capex_ratio
 from launch.papers.ub_mesh.figures import FIGURES
+from launch.papers.ub_mesh.setting import DEVICE, STACK, UBMeshSteps
 from launch.papers.ub_mesh.setting import NOTES as STEPS
-from launch.papers.ub_mesh.setting import UBMeshSteps
 from launch.papers.ub_mesh.training import TRAINING
 
 _FAILED = 3
@@ -33,7 +31,7 @@ def _rings() -> Answer:
     for n in (5, 7, 8, 9, 16):
         plan = algorithm("all_reduce", "multi-ring").schedule(n).expand()
         _, slots = np.unique(plan.src.astype(np.int64) * n + plan.dst, return_counts=True)
-        cases.append(FormulaCase(f"V on the busiest link, n={n}", float(slots.max()) / plan.n_slots, 2 / n))
+        cases.append((f"V on the busiest link, n={n}", float(slots.max()) / plan.n_slots, 2 / n))
     return check_formula(cases)
 
 
@@ -66,71 +64,24 @@ def _lanes() -> Answer:
     return Answer(float(lanes), (words,), holds=lanes == 2 and cycle(routes, routes.virtual) == [])
 
 
-TIMES: Mapping[str, Callable[[], Answer | float | str]] = MappingProxyType(
-    {"ub-mr-opt": _rings, "ub-mp-a2a": _paths, "ub-backup": _backup, "ub-vl": _lanes}
-)
-
-
-_HOURS = 8760  # hours of a year
 _DIGITS = 4  # decimals in which the rates of switches are equal
-_NOTES = (
-    "rows of table 3 are counted on the built topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos`",
-    "other rows are computed from inputs that the paper's tables print, never from the value of the row",
-)
-
-
-def _volume(target: Target) -> float:
-    """Return the bytes of an axis in table 1, in GB."""
-    return sum(prod(map(float, transfer.split("x"))) for transfer in target.given["transfers"].split("+")) / 1024
 
 
 def _share(paper: Any, target: Target) -> float:
     """Return the share of some axes in all bytes of table 1, in per cent."""
-    volume = {each.id.split("-")[2]: _volume(each) for each in paper.targets if each.id.endswith("-vol")}
+    volume = {each.id.split("-")[2]: paper.value(each) for each in paper.targets if each.id.endswith("-vol")}
     return 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
 
 
-def _shares_of_dp_and_tp(paper: Any, _: Target) -> str:
-    """Return the shares of DP and TP as the paper prints them."""
-    dp, tp = (_share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{axis}-pct")) for axis in ("DP", "TP"))
-    return f"{dp:.2f};{tp:.1f}"
+def _share_of_row(paper: Any, row: str) -> float:
+    """Return the share that a row of table 1 prints, as computed."""
+    return _share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{row}"))
 
 
 def _near(paper: Any, _: Target) -> Answer:
     """Answer which share of bytes stays in a rack: that of TP and SP. Two NPUs of a rack are 2 hops apart at most."""
-    share = _share(paper, next(each for each in paper.targets if each.id == "ub-t1-97"))
+    share = _share_of_row(paper, "97")
     return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
-
-
-def _given_number(target: Target, name: str) -> float:
-    """Return a given number of a row."""
-    return float(target.given[name])
-
-
-def _hidden(paper: Any, target: Target) -> float:
-    """Return the hidden size from the number and the size of heads."""
-    return _given_number(target, "heads") * _given_number(target, "head")
-
-
-def _parameters(paper: Any, target: Target) -> float:
-    """Return the number of parameters in 1e12, from layers, hidden size and experts."""
-    return _given_number(target, "layers") * _hidden(paper, target) ** 2 * (4 + 8 * _given_number(target, "experts")) / 1e12
-
-
-def _failures(paper: Any, target: Target) -> float:
-    """Return the failures in a year, as the sum of those of the parts."""
-    return sum(map(float, target.given["afrs"].split("+")))
-
-
-def _mtbf(paper: Any, target: Target) -> float:
-    """Return the mean time between failures in hours."""
-    return _HOURS / _failures(paper, target)
-
-
-def _availability(paper: Any, target: Target) -> float:
-    """Return the availability in per cent."""
-    mtbf = _given_number(target, "mtbf")
-    return 100 * mtbf / (mtbf + _given_number(target, "minutes") / 60)
 
 
 def _failures_of_a_switch(paper: Any, target: Target) -> float:
@@ -142,62 +93,48 @@ def _failures_of_a_switch(paper: Any, target: Target) -> float:
     rates = []
     for name, word in (("ub", SUPERPOD), ("clos", CLOS)):
         failures = map(float, target.given[name].split("/"))
-        rates += [each / build_once(word).bill[part] for each, part in zip(failures, ("LRS", "HRS"), strict=True)]
+        rates += [each / parts(word, part) for each, part in zip(failures, ("LRS", "HRS"), strict=True)]
     if len({round(rate, _DIGITS) for rate in rates}) > 1:
         raise InputError(f"the rates differ: {', '.join(map(str, rates))}")
     return sum(rates) / len(rates)
 
 
-def _efficiency(paper: Any, target: Target) -> float:
-    """Return the performance for each dollar, relative to the other system."""
-    share = _given_number(target, "share")
-    return _given_number(target, "performance") / (
-        (1 - share) / _given_number(target, "capex") + share * _given_number(target, "opex")
-    )
-
-
-_WORKED: dict[str, AnswerFunction] = {
-    "ub-64k": lambda _, target: _given_number(target, "times") * build_once(POD).n_npus,
-    **{f"ub-t1-{axis}-vol": lambda _, target: _volume(target) for axis in ("TP", "SP", "EP", "PP", "DP")},
-    "ub-t1-": _share,
-    "ub-t1-dp2": _shares_of_dp_and_tp,
-    "ub-hops": _near,
-    **{f"ub-t5-{name}-h": _hidden for name in ("LLAMA-70B", "GPT3-175B", "Dense-1T", "GPT4-2T", "MoE-10T")},
-    "ub-t5-": _parameters,
-    "ub-afr-sw": _failures_of_a_switch,
-    "ub-av-diff": lambda _, target: _given_number(target, "more") - _given_number(target, "less"),
-    "ub-t6-ub-sum": _failures,
-    "ub-t6-clos-sum": _failures,
-    "ub-t6-ub-mtbf": _mtbf,
-    "ub-t6-clos-mtbf": _mtbf,
-    "ub-t6-x": lambda _, target: _given_number(target, "mtbf") / _given_number(target, "other"),
-    "ub-av-": _availability,
-    "ub-capex-net": lambda _, target: (1 - _given_number(target, "after")) / (1 - _given_number(target, "before")),
-    "ub-2.04": _efficiency,
+_TIMES: Mapping[str, Callable[[], Answer | float | str]] = {
+    "ub-mr-opt": _rings,
+    "ub-mp-a2a": _paths,
+    "ub-backup": _backup,
+    "ub-vl": _lanes,
 }
+_ANSWERS: Mapping[str, AnswerFunction] = {
+    "ub-t1-": _share,
+    "ub-t1-dp2": lambda paper, _: f"{_share_of_row(paper, 'DP-pct'):.2f};{_share_of_row(paper, 'TP-pct'):.1f}",
+    "ub-hops": _near,
+    "ub-afr-sw": _failures_of_a_switch,
+    "ub-capex-": capex_ratio,
+    **TRAINING,
+    **from_nothing(_TIMES),
+}
+_BUILT = ("ub-mesh:rack-full", "ub-mesh:pod", SUPERPOD, CLOS)
 
 
-@register
-@dataclass(eq=False)
-class UBMeshPaper(Paper):
-    """The UB-Mesh paper; a topology is built once."""
-
-    title = "UB-Mesh"
-    source = "Liao et al., UB-Mesh (arXiv:2503.20377)."
-    figures = FIGURES
-    answers = MappingProxyType(
-        {**COUNTS, **_WORKED, **TRAINING, **COSTS, **{name: from_nothing(way) for name, way in TIMES.items()}}
+def _assumptions() -> tuple[str, ...]:
+    """Return the assumptions of all rows."""
+    notes = (
+        "rows of table 3 are counted on the built topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos`",
+        "other rows are computed from inputs that the paper's tables print, never from the value of the row",
     )
+    return tuple(dict.fromkeys([*notes, *STEPS, *(told for word in _BUILT for told in build_once(word).assumptions)]))
 
-    @cached_property
-    def steps(self) -> UBMeshSteps:
-        """The estimates of the paper's steps."""
-        return UBMeshSteps(self.cache)
 
-    def assumptions(self) -> tuple[str, ...]:
-        """Return the assumptions of all rows."""
-        return tuple(
-            dict.fromkeys(
-                [*_NOTES, *STEPS, *(told for word in (RACK, POD, SUPERPOD, CLOS) for told in build_once(word).assumptions)]
-            )
-        )
+PAPER = register(
+    Paper(
+        Path(__file__).parent,
+        title="UB-Mesh",
+        source="Liao et al., UB-Mesh (arXiv:2503.20377).",
+        answers=_ANSWERS,
+        words=WORDS,
+        figures=FIGURES,
+        assumptions=_assumptions,
+        steps_of=partial(UBMeshSteps, device_name=DEVICE, software=STACK),
+    )
+)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -29,30 +28,26 @@ HERE = Path(__file__).parent
 NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
 _K, _M = 2**10, 2**20
 SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # tokens of a sequence in both ranges of figure 17b
-_DEVICE, _STACK = "ascend-910b-like", "software=megatron"
+DEVICE, STACK = "ascend-910b-like", "software=megatron"
 _LONGEST = 2**24  # tokens that any model takes; table 5 has no limit
 
 
-MODELS: Mapping[str, str] = MappingProxyType(  # models of table 5
-    {
-        "LLAMA-70B": "llama2-70b",
-        "GPT3-175B": "gpt3-175b.toml",
-        "Dense-1T": "dense-1t.toml",
-        "GPT4-2T": "gpt4-2t.toml",
-        "MoE-10T": "moe-10t.toml",
-    }
-)
+MODELS: Mapping[str, str] = {  # models of table 5
+    "LLAMA-70B": "llama2-70b",
+    "GPT3-175B": "gpt3-175b.toml",
+    "Dense-1T": "dense-1t.toml",
+    "GPT4-2T": "gpt4-2t.toml",
+    "MoE-10T": "moe-10t.toml",
+}
 UB, A, B, CLOS = "2D-FM", "1D-FM-A", "1D-FM-B", "Clos"
-RACKS: Mapping[str, str] = MappingProxyType(  # racks of figure 17; all are joined by a 2D full mesh, as in UB-Mesh (6.2)
-    {
-        UB: "ub-mesh:superpod",
-        A: "ub-mesh:superpod-1d-fm-a",
-        B: "ub-mesh:superpod-1d-fm-b",
-        CLOS: "ub-mesh:superpod-rack-clos",
-    }
-)
+RACKS: Mapping[str, str] = {  # racks of figure 17; all are joined by a 2D full mesh, as in UB-Mesh (6.2)
+    UB: "ub-mesh:superpod",
+    A: "ub-mesh:superpod-1d-fm-a",
+    B: "ub-mesh:superpod-1d-fm-b",
+    CLOS: "ub-mesh:superpod-rack-clos",
+}
 NOTES = (
-    f"steps are estimated as `emu estimate --device {_DEVICE} --stack {_STACK}` does; the paper prints neither the device, nor "
+    f"steps are estimated as `emu estimate --device {DEVICE} --stack {STACK}` does; the paper prints neither the device, nor "
     "the rate of a lane, nor which communication overlaps; the device is the one of the same maker that Emu knows",
     f"plans are the same on all fabrics: TP has a board, and SP is gathered at once (5.2, table 1); a rank has {_TOKENS} "
     f"tokens of a sequence, as 192 MB of 12,288 numbers are (table 1), or more where {NPUS} NPUs are not enough; {_BATCHES} "
@@ -100,9 +95,9 @@ def stages(name: str, npus: int) -> int:
     Raises:
         InputError: no number of stages is enough.
     """
-    model, most = model_of(name), find_device(_DEVICE, "bfloat16").memory_bytes
+    model, most = model_of(name), find_device(DEVICE, "bfloat16").memory_bytes
     for pp in map(int, 2 ** np.arange(10)):
-        parts = memory_by_part(model, _plan(model, pp, SHORT[0], npus), parse_stack(_STACK, STACKS))
+        parts = memory_by_part(model, _plan(model, pp, SHORT[0], npus), parse_stack(STACK, STACKS))
         if sum(parts.values()) - parts["activations"] <= most:
             return pp
     raise InputError(f"repro: no stages of {name} fit an NPU")
@@ -138,8 +133,6 @@ def _wider(word: str, times: float) -> Topology:
 
 class UBMeshSteps(PaperSteps):
     """The estimated steps of the models in table 5."""
-
-    computes, software = _DEVICE, _STACK
 
     def of(self, name: str, seq: int, fabric: Fabric) -> PlanRow:
         """Return one step on all NPUs of a SuperPod.

@@ -1,7 +1,8 @@
 """Rows of the UB-Mesh paper that are training steps: figures 17, 19, 20 and 22."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ from launch.papers.ub_mesh.setting import (
 
 _ALL = (*SHORT, *LONG)
 _LLAMA, _GPT3, _GPT4 = "LLAMA-70B", "GPT3-175B", "GPT4-2T"
-_STRATEGIES: Mapping[str, Fabric] = MappingProxyType(
-    {"shortest": Fabric(RACKS[UB]), **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")}}
-)
+_STRATEGIES: Mapping[str, Fabric] = {
+    "shortest": Fabric(RACKS[UB]),
+    **{each: Fabric(f"{RACKS[UB]}:routing={each}") for each in ("detour", "borrow")},
+}
 _BETWEEN = Fabric("ub-mesh:superpod-clos")  # racks that are joined by HRS alone (figure 18)
 _LANES = 16  # lanes of an NPU out of its rack
 _SAME = 1e-9
@@ -58,14 +60,10 @@ def _values_text(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
 
 
-def _by_model(choose: Callable[..., float]) -> AnswerFunction:
-    """Return the function that answers with the least or the largest performance over all models."""
-
-    def way(paper: Any, _: object) -> Answer:
-        found = {model: relative(paper.steps, UB, model) for model in MODELS}
-        return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
-
-    return way
+def _by_model(choose: Callable[..., float], paper: Any, _: object) -> Answer:
+    """Answer with the least or the largest performance over all models."""
+    found = {model: relative(paper.steps, UB, model) for model in MODELS}
+    return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
 
 
 def _gains(paper: Any, rack: str) -> dict[str, float]:
@@ -73,13 +71,8 @@ def _gains(paper: Any, rack: str) -> dict[str, float]:
     return {model: 100 * (relative(paper.steps, rack, model) / relative(paper.steps, UB, model) - 1) for model in MODELS}
 
 
-def _gain_llama(paper: Any, _: object) -> Answer:
-    """Answer the gain of 1D-FM-A for LLAMA-70B."""
-    return Answer(_gains(paper, A)[_LLAMA])
-
-
 def _gain_others(paper: Any, _: object) -> Answer:
-    """Answer the largest gain of 1D-FM-A for the other models."""
+    """Answer the largest gain of 1D-FM-A for the models but LLAMA-70B."""
     found = {model: gain for model, gain in _gains(paper, A).items() if model != _LLAMA}
     return Answer(max(found.values()), (f"the largest of {_values_text(found)}",))
 
@@ -90,9 +83,9 @@ def _gain_b(paper: Any, _: object) -> Answer:
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
 
 
-def _by_rack(rack: str, seqs: Sequence[int]) -> AnswerFunction:
-    """Return the function that answers with the performance of a rack."""
-    return lambda paper, _: Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
+def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
+    """Answer with the performance of a rack."""
+    return Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
 
 
 def _order(paper: Any, _: object) -> Answer:
@@ -107,13 +100,9 @@ def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGI
     return {name: 100 - _against(steps, _BETWEEN, _STRATEGIES[name], model, _ALL) for name in strategies}
 
 
-def _loss(strategy: str) -> AnswerFunction:
-    """Return the function that answers with the loss of one strategy."""
-
-    def way(paper: Any, _: object) -> Answer:
-        return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
-
-    return way
+def _loss(strategy: str, paper: Any, _: object) -> Answer:
+    """Answer with the loss of one strategy."""
+    return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
 
 
 def _losses_in_order(paper: Any, _: object) -> Answer:
@@ -135,19 +124,15 @@ def gains_of_lanes(steps: UBMeshSteps, less: int, more: int, seqs: Sequence[int]
     return {model: _against(steps, lanes(less), lanes(more), model, seqs) - 100 for model in MODELS}
 
 
-def _wider(less: int, more: int, seqs: Sequence[int]) -> AnswerFunction:
-    """Return the function that answers with the mean gain from more lanes."""
-
-    def way(paper: Any, _: object) -> Answer:
-        found = gains_of_lanes(paper.steps, less, more, seqs)
-        wide = "all links out of a rack are as many times as wide; x32 would take 88 lanes of an NPU, which has 72"
-        return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}", wide))
-
-    return way
+def _wider(less: int, more: int, seqs: Sequence[int], paper: Any, _: object) -> Answer:
+    """Answer with the mean gain from more lanes."""
+    found = gains_of_lanes(paper.steps, less, more, seqs)
+    wide = "all links out of a rack are as many times as wide; x32 would take 88 lanes of an NPU, which has 72"
+    return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}", wide))
 
 
 SEQ = 2**18  # tokens of a sequence
-BASES: Mapping[str, int] = MappingProxyType({"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024})  # NPUs
+BASES: Mapping[str, int] = {"LLAMA-70B": 128, "GPT3-175B": 512, "Dense-1T": 1024, "GPT4-2T": 1024}  # NPUs
 DRAWN = (1, 2, 4, 8)  # multiples of the smallest size, up to a SuperPod
 _RACK, _POD, _PODS, _ROW = 64, 16, 8, 4  # NPUs, racks of a pod, pods of a SuperPod, racks of a row
 _HOW = (
@@ -185,7 +170,7 @@ def _per_npu(steps: UBMeshSteps, name: str, npus: int) -> float:
 def _above(paper: Any, _: object) -> Answer:
     """Answer whether linearity is above 100 % at all sizes; the first size that is not ends the search."""
     found = {}
-    for name, times in ((name, times) for times in (2, 4, 8, 16, 32) for name in BASES):
+    for times, name in product((2, 4, 8, 16, 32), BASES):
         found[f"{name} at {times}x"] = linearity(paper.steps, name, times)
         if found[f"{name} at {times}x"] <= 100:
             break
@@ -193,23 +178,21 @@ def _above(paper: Any, _: object) -> Answer:
     return Answer(f"{least:.2f} of {worst}", (_HOW, "up to the first size that is not above 100 %"), holds=least > 100)
 
 
-TRAINING: Mapping[str, AnswerFunction] = MappingProxyType(
-    {
-        "ub-f17-lo": _by_model(min),
-        "ub-f17-hi": _by_model(max),
-        "ub-f17-1dfma": _gain_llama,
-        "ub-f17-1dfma-o": _gain_others,
-        "ub-f17-1dfmb": _gain_b,
-        "ub-f17-order": _order,
-        "ub-f17b-2d": _by_rack(UB, SHORT),
-        "ub-f17b-a": _by_rack(A, SHORT),
-        "ub-f17b-b": _by_rack(B, SHORT),
-        "ub-f17b-long": _by_rack(UB, LONG),
-        "ub-f19-short": _loss("shortest"),
-        "ub-f19-apr": _loss("borrow"),
-        "ub-f19-order": _losses_in_order,
-        "ub-f20-x8": _wider(8, 16, SHORT),
-        "ub-f20-x16": _wider(16, 32, LONG),
-        "ub-lin1": _above,
-    }
-)
+TRAINING: Mapping[str, AnswerFunction] = {
+    "ub-f17-lo": partial(_by_model, min),
+    "ub-f17-hi": partial(_by_model, max),
+    "ub-f17-1dfma": lambda paper, _: Answer(_gains(paper, A)[_LLAMA]),
+    "ub-f17-1dfma-o": _gain_others,
+    "ub-f17-1dfmb": _gain_b,
+    "ub-f17-order": _order,
+    "ub-f17b-2d": partial(_by_rack, UB, SHORT),
+    "ub-f17b-a": partial(_by_rack, A, SHORT),
+    "ub-f17b-b": partial(_by_rack, B, SHORT),
+    "ub-f17b-long": partial(_by_rack, UB, LONG),
+    "ub-f19-short": partial(_loss, "shortest"),
+    "ub-f19-apr": partial(_loss, "borrow"),
+    "ub-f19-order": _losses_in_order,
+    "ub-f20-x8": partial(_wider, 8, 16, SHORT),
+    "ub-f20-x16": partial(_wider, 16, 32, LONG),
+    "ub-lin1": _above,
+}

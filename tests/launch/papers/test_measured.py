@@ -100,9 +100,9 @@ def test_a_file_that_is_not_there_is_refused(emu):
 )
 def test_the_architecture_follows_from_name_and_sizes(sizes, architecture):
     run = run_of(**sizes)
-    found = model_of(run, "x")
-    assert found.architecture == architecture
-    assert (found.model.layers, found.model.hidden, found.model.vocab) == (4, 256, 512)
+    model, found = model_of(run, "x")
+    assert found == architecture
+    assert (model.layers, model.hidden, model.vocab) == (4, 256, 512)
     assert (found.model.experts, found.model.top_k) == (run.experts, run.top_k)
 
 

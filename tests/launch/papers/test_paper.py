@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 
 from emu.errors import InputError
 from emu.study.planning.search.timer import ResultCache
+from emu.topology.catalogue import build_topology
 from launch.cli import papers
 from launch.papers import catalogue, step_estimates
 from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd import training
-from launch.papers.infinitehbd.report import InfiniteHBDPaper
-from launch.papers.infinitehbd.setting import DENSE, MOE, InfiniteHBDSteps, plan_of
+from launch.papers.infinitehbd.report import PAPER
+from launch.papers.infinitehbd.setting import DENSE, MOE, paper_step, plan_of, stack_of, topology_of
 from launch.papers.targets import COLUMNS, Answer, Target, Tolerance, judge, number, read_targets
 
 HEAD = ",".join(COLUMNS)
@@ -130,33 +132,24 @@ def test_the_folder_of_a_new_paper_is_enough(tmp_path):
 
 REPORT = '''"""A new paper."""
 
-from dataclasses import dataclass
+from pathlib import Path
 
 from launch.papers.paper import Paper, register
 
-
-@register
-@dataclass(eq=False)
-class NewPaper(Paper):
-    """A paper of one row."""
-
-    title, source = "New", "Somebody (2026)."
+PAPER = register(Paper(Path(__file__).parent, "New", "Somebody (2026)."))
 '''
 
 
 def test_every_row_of_the_paper_has_something_that_works_it_out():
-    paper = InfiniteHBDPaper()
-    assert len({each.id for each in paper.targets}) == len(paper.targets) == 163
-    assert all(
-        paper.answers.keys() & {each.id[:n] for n in range(len(each.id) + 1)} for each in paper.targets if each.kind != "H"
-    )
+    assert len({each.id for each in PAPER.targets}) == len(PAPER.targets) == 163
+    assert all(PAPER.is_worked_out(each) for each in PAPER.targets if each.kind != "H")
 
 
 def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
     small = {"given": {"gpus": "2048", "tp": "4", "pp": "1", "dp": "512"}}
-    one, other = (InfiniteHBDPaper(chosen=[target(**small, value=value)]) for value in ("0.5", "0.9"))
+    one, other = (replace(PAPER, chosen=[target(**small, value=value)]) for value in ("0.5", "0.9"))
     [first], [second] = one.rows("2"), other.rows("2")
-    assert first.ours == second.ours == one.steps.of(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
+    assert first.ours == second.ours == one.steps(DENSE, plan_of(DENSE, 4, 1, 512)).mfu
     assert first.difference == pytest.approx(first.ours / 0.5 - 1)
     assert second.difference == pytest.approx(second.ours / 0.9 - 1)
     assert any("llama3.1-405b-mha by tp=4,dp=512," in words for words in first.assumptions)
@@ -164,32 +157,31 @@ def test_ours_is_the_estimate_of_the_plan_whatever_the_paper_prints():
 
 @pytest.mark.parametrize("shape", [(4, 1, 512), pytest.param((64, 4, 8), marks=pytest.mark.slow)])
 def test_no_plan_is_faster_than_the_bound_by_which_a_search_leaves_it_out(shape):
-    steps, plan = InfiniteHBDSteps(), plan_of(DENSE, *shape)
-    [bound] = training._least_s(steps, DENSE, [plan])
-    assert 0.9 * steps.of(DENSE, plan).step_time_s < bound < steps.of(DENSE, plan).step_time_s
+    plan = plan_of(DENSE, *shape)
+    [bound] = training._least_s(DENSE, [plan])
+    step_s = paper_step(ResultCache(None), DENSE, plan).step_time_s
+    assert 0.9 * step_s < bound < step_s
 
 
 def test_experts_that_rows_travel_to_are_round_a_switch():
     by_tp, by_ep = plan_of(MOE, 64, 16, 16), plan_of(MOE, 64, 16, 16, ep=8, etp=8)
-    steps = InfiniteHBDSteps()
-    assert steps.topology(by_tp).name.startswith("infinitehbd")
-    assert steps.topology(by_ep).tiers[0] == "GPU to NVSwitch"
-    assert steps.stack(by_ep).bandwidth == (1.0, steps.stack(by_tp).bandwidth[-1])
+    assert build_topology(topology_of(by_tp)).name.startswith("infinitehbd")
+    assert build_topology(topology_of(by_ep)).tiers[0] == "GPU to NVSwitch"
+    assert stack_of(by_ep).bandwidth == (1.0, stack_of(by_tp).bandwidth[-1])
 
 
 def test_steps_are_kept_between_commands(tmp_path, monkeypatch):
     plan = plan_of(DENSE, 4, 1, 512)
     with closing(ResultCache(tmp_path)) as kept:
-        first = InfiniteHBDSteps(kept).of(DENSE, plan)
+        first = paper_step(kept, DENSE, plan)
     monkeypatch.setattr(step_estimates, "prepare", None)  # whoever asks for it now fails
     with closing(ResultCache(tmp_path)) as kept:
-        assert InfiniteHBDSteps(kept).of(DENSE, plan) == first
+        assert paper_step(kept, DENSE, plan) == first
 
 
 def test_a_table_is_printed_with_its_assumptions(emu, monkeypatch):
-    whole = InfiniteHBDPaper()
-    few = [each for each in whole.targets if each.id in ("hbd-t2-prod-1024", "hbd-t2-imp-131072")]
-    monkeypatch.setattr(papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: InfiniteHBDPaper(kept, few)})
+    few = [each for each in PAPER.targets if each.id in ("hbd-t2-prod-1024", "hbd-t2-imp-131072")]
+    monkeypatch.setattr(papers, "PAPERS", {**papers.PAPERS, "infinitehbd": lambda kept: replace(PAPER, cache=kept, chosen=few)})
     found = emu("repro", "infinitehbd", "--table", "2", "--json").json
     product, gain = found["rows"]
     assert (product["id"], product["value"], product["ours"], product["verdict"]) == ("hbd-t2-prod-1024", 1024, 1024, "met")
@@ -211,7 +203,6 @@ def test_an_unknown_table_is_refused(emu):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["2", "4", "5"])
 def test_every_row_of_tables_2_4_and_5_is_met(table):
-    paper = InfiniteHBDPaper()
-    rows = [*paper.rows(table)]
+    rows = [*PAPER.rows(table)]
     assert sum(row.target.kind == "M" for row in rows) == {"2": 21, "4": 5, "5": 5}[table]
     assert {row.target.id: row.difference for row in rows if row.verdict != "met"} == {}

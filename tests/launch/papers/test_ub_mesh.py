@@ -7,7 +7,7 @@ from matplotlib.image import imread
 from launch.papers import networks
 from launch.papers.networks import build_once
 from launch.papers.ub_mesh import counts
-from launch.papers.ub_mesh.report import UBMeshPaper
+from launch.papers.ub_mesh.report import PAPER
 from launch.papers.ub_mesh.setting import MODELS, NPUS, model_of, plan_of
 from launch.papers.ub_mesh.training import BASES, lanes, machine, plan_at
 
@@ -18,9 +18,8 @@ def test_counts_are_those_of_what_is_built(monkeypatch):
         networks, "build_topology", lambda word, of=networks.build_topology: of(word.replace("clos", "clos:dims=64x8x8"))
     )
     build_once.cache_clear()
-    paper = UBMeshPaper()
     found = {
-        name: paper.answer(next(each for each in paper.targets if each.id == name))
+        name: PAPER.answer(next(each for each in PAPER.targets if each.id == name))
         for name in ("ub-lrs-all", "ub-afr-sw", "ub-sp")
     }
     build_once.cache_clear()
