@@ -38,7 +38,7 @@ def reverse_cut(cut: NetworkCut) -> NetworkCut:
 def cut_from(net: Network, source: int) -> NetworkCut:
     """Return the set with the source, and without some other rank, that the least capacity leaves; it sends one block."""
     nodes = np.arange(net.n_nodes)
-    return largest_cut([_cut_between(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
+    return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
 
 def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
@@ -46,10 +46,10 @@ def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
 
     It has one block to send.
     """
-    return _cut_between(net, ranks, net.has_rank & ~ranks)
+    return least_cut(net, ranks, net.has_rank & ~ranks)
 
 
-def _cut_between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
+def least_cut(net: Network, source: Bool, sink: Bool) -> NetworkCut:
     """Return the cut between some source and some sink nodes that the least capacity leaves; it has one block to send."""
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
     return NetworkCut(inside, Fraction(1, net.out_of(inside)))
