@@ -18,6 +18,7 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.routed_rows import classes
 from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
 
+_LATER_OR_NEVER = WeightGradientComputation | RepeatedComputation | Gradient | Moment  # in a backward that is split
 _LATER = 2  # the number of a pass that is neither the first nor the last
 
 
@@ -47,14 +48,7 @@ class PytorchPaths(TapePaths):
             if tape is tapes[0]:
                 passes.once_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
-                run(
-                    tape,
-                    (
-                        item
-                        for item in part.backward
-                        if not isinstance(item, WeightGradientComputation | RepeatedComputation | Gradient | Moment)
-                    ),
-                )
+                run(tape, (item for item in part.backward if not isinstance(item, _LATER_OR_NEVER)))
                 run(tape, (item for item in part.backward if isinstance(item, WeightGradientComputation)))
             else:
                 passes.once_backward(pass_ if not plan.shards_weights else 0)
