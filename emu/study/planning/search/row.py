@@ -12,8 +12,8 @@ from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.model.plan.rank_axes import TITLES
 from emu.model.stack.stack import Stack
-from emu.study.training.estimate import DEFAULT
-from emu.study.training.step.step import LEFT_OUT
+from emu.study.training.estimate import DEFAULT, StepEstimate
+from emu.study.training.step.step import LEFT_OUT, shared_fields
 from emu.units import format_time
 
 BEST = 10  # plans of a table
@@ -73,6 +73,11 @@ class PlanRow:
     bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
     beside: bool = False  # it was named, not found
     why: str = ""  # it loses against the first; "": it is the first
+
+    @staticmethod
+    def of(step: StepEstimate) -> "PlanRow":
+        """Return the row of an estimate."""
+        return PlanRow(**shared_fields(step, PlanRow))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

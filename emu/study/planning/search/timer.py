@@ -20,7 +20,6 @@ from emu.study.planning.search.requests import PlacedRequest, time_request
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
 from emu.study.training.composed.software_costs import device_under, topology_under
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.step.step import shared_fields
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -75,7 +74,7 @@ class Timer:
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
         step, _ = prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)
-        return asdict(PlanRow(**shared_fields(step, PlanRow)))
+        return asdict(PlanRow.of(step))
 
     def _lone(self, number: int, request: PlacedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""
