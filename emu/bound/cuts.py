@@ -30,10 +30,15 @@ def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
     return max(cuts, key=lambda cut: cut.ratio)
 
 
-def least_cut(net: Network, source: int, sink: int) -> NetworkCut:
-    """Return the set with the source and without the sink that the least capacity leaves; it has one block to send."""
+def reverse_cut(cut: NetworkCut) -> NetworkCut:
+    """Return a cut of the network turned round as a cut of the network itself."""
+    return NetworkCut(~cut.inside, cut.ratio)
+
+
+def cut_from(net: Network, source: int) -> NetworkCut:
+    """Return the set with the source, and without some other rank, that the least capacity leaves; it sends one block."""
     nodes = np.arange(net.n_nodes)
-    return _cut_between(net, nodes == source, nodes == sink)
+    return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
 
 def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
@@ -41,10 +46,10 @@ def separating_cut(net: Network, ranks: Bool) -> NetworkCut:
 
     It has one block to send.
     """
-    return _cut_between(net, ranks, net.has_rank & ~ranks)
+    return least_cut(net, ranks, net.has_rank & ~ranks)
 
 
-def _cut_between(net: Network, source: Bool, sink: Bool) -> NetworkCut:
+def least_cut(net: Network, source: Bool, sink: Bool) -> NetworkCut:
     """Return the cut between some source and some sink nodes that the least capacity leaves; it has one block to send."""
     inside = flow.least_cut(Arcs(net.src, net.dst, net.capacity), source, sink)
     return NetworkCut(inside, Fraction(1, net.out_of(inside)))
@@ -57,7 +62,7 @@ def densest_cut(net: Network, sinks: I64) -> NetworkCut:
         net: A network with at least two ranks.
         sinks: Nodes with a rank.
     """
-    best = largest_cut([_all_but(net, int(sink)) for sink in sinks])
+    best = largest_cut([cut_of_nodes(net, np.arange(net.n_nodes) != sink) for sink in sinks])
     for sink in sinks:
         denser = _denser(net, int(sink), best.ratio)
         while denser is not None and denser.ratio > best.ratio:
@@ -69,11 +74,6 @@ def densest_cut(net: Network, sinks: I64) -> NetworkCut:
 def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
     """Return a set of nodes as a cut in which each of its ranks has one block to send."""
     return NetworkCut(inside, Fraction(int(net.has_rank[inside].sum()), net.out_of(inside)))
-
-
-def _all_but(net: Network, sink: int) -> NetworkCut:
-    """Return the cut with all nodes but one."""
-    return cut_of_nodes(net, np.arange(net.n_nodes) != sink)
 
 
 def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:

@@ -69,9 +69,21 @@ def message_fs(net: Network, *, helpers: bool) -> int:
     away, here = has_rank[net.src], has_rank[net.dst]
     if helpers:
         return int(net.latency_fs[here].min())
-    direct, up, down = (net.latency_fs[which] for which in (away & here, away & ~here, ~away & here))
-    passed_on = int(up.min()) + int(down.min()) if len(up) and len(down) else None
-    return min(t for t in (int(direct.min()) if len(direct) else None, passed_on) if t is not None)
+    return int(least_between_fs(net.latency_fs, away, here))
+
+
+def least_between_fs(latency_fs: I64, leaves: Bool, comes: Bool, default: float = np.inf) -> float:
+    """Return the least latency from end to end, over one arc, or over one into the switches and one out of them.
+
+    Args:
+        latency_fs: [A] the latency of each arc.
+        leaves: [A] whether the arc leaves an end, such as a rank.
+        comes: [A] whether it comes to one.
+        default: The value that is returned where no arcs join ends.
+    """
+    direct, up, down = (latency_fs[of] for of in (leaves & comes, leaves & ~comes, ~leaves & comes))
+    ways = [sum(int(part.min()) for part in way) for way in ((direct,), (up, down)) if all(map(len, way))]
+    return min(ways, default=default)
 
 
 def _quickest_fs(net: Network, sources: I64) -> I64:

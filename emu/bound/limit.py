@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.bound.cuts import NetworkCut, densest_cut, largest_cut, least_cut, separating_cut
+from emu.arrays import I64
+from emu.bound.cuts import NetworkCut, cut_from, densest_cut, largest_cut, reverse_cut, separating_cut
 from emu.bound.latency import crossing_fs, least_latency_fs, message_fs
 from emu.bound.network import Network, network
-from emu.bound.sets import ALL_PAIRS, RankGroups, groups, sampled_cut
+from emu.bound.sets import ALL_PAIRS, groups, sampled_cut
 from emu.bound.symmetry import Symmetry, best_simple_price, count_price_lists, symmetry
 from emu.collective.operation import Operation
+from emu.topology.orbits import Orbits
 from emu.topology.topology import Topology
 from emu.units import seconds
 
@@ -160,12 +162,12 @@ def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
     root, back = net.ranks[op.root], net.back()
     found = {
         "all_gather": lambda: densest_cut(net, alike.ranks),
-        "reduce_scatter": lambda: _reverse_cut(densest_cut(back, alike.ranks)),
+        "reduce_scatter": lambda: reverse_cut(densest_cut(back, alike.ranks)),
         "gather": lambda: densest_cut(net, np.array([root])),
-        "scatter": lambda: _reverse_cut(densest_cut(back, np.array([root]))),
-        "broadcast": lambda: _least_cut(net, root),
-        "reduce": lambda: _reverse_cut(_least_cut(back, root)),
-        "all_reduce": lambda: largest_cut([_least_cut(net, root), _reverse_cut(_least_cut(back, root))]),
+        "scatter": lambda: reverse_cut(densest_cut(back, np.array([root]))),
+        "broadcast": lambda: cut_from(net, root),
+        "reduce": lambda: reverse_cut(cut_from(back, root)),
+        "all_reduce": lambda: largest_cut([cut_from(net, root), reverse_cut(cut_from(back, root))]),
     }
     return found[op.name](), CUT
 
@@ -183,16 +185,6 @@ def _flows(search: _LimitSearch) -> int:
     return known.get(search.op.name, ALL.flows + 1)
 
 
-def _least_cut(net: Network, source: int) -> NetworkCut:
-    """Return the cut with the least capacity between the source and any other rank."""
-    return largest_cut([least_cut(net, int(source), int(rank)) for rank in net.ranks if rank != source])
-
-
-def _reverse_cut(cut: NetworkCut) -> NetworkCut:
-    """Return a cut of the network turned round as a cut of the network itself."""
-    return NetworkCut(~cut.inside, cut.ratio)
-
-
 def _messages(search: _LimitSearch) -> Fraction:
     """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
@@ -203,18 +195,16 @@ def _messages(search: _LimitSearch) -> Fraction:
     net = search.net
     n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())
     found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in ways]
-    for each in groups(net, search.alike, search.dims):
-        if search.affords(len(ways) * len(each.first)):
-            found += [Fraction(2 * (len(each.kind) - 1), _capacity_out(way, each)) for way in ways]
+    for group, kinds in groups(net, search.alike, search.dims):
+        if search.affords(len(ways) * len(kinds.first)):
+            found += [Fraction(2 * (len(kinds.number) - 1), _capacity_out(way, group, kinds)) for way in ways]
     return max(found)
 
 
-def _capacity_out(net: Network, each: RankGroups) -> int:
-    """Return the capacity out of all groups together."""
-    nodes = np.full(net.n_nodes, -1)
-    nodes[net.ranks] = each.of
-    cuts = [separating_cut(net, nodes == one) for one in each.first]
-    return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, each.alike, strict=True))
+def _capacity_out(net: Network, group: I64, kinds: Orbits) -> int:
+    """Return the capacity out of all groups together, given [V] the group of each node."""
+    cuts = [separating_cut(net, group == one) for one in kinds.first]
+    return sum(int(count) * net.out_of(cut.inside) for cut, count in zip(cuts, kinds.size, strict=True))
 
 
 def _in_a_row(search: _LimitSearch) -> float | None:

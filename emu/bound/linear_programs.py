@@ -15,12 +15,12 @@ Letters: A arcs, V nodes, N ranks, R ranks of different kinds, K kinds of arcs, 
   ForestColl, 2024, arXiv 2402.06787.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 from scipy.optimize import OptimizeResult, linprog
-from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
+from scipy.sparse import block_array, block_diag, coo_array, csr_array, eye_array, hstack, kron
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
@@ -37,7 +37,7 @@ def exchange(net: Network, symmetry: Symmetry) -> float:
     """
     sources, n_arcs = symmetry.ranks, len(net.src)
     kept = [conservation(net, int(source)) for source in sources]
-    balance = block_diagonal([rows for rows, _ in kept])
+    balance = block_diag([rows for rows, _ in kept], format="csr")
     wanted = np.concatenate([net.has_rank[nodes] for _, nodes in kept]).astype(np.float64)
     load, capacity = loads(net, symmetry)
     cost = np.concatenate((np.zeros(len(sources) * n_arcs), [1.0]))
@@ -70,16 +70,6 @@ def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
     return csr_array(kron(symmetry.ranks_alike[None, :].astype(np.float64), of_one)), capacity
 
 
-def block_diagonal(blocks: list[csr_array]) -> csr_array:
-    """Return a matrix of blocks of one shape, each in rows and columns of its own."""
-    rows, columns = blocks[0].shape
-    parts = [block.tocoo() for block in blocks]
-    row = np.concatenate([part.row + i * rows for i, part in enumerate(parts)])
-    col = np.concatenate([part.col + i * columns for i, part in enumerate(parts)])
-    values = np.concatenate([part.data for part in parts])
-    return coo_array((values, (row, col)), shape=(len(blocks) * rows, len(blocks) * columns)).tocsr()
-
-
 def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> OptimizeResult:
     """Return the cheapest solution `x` of a linear program in variables of 0 or more, with the marginal values of its rows.
 
@@ -91,11 +81,6 @@ def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64
     if not found.success:
         raise RunError(f"bound: the linear program was not solved: {found.message}")
     return found
-
-
-def stacked(rows: list[list[csr_array]]) -> csr_array:
-    """Return a matrix of rows of blocks: the blocks of a row side by side, the rows below one another."""
-    return csr_array(vstack([hstack(row) for row in rows]))
 
 
 NEAR = 1e-6  # the search ends when it is this near to the bound of the best prices, as a share
@@ -183,67 +168,46 @@ def _number_hashes(hashes: I64) -> I64:
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Hops:
-    """The pairs of ranks that a tree may join, as a network of their own."""
-
-    net: Network
-    kind: I64  # [P] kind of each hop
-
-
 def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
     """Return the time of an all_reduce by the best trees, if each rank's buffer is one block.
 
     Trees to each rank add up the buffers, and trees from each rank spread the sum; the block is divided over all these trees.
     The time is in blocks per unit of capacity; `Network.seconds` turns it into seconds for each byte of the buffer.
     """
-    hops = _hops(net, symmetry)
-    n_kinds, n_sources, n_hops = int(hops.kind.max()) + 1, len(symmetry.ranks), len(hops.kind)
-    widths = (n_sources, n_kinds, n_kinds, n_sources * n_hops, n_sources * n_hops, n_sources * len(net.src))
-    equal = _conservation_rows(net, symmetry, hops, widths)
-    at_most, most = _at_most(net, symmetry, hops, widths)
-    cost = np.zeros(sum(widths))
-    cost[:n_sources] = -symmetry.ranks_alike.astype(np.float64)
+    hops, hop_kind = _hops(net, symmetry)
+    equal, (at_most, most) = _conservation_rows(net, symmetry, hops, hop_kind), _at_most(net, symmetry, hop_kind)
+    cost = np.zeros(equal.shape[1])
+    cost[: len(symmetry.ranks)] = -symmetry.ranks_alike.astype(np.float64)
     found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0]))).x
     return 1 / float(-cost @ found)
 
 
-def _hops(net: Network, symmetry: Symmetry) -> _Hops:
-    """Return the hops of trees: the arcs, or all pairs of ranks where nodes without ranks lie between them."""
+def _hops(net: Network, symmetry: Symmetry) -> tuple[Network, I64]:
+    """Return the hops of trees as a network, and their kinds [P]: the arcs, or all pairs of ranks if others are between."""
     if net.has_rank.all():
         src, dst = net.src, net.dst
     else:
         src, dst = (column(c, np.int64) for c in np.array(list(permutations(np.sort(net.ranks).tolist(), 2))).T)
-    return _Hops(replace(net, src=src, dst=dst), symmetry.pair_kind(src, dst))
+    return replace(net, src=src, dst=dst), symmetry.pair_kind(src, dst)
 
 
-def _row(blocks: dict[int, csr_array], widths: tuple[int, ...]) -> list[csr_array]:
-    """Return the blocks of one row of the program, by their variables: y, out-trees, in-trees, their flows, the routes."""
-    height = next(iter(blocks.values())).shape[0]
-    return [blocks.get(place, csr_array((height, width))) for place, width in enumerate(widths)]
-
-
-def _conservation_rows(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> csr_array:
+def _conservation_rows(net: Network, symmetry: Symmetry, hops: Network, hop_kind: I64) -> csr_array:
     """Return the rows that say that flow goes on where it does not begin or end.
 
-    They cover the trees to and from each rank, and the routes of the hops.
+    They cover the trees to and from each rank, and the routes of the hops. Their variables are y, the out-trees, the in-trees,
+    the flows of both, and the routes.
     """
-    kept = [conservation(hops.net, int(node)) for node in symmetry.ranks]
-    balance = block_diagonal([rows for rows, _ in kept])
+    kept, routed = ([conservation(each, int(node)) for node in symmetry.ranks] for each in (hops, net))
+    balance, routes = (block_diag([rows for rows, _ in each], format="csr") for each in (kept, routed))
     rooted = csr_array(np.concatenate([_root_marks(net, symmetry, nodes) for _, nodes in kept]))
-    routed = [conservation(net, int(node)) for node in symmetry.ranks]
-    carried = csr_array(
-        np.concatenate(
-            [_hop_kinds(hops, int(u), nodes, widths[1]) for u, (_, nodes) in zip(symmetry.ranks, routed, strict=True)]
-        )
-    )
-    return stacked(
-        [
-            _row({0: rooted, 3: balance}, widths),
-            _row({0: -rooted, 4: balance}, widths),
-            _row({1: -carried, 2: -carried, 5: block_diagonal([rows for rows, _ in routed])}, widths),
-        ]
-    )
+    begins = zip(symmetry.ranks, routed, strict=True)
+    carried = csr_array(np.concatenate([_hop_kinds(hops, hop_kind, int(u), nodes) for u, (_, nodes) in begins]))
+    rows = [
+        [rooted, None, None, balance, None, None],
+        [-rooted, None, None, None, balance, None],
+        [None, -carried, -carried, None, None, routes],
+    ]
+    return csr_array(block_array(rows, format="csr"))
 
 
 def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
@@ -254,19 +218,23 @@ def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
     return found
 
 
-def _hop_kinds(hops: _Hops, source: int, nodes: I64, n_kinds: int) -> F64:
+def _hop_kinds(hops: Network, hop_kind: I64, source: int, nodes: I64) -> F64:
     """Return [nodes, kinds] 1 where the hop from the source to a node is of that kind."""
-    found = np.zeros((len(nodes), n_kinds))
-    at = np.flatnonzero(hops.net.src == source)
-    found[np.searchsorted(nodes, hops.net.dst[at]), hops.kind[at]] = 1
+    found = np.zeros((len(nodes), int(hop_kind.max()) + 1))
+    at = np.flatnonzero(hops.src == source)
+    found[np.searchsorted(nodes, hops.dst[at]), hop_kind[at]] = 1
     return found
 
 
-def _at_most(net: Network, symmetry: Symmetry, hops: _Hops, widths: tuple[int, ...]) -> tuple[csr_array, F64]:
+def _at_most(net: Network, symmetry: Symmetry, hop_kind: I64) -> tuple[csr_array, F64]:
     """Return the rows, with their limits, that keep flows within their trees' shares of hops and all hops within the links."""
-    n_flows = widths[3]
-    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hops.kind, len(symmetry.ranks)))), (n_flows, widths[1]))
+    n_flows, n_kinds = len(symmetry.ranks) * len(hop_kind), int(hop_kind.max()) + 1
+    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, len(symmetry.ranks)))), (n_flows, n_kinds))
     load, capacity = loads(net, symmetry)
-    one = csr_array(eye_array(n_flows))
-    rows = [_row({1: -of_kind, 3: one}, widths), _row({2: -of_kind, 4: one}, widths), _row({5: load}, widths)]
-    return stacked(rows), np.concatenate((np.zeros(2 * n_flows), capacity))
+    one, no_rate = eye_array(n_flows, format="csr"), csr_array((n_flows, len(symmetry.ranks)))
+    rows = [
+        [no_rate, -of_kind, None, one, None, None],
+        [None, None, -of_kind, None, one, None],
+        [None, None, None, None, None, load],
+    ]
+    return csr_array(block_array(rows, format="csr")), np.concatenate((np.zeros(2 * n_flows), capacity))

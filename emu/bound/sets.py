@@ -6,36 +6,18 @@ V nodes, B blocks, G groups.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.bound.cuts import NetworkCut, largest_cut, separating_cut
+from emu.bound.cuts import NetworkCut, largest_cut, reverse_cut, separating_cut
 from emu.bound.network import Network, sums
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
+from emu.topology.orbits import Orbits
 
 ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RankGroups:
-    """The groups of ranks that have equal leading digits."""
-
-    of: I64  # [N] group of each rank
-    kind: I64  # [G] kind of each group; equivalent groups have one kind
-
-    @property
-    def first(self) -> I64:
-        """The first group of each kind."""
-        return np.unique(self.kind, return_index=True)[1]
-
-    @property
-    def alike(self) -> I64:
-        """The number of groups of each kind."""
-        return np.bincount(self.kind)
 
 
 def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
@@ -56,7 +38,7 @@ def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, .
         if cut and there:
             best = largest_cut([best, NetworkCut(cut.inside, there * cut.ratio)])
         if back:
-            turned = NetworkCut(~cut.inside, cut.ratio) if cut and both_ways else separating_cut(net, others)
+            turned = reverse_cut(cut) if cut and both_ways else separating_cut(net, others)
             best = largest_cut([best, NetworkCut(turned.inside, back * turned.ratio)])
     return best
 
@@ -95,35 +77,31 @@ def _count_blocks(op: Operation, *, back: bool) -> I64:
 
 def _but_one(net: Network, op: Operation) -> NetworkCut:
     """Return the set of all nodes but the rank with the largest ratio of blocks to get to capacity."""
-    cut = _single_rank(net.back(), op, back=True)
-    return NetworkCut(~cut.inside, cut.ratio)
+    return reverse_cut(_single_rank(net.back(), op, back=True))
 
 
-def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[RankGroups]:
-    """Yield the groups of each number of leading dims that gives more than one group and fewer groups than ranks."""
+def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
+    """Yield groups of ranks that have equal leading digits, as [V] the group of each node (-1: none), and the groups' kinds.
+
+    Each number of leading dims is tried that gives more than one group and fewer groups than ranks.
+    """
     for axis in range(1, len(dims)):
         group = np.unique(net.ranks // int(np.prod(dims[axis:])), return_inverse=True)[1].astype(np.int64)
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
             of_node = np.full(net.n_nodes, -1)
             of_node[net.ranks] = group
-            yield RankGroups(group, alike.group_kind(of_node))
+            yield of_node, alike.group_kind(of_node)
 
 
 def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
     """Yield the nodes [V] of the ranks of each set that is tried: groups first, then halves along a dim."""
     found = list[Bool]()
-    for each in groups(net, alike, dims):
-        chosen = np.union1d(each.first, each.of[root])
+    for group, kinds in groups(net, alike, dims):
+        chosen = np.union1d(kinds.first, group[net.ranks[root]])
         if len(chosen) <= most_sets - len(found):
-            found += [_nodes(net, each.of == one) for one in chosen]
+            found += [group == one for one in chosen]
     for axis, size in enumerate(dims or (net.n_npus,)):
-        digit = np.unravel_index(net.ranks, dims or (net.n_npus,))[axis]
-        found.append(_nodes(net, digit < size // 2))
+        lower = np.zeros(net.n_nodes, np.bool_)
+        lower[net.ranks] = np.unravel_index(net.ranks, dims or (net.n_npus,))[axis] < size // 2
+        found.append(lower)
     yield from (ranks for ranks in found[:most_sets] if 0 < ranks.sum() < len(net.ranks))
-
-
-def _nodes(net: Network, of_ranks: Bool) -> Bool:
-    """Return [V] whether each node has one of some ranks."""
-    found = np.zeros(net.n_nodes, np.bool_)
-    found[net.ranks[of_ranks]] = True
-    return found

@@ -11,14 +11,14 @@ most price times capacity in a unit of time. Source: Shahrokhi and Matula, The m
 (1990). Letters: A arcs, V nodes, N ranks, D dimensions.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.bound.network import Network, sums
-from emu.equivalence import orbits
+from emu.equivalence import Orbits, orbits
 from emu.topology.builders.route_parts import mix
 from emu.topology.paths.shortest_paths import least_weights
 from emu.topology.topology import Topology
@@ -51,15 +51,15 @@ class Symmetry:
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
 
-    def group_kind(self, group: I64) -> I64:
-        """Return [G] the kind of each set of nodes: the maps bring sets of one kind onto one another.
+    def group_kind(self, group: I64) -> Orbits:
+        """Return the kinds of sets of nodes: the maps bring sets of one kind onto one another.
 
         Args:
             group: [V] the number of the set that each node is in; -1: none.
         """
         here = np.flatnonzero(group >= 0)
         images = [_image_of(group[here], group[image[here]]) for image in self.maps]
-        return _kinds(np.arange(group.max() + 1), [image for image in images if image is not None])
+        return Orbits.of(int(group.max()) + 1, [image for image in images if image is not None])
 
 
 def _image_of(groups: I64, mapped: I64) -> I64 | None:
@@ -80,9 +80,10 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
         topology: The topology with its declared symmetries and its numbering.
     """
     nodes = np.arange(net.n_nodes)
-    maps = _keep_symmetric(net, (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ())
+    declared = (column(image, np.int64) for image in topology.symmetry()) if topology.symmetry else ()
+    maps = [image for image in declared if _maps_arcs(net, image)]
     if len(np.unique(_kinds(nodes, maps)[net.ranks])) > 1:
-        maps += _keep_symmetric(net, _steps(net, topology.dims or (net.n_npus,)))
+        maps += [image for image in _steps(net, topology.dims or (net.n_npus,)) if _maps_arcs(net, image)]
     of_node = _kinds(nodes, maps)
     first, kind = np.unique(of_node[np.sort(net.ranks)], return_index=True)
     rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
@@ -100,11 +101,6 @@ def _kinds(keys: I64, mapped: list[I64]) -> I64:
     """Return the kind of each key; each array of `mapped` has the images of all keys."""
     order = np.argsort(keys)
     return orbits(len(keys), [order[np.searchsorted(keys, images, sorter=order)] for images in mapped])
-
-
-def _keep_symmetric(net: Network, images: Iterable[I64]) -> list[I64]:
-    """Return those permutations of nodes that map arcs to equal arcs."""
-    return [image for image in images if _maps_arcs(net, image)]
 
 
 def _maps_arcs(net: Network, image: I64) -> bool:

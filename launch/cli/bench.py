@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby, tee
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,7 @@ from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
-from emu.study.measure.bench import BenchRow, Mover, UntimedRow, algorithm_names, best_rows, compare, measure
+from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
@@ -38,6 +39,9 @@ from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
 from launch.show.text.algorithm_table import BOUND_COLUMNS, bounds_text, compare_lines
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines
+
+if TYPE_CHECKING:  # it loads torch
+    from emu.study.measure.move import TensorMover
 
 _ALL = "all"
 _EFFORTS = {"quick": QUICK, "all": ALL}
@@ -174,7 +178,7 @@ def _check(name: str, where: ClusterOptions, png: Path | None, topologies: int) 
 
 
 @contextmanager
-def _mover(asked: list[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Iterator[Mover | None]:
+def _mover(asked: list[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> "Iterator[TensorMover | None]":
     """Yield the mover of data, or None where no data is moved; it checks all requests before ranks are started."""
     if timing_only:
         yield None

@@ -91,7 +91,7 @@ def _refuse(failed: list[Failure], tried: int, png: Path | None) -> None:
     for row, found, shape, fault in faults:
         if fault is not None and fault.round >= 0:
             title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
-            schedule = subject(found, shape, _root(row)).schedule
+            schedule, *_ = subject(found, shape, _root(row))
             write_png(png, "chart.algorithm_chart:round_figure", schedule, title, fault.round)
             break
     row, _, shape = failed[0]
@@ -111,7 +111,7 @@ def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:
     said = f"{_case_text(row, shape)}: {_reason(row, shape)}\n"
     if row.fault is None or row.fault.round < 0:
         return said
-    return said + fault_line(subject(found, shape, _root(row)).schedule, row.fault) + "\n"
+    return said + fault_line(subject(found, shape, _root(row))[0], row.fault) + "\n"
 
 
 def _case_text(row: VerificationRow, shape: Shape) -> str:

@@ -35,7 +35,7 @@ def test_the_least_cut_is_that_of_networkx(random_topology, seed) -> None:
     topology = random_topology(seed)
     net = network(topology, np.arange(topology.n_npus))
     for sink in range(1, topology.n_npus):
-        found = least_cut(net, 0, sink)
+        found = least_cut(net, *(np.arange(net.n_nodes) == end for end in (0, sink)))
         assert 1 / found.ratio == nx.minimum_cut_value(_graph(net), 0, sink) == net.out_of(found.inside)
         assert found.inside[0]
         assert not found.inside[sink]
@@ -68,7 +68,7 @@ def test_capacities_beyond_what_scipy_counts_to_give_a_cut_that_is_counted_exact
     topology = made(3, 3, [(0, 1, rate, 0), (1, 2, rate - 2, 0), (2, 0, rate, 0)])
     net = network(topology, np.arange(3))
     assert net.unit_Bps == 1
-    assert least_cut(net, 0, 2).ratio == Fraction(1, 2**40 - 1)
+    assert least_cut(net, *(np.arange(net.n_nodes) == end for end in (0, 2))).ratio == Fraction(1, 2**40 - 1)
     assert densest_cut(net, net.ranks).ratio == Fraction(2, 2**40 - 1)
 
 

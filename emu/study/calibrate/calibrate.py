@@ -53,11 +53,15 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
         found: All results of `probes`.
         ran: All results of `layers`; none: the device has no table of measured kernels.
     """
-    name, cores = _name(device)
+    # A CPU computes with one thread, whose products have no waves, and its memory is the host's, shared by all ranks.
+    name, cores, memory_bytes, capability = f"cpu-{platform.machine()}", 0, 0, BARE
+    if device == "cuda":
+        of, capability = torch.cuda.get_device_properties(0), torch.cuda.get_device_capability(0)
+        name, cores, memory_bytes = of.name.lower().replace(" ", "-"), of.multi_processor_count, int(of.total_memory)
     known = Device(name, {"float32": 1.0}, 1.0, spread=0, source="measured by emu calibrate")
     fitted = fit(found, known, cores, SIZES[device].dtype)
     checked = [KernelCheck(p.what, _shape(p), p.time_s, seconds_of(fitted, p)) for p in found]
-    fitted = replace(fitted, memory_bytes=_memory(device), capability=_capability(device))
+    fitted = replace(fitted, memory_bytes=memory_bytes, capability=capability)
     return Calibration(_with_kernels(fitted, ran) if ran else fitted, tuple(checked))
 
 
@@ -128,20 +132,3 @@ def _shape(found: Probe) -> tuple[int, ...]:
     e = found.events
     rows = np.flatnonzero(e.kernel)
     return tuple(int(size[rows[0]]) for size in (e.batch, e.m, e.n, e.k)) if len(rows) else ()
-
-
-def _name(device: str) -> tuple[str, int]:
-    """Return the name of the device, and its cores; a CPU computes with one thread, whose products have no waves."""
-    if device == "cpu":
-        return f"cpu-{platform.machine()}", 0
-    of = torch.cuda.get_device_properties(0)
-    return of.name.lower().replace(" ", "-"), of.multi_processor_count
-
-
-def _capability(device: str) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(0) if device == "cuda" else BARE
-
-
-def _memory(device: str) -> int:
-    """Return the memory of a GPU in bytes; 0 (not known) for a CPU, whose memory is the host's and shared by all ranks."""
-    return int(torch.cuda.get_device_properties(0).total_memory) if device == "cuda" else 0

@@ -6,6 +6,7 @@ The same code runs on a CPU and on CUDA; only sizes differ, because a GPU needs 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -107,22 +108,19 @@ def layers(device: str) -> Iterator[LayerStep]:
 def _programs(device: str, sizes: Sizes) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the kinds of probes with the program of each."""
     for m, n, k in product(sizes.rows, sizes.columns, sizes.columns):
-        yield "product", _multiplies(_random(device, m, k, dtype=sizes.dtype), _random(device, k, n, dtype=sizes.dtype))
+        yield "product", partial(torch.matmul, *(_random(device, *shape, dtype=sizes.dtype) for shape in ((m, k), (k, n))))
     m, n = sizes.rows[-1], sizes.columns[-1]
     for dtype in sizes.peaks:
         of = "float32" if dtype == TF32 else dtype
-        run = _multiplies(_random(device, m, n, dtype=of), _random(device, n, n, dtype=of))
+        run = partial(torch.matmul, _random(device, m, n, dtype=of), _random(device, n, n, dtype=of))
         yield f"peak {dtype}", _in_tf32(run) if dtype == TF32 else run
     yield "attention", _attends(device, sizes)
-    yield "copy", _copies(_random(device, sizes.copied, dtype="float32"))
+    copied = _random(device, sizes.copied, dtype="float32")
+    yield "copy", partial(torch.empty_like(copied).copy_, copied)
     for n in sizes.element_wise:
         yield "element-wise", _element_wise(_random(device, n, dtype=sizes.dtype), _random(device, n, dtype=sizes.dtype))
     yield "scatter-add", _adds_rows(_random(device, sizes.rows[-1], sizes.columns[-1], dtype=sizes.dtype))
     yield "launch", _launches(_random(device, 1, dtype="float32", learns=True))
-
-
-def _multiplies(a: Tensor, b: Tensor) -> Callable[[], object]:
-    return lambda: a @ b
 
 
 def _in_tf32(run: Callable[[], object]) -> Callable[[], object]:
@@ -149,11 +147,6 @@ def _attends(device: str, sizes: Sizes) -> Callable[[], object]:
         return torch.autograd.grad(out, (q, k, v), gradient)
 
     return run
-
-
-def _copies(a: Tensor) -> Callable[[], object]:
-    to = torch.empty_like(a)
-    return lambda: to.copy_(a)
 
 
 def _element_wise(a: Tensor, b: Tensor) -> Callable[[], object]:

@@ -3,7 +3,6 @@
 A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +27,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ChooserOnNpus(ABC):
+class ChooserOnNpus:
     """A chooser for a run whose ranks are on NPUs; it treats each group as if it were alone. It is called with a request."""
 
     topology: Topology
@@ -36,35 +35,26 @@ class ChooserOnNpus(ABC):
     asked: frozenset[str] = frozenset(OPERATIONS)  # words OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooser of all other requests; None: the default
     npus: I64 | None = None  # [ranks] the NPU of each rank; None: the first NPUs in their order
+    name: str = AUTO  # `auto`: the fastest algorithm, found by timing; or the library whose choice it makes
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm for a request; None where the default serves it."""
+        """Return the algorithm for a request; None where the default serves it.
+
+        Of equally fast algorithms it is the first by name.
+        """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        npus = order(self.topology) if self.npus is None else self.npus
-        dtype = timed_as(request.dtype, self.dtype)
-        return self.algorithm_for(request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis=""))
+        npus, dtype = order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
+        request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
+        if self.name == AUTO:
+            return _fastest_algorithm(self.topology, request, edition())
+        size = request.elements * item_bytes_of(request.dtype)
+        found = library_choice(self.name, self.topology, request.ranks, request.operation, size)
+        return found.served if found else None
 
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser itself chooses for a request."""
         return not self.asked.isdisjoint((request.operation, request.word))
-
-    @abstractmethod
-    def algorithm_for(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm for a request whose ranks are given as NPUs, in the dtype in which it is timed."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class LibraryChooser(ChooserOnNpus):
-    """A chooser that takes the algorithm that a library would take."""
-
-    name: str = ""
-
-    def algorithm_for(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the algorithm that the library takes; None if the library has no rule for the operation."""
-        size = request.elements * item_bytes_of(request.dtype)
-        found = library_choice(self.name, self.topology, request.ranks, request.operation, size)
-        return found.served if found else None
 
 
 def library_choice(name: str, topology: Topology, npus: tuple[int, ...], operation: str, size: int) -> LibraryChoice | None:
@@ -91,16 +81,6 @@ def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
     return GroupNetwork(len(npus), count, in_order, within, between, topology.adds, adds_between=False)
 
 
-class FastestChooser(ChooserOnNpus):
-    """A chooser of the fastest algorithm, found by timing."""
-
-    __slots__ = ()
-
-    def algorithm_for(self, request: Request) -> AlgorithmOnDims | None:
-        """Return the fastest algorithm; of equal ones the first by name."""
-        return _fastest_algorithm(self.topology, request, edition())
-
-
 @lru_cache(maxsize=2**16)
 def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
     """Return the fastest algorithm for a request whose ranks are NPUs; each edition of the catalogue has its own."""
@@ -113,7 +93,7 @@ def is_automatic(chooser: Chooser | None, request: Request | None = None) -> boo
     """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request."""
     while isinstance(chooser, ChooserOnNpus):
         if request is None or chooser.chooses_for(request):
-            if isinstance(chooser, FastestChooser):
+            if chooser.name == AUTO:
                 return True
             if request is not None:
                 return False
@@ -151,8 +131,7 @@ def choice_on(
     by_operation, dims = {**_other_entries(last, rest.by_operation), **own}, {**_other_entries(last, rest.dims), **named.dims}
     chooser = rest.chooser
     for name, asked in _levels(whole, chosen):
-        of = topology, dtype, asked, chooser, npus
-        chooser = FastestChooser(*of) if name == AUTO else LibraryChooser(*of, name)
+        chooser = ChooserOnNpus(topology, dtype, asked, chooser, npus, name)
     return Choice(by_operation, dims, chooser)
 
 

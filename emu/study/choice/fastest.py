@@ -32,7 +32,7 @@ MOST_WORTH = 0.1
 _ALIKE = 2**10  # limit of rows of schedules that are compared with each other
 
 
-class _Entrant(NamedTuple):
+class Entrant(NamedTuple):
     """An algorithm in a race, with the lower bound that is known of it; the least in the order of these fields comes next."""
 
     heavy: bool  # whether it has more than 2**15 messages: such algorithms come last
@@ -41,14 +41,6 @@ class _Entrant(NamedTuple):
     is_built: bool  # whether its schedule gave the bound; else its claim did
     saves: float = 0.0  # the share of the best time that its bound must be below it
     messages: int = 0  # messages of all groups that ask at once, once it is built
-
-
-class AlgorithmBound(NamedTuple):
-    """An algorithm that could serve a request, with the lower bound of its time."""
-
-    least_fs: float  # lower bound of its time if its group were alone
-    name: str
-    messages: int  # messages of all groups that ask at once
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
@@ -76,7 +68,7 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     return known
 
 
-def bounds(site: Site, wanted: Requirement) -> Iterator[AlgorithmBound]:
+def bounds(site: Site, wanted: Requirement) -> Iterator[Entrant]:
     """Yield the algorithms that may serve a request, the least bound first; of algorithms with equal sends only the first.
 
     An algorithm is built only when its claim is the least bound left. Algorithms that cannot be timed are left out.
@@ -84,27 +76,22 @@ def bounds(site: Site, wanted: Requirement) -> Iterator[AlgorithmBound]:
     Raises:
         InputError: no algorithm fits, as in `fitting_algorithms`.
     """
-    race = _Race(site, wanted, {each.name: each for each in fitting_algorithms(wanted.operation, site)})
-    entrants = [(race.claimed_fs(name), name, _Entrant(False, race.claimed_fs(name), name, False)) for name in race.found]
-    heapify(entrants)
-    seen = set[tuple[float, int, str]]()
+    race, seen = _Race(site, wanted), set[tuple[float, int, str]]()
+    entrants = race.entrants()
     while entrants:
-        least_fs, name, entrant = heappop(entrants)
+        entrant = heappop(entrants)
         if not entrant.is_built:
             for ready in race.built_entrants(entrant):
-                heappush(entrants, (ready.bound_fs, name, ready))
-        elif (sends := (least_fs, entrant.messages, race.digest(name))) not in seen:
+                heappush(entrants, ready._replace(heavy=False))  # here the order is that of bounds alone
+        elif (sends := (entrant.bound_fs, entrant.messages, race.digest(entrant.name))) not in seen:
             seen.add(sends)
-            yield AlgorithmBound(least_fs, name, entrant.messages)
+            yield entrant
 
 
 def _race(site: Site, wanted: Requirement) -> Selection:
     """Return the fastest algorithm by a race of all that fit."""
-    found = {each.name: each for each in fitting_algorithms(wanted.operation, site)}
-    race = _Race(site, wanted, found)
-    entrants = [_Entrant(False, race.claimed_fs(name), name, False) for name in found]
-    heapify(entrants)
-    best, end = "", np.inf
+    race, best, end = _Race(site, wanted), "", np.inf
+    entrants = race.entrants()
     while entrants:
         entrant = heappop(entrants)
         if entrant.bound_fs > end * (1 - entrant.saves):
@@ -118,19 +105,28 @@ def _race(site: Site, wanted: Requirement) -> Selection:
             best, end = entrant.name, taken
     if not best:
         raise race.error()
-    shape = found[best].fit(len(site.npus), site.grid)
+    shape = race.found[best].fit(len(site.npus), site.grid)
     return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Race:
     """A race of algorithms to serve one request; a schedule is built anew whenever it is timed, as a few fill the memory."""
 
     site: Site
     wanted: Requirement
-    found: dict[str, Algorithm]
+    found: dict[str, Algorithm] = field(init=False)  # those that fit, by name
     passed: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
     refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
+
+    def __post_init__(self) -> None:
+        self.found = {each.name: each for each in fitting_algorithms(self.wanted.operation, self.site)}
+
+    def entrants(self) -> list[Entrant]:
+        """Return a heap of all algorithms, bounded by their claims."""
+        entrants = [Entrant(False, self.claimed_fs(name), name, False) for name in self.found]
+        heapify(entrants)
+        return entrants
 
     def error(self) -> InputError:
         """Return the error that says why no algorithm can be timed: the reason of the first that was refused."""
@@ -145,7 +141,7 @@ class _Race:
         sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
-    def built_entrants(self, entrant: _Entrant) -> list[_Entrant]:
+    def built_entrants(self, entrant: Entrant) -> list[Entrant]:
         """Return the algorithm with the bound by its schedule; an empty list if it is not timed."""
         known = _bound_of(self.site, self.wanted._replace(groups=1), entrant.name)
         if not isinstance(known, TimeBound):
@@ -158,7 +154,7 @@ class _Race:
         bound_fs = max(entrant.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
         saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
-        return [_Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
+        return [Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:
         """Return a key that is equal for schedules with equal sends; for large schedules, where this takes long, the name."""

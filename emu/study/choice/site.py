@@ -6,6 +6,7 @@ n is the number of nodes, S the number of symmetries.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -34,7 +35,7 @@ def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...
     declared, the group itself is returned.
     """
     shifts = _shifts(topology)
-    return tuple(shifts.to_orbit_start(np.array(npus)).tolist()) if shifts is not None else npus
+    return tuple(shifts(np.array(npus)).tolist()) if shifts is not None else npus
 
 
 def canonical_npus(topology: Topology, npus: I64) -> I64:
@@ -44,17 +45,17 @@ def canonical_npus(topology: Topology, npus: I64) -> I64:
     NPUs themselves are returned where no symmetry is left, or where the routes of pairs depend on a key.
     """
     shifts = _route_shifts(topology)
-    return shifts.to_orbit_start(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
+    return shifts(npus.ravel()).reshape(npus.shape) if shifts is not None else npus
 
 
 @cached_by_topology(1)
-def _route_shifts(topology: Topology) -> "_Shifts | None":
+def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
     """Return the shifts of all symmetries that map routes to routes; None if there are none."""
     if topology.symmetry is None or routes_spread(topology):
         return None
     found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
     moves = [each for each in found if each is not None and _keeps_routes(topology, each)]
-    return _Shifts.of([each.node for each in moves]) if moves else None
+    return _shifts_of([each.node for each in moves]) if moves else None
 
 
 def _keeps_routes(topology: Topology, by: SymmetryMove) -> bool:
@@ -66,48 +67,44 @@ def _keeps_routes(topology: Topology, by: SymmetryMove) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _shifts(topology: Topology) -> "_Shifts | None":
+def _shifts(topology: Topology) -> Callable[[I64], I64] | None:
     """Return the shifts of all declared symmetries, without a check of routes; None if there are none."""
     if topology.symmetry is None or topology.circuits is not None:
         return None
     declared = [column(node, np.int64) for node in topology.symmetry()]
-    return _Shifts.of(declared) if declared else None  # the rails of a HyperX declare an empty list
+    return _shifts_of(declared) if declared else None  # the rails of a HyperX declare an empty list
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Shifts:
-    """The number of times that each symmetry is applied to go from the least node of an orbit to each of its nodes."""
+def _shifts_of(symmetries: list[I64]) -> Callable[[I64], I64]:
+    """Return a function that moves NPUs so that the first is the least of its orbit, or not, if the symmetries do not commute.
 
-    doubled: tuple[tuple[I64, ...], ...]  # [S][bits][n] each symmetry's inverse, applied 1, 2, 4, ... times
-    times: I64  # [n, S]
-    least: I64  # [n]
+    Each symmetry is the image [n] of each node. To go from the least node of an orbit to a node, each of them is applied a
+    number of times; for the way back its inverse is, by its powers of 1, 2, 4, ...
+    """
+    n = len(symmetries[0])
+    times, least = np.zeros((n, len(symmetries)), np.int64), np.full(n, -1)
+    for first in range(n):
+        if least[first] >= 0:
+            continue
+        least[first], found = first, [first]
+        for node in found:
+            for s, symmetry in enumerate(symmetries):
+                image = int(symmetry[node])
+                if least[image] < 0:
+                    least[image], times[image] = first, times[node]
+                    times[image, s] += 1
+                    found.append(image)
+    bits = [int(most).bit_length() for most in times.max(axis=0)]
+    doubled = list(map(_powers, map(np.argsort, symmetries), bits))
 
-    @staticmethod
-    def of(symmetries: list[I64]) -> "_Shifts":
-        """Return the shifts of symmetries; each symmetry is the image of each node."""
-        n = len(symmetries[0])
-        times, least = np.zeros((n, len(symmetries)), np.int64), np.full(n, -1)
-        for first in range(n):
-            if least[first] >= 0:
-                continue
-            least[first], found = first, [first]
-            for node in found:
-                for s, symmetry in enumerate(symmetries):
-                    image = int(symmetry[node])
-                    if least[image] < 0:
-                        least[image], times[image] = first, times[node]
-                        times[image, s] += 1
-                        found.append(image)
-        bits = [int(most).bit_length() for most in times.max(axis=0)]
-        return _Shifts(tuple(map(_powers, map(np.argsort, symmetries), bits)), times, least)
-
-    def to_orbit_start(self, npus: I64) -> I64:
-        """Return NPUs moved so that the first is the least of its orbit; unmoved if the symmetries do not commute."""
+    def to_orbit_start(npus: I64) -> I64:
         there = npus
-        for doubled, times in zip(self.doubled, self.times[npus[0]].tolist(), strict=True):
-            for bit, power in enumerate(doubled):
-                there = power[there] if times >> bit & 1 else there
-        return there if there[0] == self.least[npus[0]] else npus
+        for powers, of in zip(doubled, times[npus[0]].tolist(), strict=True):
+            for bit, power in enumerate(powers):
+                there = power[there] if of >> bit & 1 else there
+        return there if there[0] == least[npus[0]] else npus
+
+    return to_orbit_start
 
 
 def _powers(permutation: I64, bits: int) -> tuple[I64, ...]:

@@ -7,7 +7,7 @@ A leg is the work of a job from a checkpoint until it loses a rank, or until its
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from emu.arrays import digest
@@ -26,6 +26,7 @@ from emu.study.live.faulty_job import (
     Recovery,
     StepTimes,
     check_room_for_job,
+    faults_at,
     job_ends,
     job_of_steps,
     times_of_trace,
@@ -83,12 +84,7 @@ def run_elastic(
         LostError: A rank is lost, and the job does not go on.
         RunError: No plan with less dp fits what remains; or as `learn`.
     """
-    kept = program.kept
-    assert kept is not None
-    program = _resumed(program, kept)
-    if program.first >= program.steps:
-        what = f"holds the end of this job, {program.first} of {program.steps} steps"
-        raise InputError(f"--checkpoint: {kept.folder!r} {what}; take more --steps, or another folder")
+    program = _begun(program)
     legs, reference, since = list[Leg](), program.reference(), program.first
     if goes_on:  # what failed before the checkpoint may have left less room
         program = replace(program, plan=_remaining(program, topology, faults, since))
@@ -107,21 +103,29 @@ def run_elastic(
             return ElasticJob((*legs, Leg(program.plan, program.first, since)), learned, program)
         legs.append(Leg(program.plan, program.first, since, loss, why))
         since = loss.step if loss else since
-        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)), kept)
+        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)))
 
 
-def _resumed(program: Program, kept: CheckpointFolder) -> Program:
+def _begun(program: Program) -> Program:
+    """Return the program from the last checkpoint on; refuse a job that is done already."""
+    program = _resumed(program)
+    if program.first >= program.steps and program.kept is not None:
+        what = f"holds the end of this job, {program.first} of {program.steps} steps"
+        raise InputError(f"--checkpoint: {program.kept.folder!r} {what}; take more --steps, or another folder")
+    return program
+
+
+def _resumed(program: Program) -> Program:
     """Return the program from the last checkpoint on, or from the beginning."""
-    found = last(Path(kept.folder), kept.job)
-    if found is None:
-        return replace(program, first=0, kept=replace(kept, before=()))
-    step, loss = found
+    kept = program.kept
+    assert kept is not None
+    step, loss = last(Path(kept.folder), kept.job) or (0, ())
     return replace(program, first=step, kept=replace(kept, before=loss))
 
 
 def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
     """Return the plan itself if a spare replaces the lost part, else the plan with the most dp that has room."""
-    now, plan, model = _holding(faults, step), program.plan, find_model(program.model)
+    now, plan, model = faults_at(faults, step), program.plan, find_model(program.model)
     told = ""
     for dp in range(plan.dp, 0, -1):
         try:
@@ -134,10 +138,6 @@ def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], st
         return smaller
     what = ", ".join(states_of(now))
     raise RunError(f"elastic: step {step}: {what}, and no dp of {spell(plan)} finds room on what remains: {told}")
-
-
-def _holding(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
-    return tuple(fault for fault in faults if fault.holds(step))
 
 
 def time_elastic(
@@ -169,10 +169,10 @@ def time_elastic(
         if following is not None:
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
-    ranks, count = done.legs[0].plan.world, done.final.steps - done.legs[0].first
-    came = job_of_steps(topology, device, ranks, faults, steps, whole * count, None, ASSUMED)
-    learned = done.learned
-    return replace(came, loss=learned.loss, reference_loss=learned.reference_loss, recoveries=tuple(recoveries))
+    first, learned = done.legs[0], done.learned
+    losses = {"loss": learned.loss, "reference_loss": learned.reference_loss}
+    known = {"device": device, "ranks": first.plan.world, "recoveries": tuple(recoveries), **losses}
+    return job_of_steps(topology, faults, steps, whole * (done.final.steps - first.first), ASSUMED, **known)
 
 
 ASSUMED = (
@@ -186,20 +186,16 @@ ASSUMED = (
 _TimedOn = Callable[[Plan, tuple[Fault, ...]], tuple[str, float]]
 
 
-def _of_parts(faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Return the faults of the machine's parts, without killed ranks, which change no time."""
-    return tuple(fault for fault in faults if fault.part != "rank")
-
-
 def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
     """Return the steps of a leg."""
     found = list[LiveStep]()
-    before = _holding(faults, leg.since - 1 if leg.since > leg.first else leg.first)
+    before = faults_at(faults, leg.since - 1 if leg.since > leg.first else leg.first)
     for step in range(leg.first + 1, end + 1):
-        now = _holding(faults, max(step, leg.since))
+        now = faults_at(faults, max(step, leg.since))
         if step > leg.since:  # a smaller world may not have the rank
             now = tuple(fault for fault in now if fault.part != "rank" or fault.at[0] < leg.plan.world)
-        change, (name, time_s) = repair_action(topology, before, now, leg.plan.world), timed(leg.plan, _of_parts(now))
+        of_parts = tuple(fault for fault in now if fault.part != "rank")  # a killed rank changes no time
+        change, (name, time_s) = repair_action(topology, before, now, leg.plan.world), timed(leg.plan, of_parts)
         mended_s = seconds(change.took_fs)
         found.append(LiveStep(step, time_s + mended_s, mended_s, events_of(before, now), change.told, name))
         before = now
@@ -209,7 +205,7 @@ def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], tim
 def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
     """Return the recovery between two legs."""
     at = leg.lost.step if leg.lost else following.first + 1
-    now, before = _holding(faults, at), _holding(faults, at - 1)
+    now, before = faults_at(faults, at), faults_at(faults, at - 1)
     mended_s = seconds(repair_action(topology, before, now, following.plan.world).took_fs)
     again = sum(step.time_s - step.mending_s for step in lost)
     return Recovery(
@@ -290,12 +286,8 @@ def train_with_checkpoints(
     with _telling_what_is_kept(kept):
         done = run_elastic(program, choice, run_on, topology, known, goes_on=keeping.goes_on)
     asked = device_under(stack, device)
-    times = {
-        plan: times_of_trace(
-            trace, lambda each: choice_on(each, request.algorithms, request.dtype), asked, request.dtype, stack
-        )
-        for plan, trace in traces_by_plan(done, choice, run_on).items()
-    }
+    chosen, traces = partial(choice_on, words=request.algorithms, dtype=request.dtype), traces_by_plan(done, choice, run_on)
+    times = {plan: times_of_trace(trace, chosen, asked, request.dtype, stack) for plan, trace in traces.items()}
     return time_elastic(done, topology, known, times, device.name)
 
 

@@ -9,6 +9,7 @@ The job loses ranks whose NPU fails and ranks that are killed, and it ends where
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class FaultyJob:
     undisturbed_s: float  # that these steps take without faults
     mending_s: float  # of all steps
     goodput: float  # the first of the two over the time of the steps; 1: nothing was lost
-    stopped: str | None  # why the job ended before its last step; None: it did not
+    stopped: str | None = None  # why the job ended before its last step; None: it did not
     assumptions: tuple[str, ...]
     loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # by step, of a job that ran; None: it did not
     reference_loss: tuple[float, ...] | None = field(default=None, metadata=LEFT_OUT)  # of one process without faults
@@ -110,32 +111,29 @@ def time_faulty_job(
 
     _, whole = on(())
     done, stopped = _steps(topology, faults, ranks, steps, on)
-    return job_of_steps(topology, device, ranks, faults, done, sum(_nth(whole, step.step) for step in done), stopped, ASSUMED)
+    whole_s = sum(_nth(whole, step.step) for step in done)
+    return job_of_steps(topology, faults, done, whole_s, ASSUMED, device=device, ranks=ranks, stopped=stopped)
 
 
 def job_of_steps(
     topology: Topology,
-    device: str,
-    ranks: int,
     faults: Sequence[Fault],
     steps: Sequence[LiveStep],
     undisturbed_s: float,
-    stopped: str | None,
     assumptions: Sequence[str],
+    **others: Any,
 ) -> FaultyJob:
-    """Return the result of a job with faults from its steps; arguments are fields of `FaultyJob`."""
+    """Return the result of a job with faults from its steps; `others` are further fields of `FaultyJob`."""
     took_s = sum(step.time_s for step in steps)
     return FaultyJob(
         topology=topology.name,
-        device=device,
-        ranks=ranks,
         faults=tuple(map(str, faults)),
         steps=tuple(steps),
         undisturbed_s=undisturbed_s,
         mending_s=sum(step.mending_s for step in steps),
         goodput=undisturbed_s / took_s if took_s else 1.0,
-        stopped=stopped,
         assumptions=(*topology.assumptions, *assumptions),
+        **others,
     )
 
 
@@ -143,7 +141,7 @@ def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
     """Return the finished steps, and why the job ended before its last; None: it did not."""
     done, before = list[LiveStep](), tuple[Fault, ...]()
     for step in range(1, steps + 1):
-        now = tuple(fault for fault in faults if fault.holds(step))
+        now = faults_at(faults, step)
         events = events_of(before, now)
         stopped = _cannot(on, step, now, events)
         if stopped is not None:
@@ -154,6 +152,11 @@ def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
         done.append(LiveStep(step, _nth(times, step) + mending_s, mending_s, events, change.told, found.topology.name))
         before = now
     return done, None
+
+
+def faults_at(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
+    """Return the faults that hold at a step."""
+    return tuple(fault for fault in faults if fault.holds(step))
 
 
 def _nth(times: Sequence[float], step: int) -> float:
@@ -224,10 +227,10 @@ def _ends(
 ) -> tuple[RankLoss, ...]:
     """Return the losses after a step, given a function that returns the machine around faults or raises InputError."""
     faults = [fault for fault in faults if not fault.timed]
-    found, before = list[RankLoss](), [fault for fault in faults if fault.holds(since)]
+    found, before = list[RankLoss](), faults_at(faults, since)
     at = on(before)
     for step in range(since + 1, steps + 1):
-        now = [fault for fault in faults if fault.holds(step)]
+        now = faults_at(faults, step)
         if now == before:
             continue
         try:

@@ -169,7 +169,8 @@ def run_through_timed_faults(ran: RecordedSteps, topology: Topology, faults: Seq
     wanted_s = seconds(int(whole[len(steps) - 1])) if steps else 0.0
     if stopped is not None:
         stopped = f"step {len(steps) + 1}, at {format_time(seconds(job.state.now_fs))}: {stopped}"
-    return job_of_steps(topology, ran.device.name, ran.trace.n_ranks, faults, steps, wanted_s, stopped, ASSUMED)
+    known = {"device": ran.device.name, "ranks": ran.trace.n_ranks, "stopped": stopped}
+    return job_of_steps(topology, faults, steps, wanted_s, ASSUMED, **known)
 
 
 def _why(moment: MachineMoment) -> str | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
@@ -25,6 +25,9 @@ from emu.study.timing.collective import spread_collective, time_collective
 from emu.study.timing.time_bound import LIGHT, ROUNDING, time_bound
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
+
+if TYPE_CHECKING:  # it loads torch
+    from emu.study.measure.move import TensorMover
 
 _THROUGH_ONE = ("broadcast", "reduce")  # all of it leaves or comes to one rank
 _NO_GAP = 1 - 1e-6  # of_bound from which nothing is left to gain
@@ -92,21 +95,7 @@ class BenchRow(CollectiveRow):
     wall_fabric_s: float
 
 
-class Mover(Protocol):
-    """A callable that moves real data by a collective and checks every element."""
-
-    def check(self, asked: PlacedBench) -> None:
-        """Refuse a bench that cannot be moved.
-
-        Raises:
-            InputError: The data are larger than this host's free memory.
-        """
-
-    def __call__(self, case: Case, size: int) -> tuple[int, float]:
-        """Move the data of a size in bytes; return the number of wrong elements, and the seconds of this host that it took."""
-
-
-def bench(topology: Topology, request: BenchRequest, mover: Mover | None = None) -> Iterator[BenchRow]:
+def bench(topology: Topology, request: BenchRequest, mover: "TensorMover | None" = None) -> Iterator[BenchRow]:
     """Time a collective on a fabric, size by size, and move real data by the same schedule if a mover is given.
 
     Raises:
@@ -115,7 +104,7 @@ def bench(topology: Topology, request: BenchRequest, mover: Mover | None = None)
     return measure(place_bench(topology, request), mover)
 
 
-def measure(asked: PlacedBench, mover: Mover | None = None) -> Iterator[BenchRow]:
+def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[BenchRow]:
     """Yield a row for each size of a placed bench; real data move too if a mover is given.
 
     Raises:
@@ -183,7 +172,7 @@ def _left_out(limit: Limit, block_bytes: int, exact_s: float) -> tuple[str, ...]
     return limit.left_out if by and 0 < least_s / exact_s < _NO_GAP else ()
 
 
-def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> BenchRow:
+def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float) -> BenchRow:
     """Return the row of one size, after it is timed and its data moved."""
     began, job, request = time.perf_counter(), case.job(size), case.asked.request
     timeline = time_collective(job)
@@ -194,15 +183,12 @@ def _row(case: Case, size: int, mover: Mover | None, wall_build_s: float) -> Ben
     algbw = size / time_s if time_s else 0.0
     return BenchRow(
         **_named_case(case, size),
-        dtype=request.dtype,
-        reduce=request.reduce,
-        root=request.root,
+        **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
         time_s=time_s,
         algbw_Bps=algbw,
         busbw_Bps=algbw * busbw_factor(request.operation, case.asked.operation.n_ranks),
         **_bound_fields(case, size, timeline),
-        chosen=case.chosen,
-        passed_over=case.passed_over,
+        **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
         how=timeline.how,
         spread=spread,

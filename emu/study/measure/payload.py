@@ -73,13 +73,9 @@ class Payload:
     def wrong(self) -> int:
         """Return the number of output elements that differ from the values they must have."""
         whole = self._reduced() if self.operation.holders > 1 else self.sequence
-        start, cut = self._starts(), _Cut(whole)
-        return sum(_different(self._output(rank), cut(*self._wanted(rank, start))) for rank in self.here)
-
-    def _wanted(self, rank: int, start: I64) -> tuple[I64, I64]:
-        """Return the first element and the size of each block that a rank wants, given the first element of every block."""
-        blocks = self.operation.output_blocks(rank)
-        return start[blocks], self.block_counts[blocks]
+        start, cut, op = self._starts(), _cutter(whole), self.operation
+        wanted = ((rank, op.output_blocks(rank)) for rank in self.here)
+        return sum(_different(self._output(rank), cut(start[of], self.block_counts[of])) for rank, of in wanted)
 
     def _starts(self) -> I64:
         """Return [B] the element at which each block begins.
@@ -132,21 +128,23 @@ def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
     return total
 
 
-class _Cut:
-    """A function that cuts stretches out of a tensor and lays them end to end: a view if they lie at a constant stride."""
+def _cutter(whole: Tensor) -> Callable[[I64, I64], Tensor]:
+    """Return a function that cuts stretches, given their starts and sizes, out of a tensor and lays them end to end.
 
-    def __init__(self, whole: Tensor) -> None:
-        self._whole = whole
-        self._last = np.empty(0, np.int64), np.empty(0, np.int64), whole[:0]
+    The result is a view where the stretches lie at a constant stride; else the last result is kept for equal stretches.
+    """
+    last = np.empty(0, np.int64), np.empty(0, np.int64), whole[:0]
 
-    def __call__(self, start: I64, sizes: I64) -> Tensor:
-        """Return the stretches that begin at `start`, end to end."""
+    def cut(start: I64, sizes: I64) -> Tensor:
+        nonlocal last
         step = int(start[1] - start[0]) if len(start) > 1 else 0
         if len(start) and step >= 0 and (np.diff(start) == step).all() and (sizes == sizes[0]).all():
-            return self._whole.as_strided((len(start), int(sizes[0])), (step, 1), int(start[0]))
-        if not (np.array_equal(start, self._last[0]) and np.array_equal(sizes, self._last[1])):
-            self._last = start, sizes, self._whole[torch.from_numpy(ramps(start, sizes))]
-        return self._last[2]
+            return whole.as_strided((len(start), int(sizes[0])), (step, 1), int(start[0]))
+        if not (np.array_equal(start, last[0]) and np.array_equal(sizes, last[1])):
+            last = start, sizes, whole[torch.from_numpy(ramps(start, sizes))]
+        return last[2]
+
+    return cut
 
 
 def _different(output: Tensor, expected: Tensor) -> int:

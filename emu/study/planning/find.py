@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from emu.collective.algorithm import operation_of
@@ -30,7 +31,7 @@ from emu.study.planning.bound.bound import PATHS, Outlines
 from emu.study.planning.bound.candidate_bounds import CandidateBounds, MemoryFloors
 from emu.study.planning.search.row import BY, Candidate, PlanRequest, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Progress, Search, quiet
-from emu.study.planning.search.timer import COMPOSED, ResultCache, Timer, result_namer
+from emu.study.planning.search.timer import COMPOSED, FULL, ResultCache, Timer, result_namer
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed import composed
@@ -73,20 +74,14 @@ def find_plans(
     """
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     began, search = time.perf_counter(), _search(request, topologies, device, kept, progress)
-    for topology in topologies:
-        place(topology, request.npus)
-    for plan in request.beside:
-        _check_beside(request, search, plan)
-    space = _space(request, search)
+    space = _space(request, search, topologies)
     plans = _plans(request, space)
     _check_words(request, search.model, topologies, plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with job_pool(timer, processes) as submit:
         search.submit, search.side_by_side = submit, 2 * processes
         ours = _found(search, plans, device)
-        theirs = [
-            placed for number in range(len(topologies)) for plan in request.beside for placed in _placed(search, number, plan)
-        ]
+        theirs = _placed(search, request.beside)
     return PlanTable(
         **_asked(request, search, topologies, device, [each.plan for each in (*ours, *theirs)]),
         **_counted(search, plans, space.left_out),
@@ -155,24 +150,30 @@ def _found(search: Search, plans: Sequence[Plan], device: Device) -> list[Candid
         raise _nearest(search, device, sorted(plans, key=search.floors.bytes))
     if search.chooses:
         search.time_near()
-    return search.full(search.ranked())
+    return search.time_all(search.ranked(), FULL)
 
 
-def _placed(search: Search, topology: int, plan: Plan) -> list[Candidate]:
-    """Return a named plan in its fastest placement on a topology; an empty list if it cannot be timed."""
-    named = [Candidate(topology, plan, axes) for axes in placements(plan)]
-    return search.full(search.full(named, COMPOSED)[:1])
+def _placed(search: Search, plans: Sequence[Plan]) -> list[Candidate]:
+    """Return named plans in their fastest placements on each topology, without those that cannot be timed."""
+    found = list[Candidate]()
+    for topology, plan in product(range(len(search.placed.topologies)), plans):
+        named = [Candidate(topology, plan, axes) for axes in placements(plan)]
+        found += search.time_all(search.time_all(named, COMPOSED)[:1], FULL)
+    return found
 
 
-def _check_beside(request: PlanRequest, search: Search, plan: Plan) -> None:
-    """Check that a named plan fits the model and the number of NPUs."""
-    if plan.world != request.npus:
-        raise must_be("plan", "beside", f"a plan of the {request.npus} NPUs", f"{spell(plan)} of {plan.world}")
-    check(plan, search.model, request.stack)
+def _space(request: PlanRequest, search: Search, topologies: Sequence[Topology]) -> Space:
+    """Return the space of plans that a request searches.
 
-
-def _space(request: PlanRequest, search: Search) -> Space:
-    """Return the space of plans that a request searches."""
+    Raises:
+        InputError: a topology has fewer NPUs, or a named plan does not fit the model or the number of NPUs.
+    """
+    for topology in topologies:
+        place(topology, request.npus)
+    for plan in request.beside:
+        if plan.world != request.npus:
+            raise must_be("plan", "beside", f"a plan of the {request.npus} NPUs", f"{spell(plan)} of {plan.world}")
+        check(plan, search.model, request.stack)
     given = read_words(request.given) if request.given else {}
     return Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
 
@@ -260,7 +261,7 @@ def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]
     """Return the rows of the table, the fastest first."""
     every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (search.rows[each].step_time_s, each.words))
     first = search.rows[next(each for each in every if each in ours)]
-    return tuple(_row(search, each, first, search.least_s.get(each), beside=each in theirs) for each in every)
+    return tuple(_row(search, each, first, search.bounds_s.get(each), beside=each in theirs) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, bound_s: float | None, *, beside: bool) -> PlanRow:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from itertools import islice, permutations, product
 from math import factorial, gcd
 from typing import Any
@@ -44,7 +43,10 @@ class Space:
 
     def plans(self) -> Iterator[Plan]:
         """Yield each plan once, in a fixed order."""
-        for tp, cp, pp in product(self._tensor, self._context, self._of("pp", sorted(divisors(self.npus)))):
+        sizes = sorted(divisors(self.npus))
+        tensor = self._of("tp", sorted(divisors(gcd(self.npus, *tp_sizes(self.model, self.stack).values()))))
+        context = self._of("cp", [cp for cp in sizes if cp == 1 or self.seq % (2 * cp) == 0])
+        for tp, cp, pp in product(tensor, context, self._of("pp", sizes)):
             dp = self.npus // (tp * cp * pp)
             if self.npus == tp * cp * pp * dp and self.global_batch % dp == 0 and dp in self._of("dp", [dp]):
                 yield from self._of_axes(tp, cp, pp, dp)
@@ -59,16 +61,6 @@ class Space:
     def _of(self, name: str, every: Sequence[Any]) -> Sequence[Any]:
         """Return the values of a field that are searched: the given one, or else all."""
         return [self.given[name]] if name in self.given else every
-
-    @cached_property
-    def _tensor(self) -> Sequence[int]:
-        """Sizes of tp that are searched."""
-        return self._of("tp", sorted(divisors(gcd(self.npus, *tp_sizes(self.model, self.stack).values()))))
-
-    @cached_property
-    def _context(self) -> Sequence[int]:
-        """Sizes of cp that are searched."""
-        return self._of("cp", [cp for cp in sorted(divisors(self.npus)) if cp == 1 or self.seq % (2 * cp) == 0])
 
     def _of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
         """Yield the plans with these sizes of axes, with all other settings."""
@@ -114,24 +106,16 @@ class Space:
                 yield 1, "", (), microbatch
                 continue
             passes, executed = rank_batch // microbatch, self.stack.software.is_executed
-            for vp, order in product(self._virtual(pp), self._orders):
+            for vp, order in product(self._virtual(pp), self._of("order", self.stack.software.orders)):
                 if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, executed=executed):
-                    yield vp, "" if order == default_order(vp) else order, self._layers(pp * vp), microbatch
-
-    @property
-    def _orders(self) -> Sequence[str]:
-        """Orders of pipelines that are searched."""
-        return self._of("order", self.stack.software.orders)
+                    layers = () if self.model.layers % (pp * vp) == 0 else even_layers(self.model.layers, pp * vp)
+                    yield vp, "" if order == default_order(vp) else order, layers, microbatch
 
     def _virtual(self, pp: int) -> Sequence[int]:
         """Return numbers of virtual stages: powers of two, and those that divide the layers; two stages may have no layer."""
         most = (self.model.layers + 2) // pp
         every = [vp for vp in range(1, most + 1) if vp & (vp - 1) == 0 or self.model.layers % (pp * vp) == 0]
         return self._of("vp", every)
-
-    def _layers(self, stages: int) -> tuple[int, ...]:
-        """Return the layers of each stage; an empty tuple where each stage has as many."""
-        return () if self.model.layers % stages == 0 else even_layers(self.model.layers, stages)
 
 
 def check(plan: Plan, model: Model, stack: Stack) -> None:
@@ -146,10 +130,4 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
 
 def placements(plan: Plan) -> Sequence[tuple[str, ...]]:
     """Return orders of the plan's axes, its own first, then others in a fixed order; the first axis has neighbouring NPUs."""
-    return _orders(axes_of(plan))
-
-
-@cache
-def _orders(axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-    """Return the first orders of axes that are tried."""
-    return list(islice(permutations(axes), PLACEMENTS))
+    return list(islice(permutations(axes_of(plan)), PLACEMENTS))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -56,17 +56,8 @@ def roots_of(operation: str, n: int) -> list[int]:
     return sorted({0, n // 2, n - 1}) if operation in ROOTED else [0]
 
 
-class ProofSubject(NamedTuple):
-    """The schedule and the operation that a proof is about."""
-
-    schedule: Schedule
-    operation: Operation
-    how: How
-    rows: int  # of the whole schedule
-
-
-def subject(found: Algorithm, shape: Shape, root: int = 0) -> ProofSubject:
-    """Return the whole schedule; above 2**24 rows, the part of it that its translations carry to the rest.
+def subject(found: Algorithm, shape: Shape, root: int = 0) -> tuple[Schedule, Operation, int]:
+    """Return the whole schedule with its operation and its rows; above 2**24 rows, what its translations carry to the rest.
 
     Raises:
         RowsError: There are more than 2**24 rows, and no suitable translation is declared.
@@ -75,8 +66,8 @@ def subject(found: Algorithm, shape: Shape, root: int = 0) -> ProofSubject:
     stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
     rows = stored.n_rows_of_all
     if rows > MAX_ROWS:
-        return ProofSubject(*slot_representatives(stored, wanted), "by translation", rows)
-    return ProofSubject(stored.expand(), wanted, "exact", rows)
+        return *slot_representatives(stored, wanted), rows
+    return stored.expand(), wanted, rows
 
 
 def prove_algorithm(found: Algorithm, shape: Shape) -> ProofResult:
@@ -93,16 +84,16 @@ def prove_algorithm(found: Algorithm, shape: Shape) -> ProofResult:
 def _from_root(found: Algorithm, shape: Shape, root: int) -> ProofResult:
     """Return the result of the proof from one root."""
     try:
-        of = subject(found, shape, root)
-        prove(of.schedule, of.operation)
-        check_integers(of.schedule, of.operation, seed=ranks_of(shape))
+        schedule, wanted, rows = subject(found, shape, root)
+        prove(schedule, wanted)
+        check_integers(schedule, wanted, seed=ranks_of(shape))
     except RowsError as error:
         return ProofResult(str(error), "not run", (root,))
     except EmuError as error:
         return ProofResult(str(error), "", (root,), fault=error.fault if isinstance(error, ProofError) else None)
-    if of.how == "exact":
-        return ProofResult("ok", of.how, (root,), of.rows, schedule=of.schedule)
-    return ProofResult("ok", of.how, (root,), of.rows, adds_once_per_round(of.schedule))
+    if rows > MAX_ROWS:
+        return ProofResult("ok", "by translation", (root,), rows, adds_once_per_round(schedule))
+    return ProofResult("ok", "exact", (root,), rows, schedule=schedule)
 
 
 @dataclass(frozen=True, slots=True)

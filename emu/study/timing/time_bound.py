@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, Bool
+from emu.bound.latency import least_between_fs
 from emu.collective.algorithm import Algorithm
 from emu.collective.schedule import MAX_ROWS, Schedule
 from emu.collective.shape import Shape, ranks_of
@@ -129,16 +130,9 @@ def _ports(topology: Topology) -> F64:
 def _quickest_fs(topology: Topology) -> float:
     """Return the least latency of any message in ticks: over a link between two NPUs, or into the switches and out again."""
     links, n = topology.links, topology.n_npus
-    leaves, comes = links.src < n, links.dst < n
-    least = [_least(links.latency_fs[leaves & comes])]
-    least += [_least(links.latency_fs[leaves & ~comes]) + _least(links.latency_fs[~leaves & comes])]
-    if topology.adds:  # a message may end at a switch
-        least += [_least(links.latency_fs)]
-    return min(least)
-
-
-def _least(latency_fs: np.ndarray) -> float:
-    return float(latency_fs.min()) if len(latency_fs) else np.inf
+    if topology.adds and len(links):  # a message may end at a switch
+        return float(links.latency_fs.min())
+    return float(least_between_fs(links.latency_fs, links.src < n, links.dst < n))
 
 
 class _Messages(NamedTuple):

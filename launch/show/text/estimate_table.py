@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
 from emu.study.planning.search.row import PlanRow, PlanTable
-from emu.study.planning.search.search import REQUESTS, STEPS
+from emu.study.planning.search.search import PLANS, REQUESTS, STEPS
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.step_parts import exposed_axes, exposed_column
@@ -68,7 +68,7 @@ def not_searched_text(planned: PlanTable) -> str:
 
 def undecided_text(planned: PlanTable) -> str:
     """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
-    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps and {REQUESTS:,} requests"
+    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps, {REQUESTS:,} requests and {PLANS:,} plans"
     return (
         f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
         "bound; search some of them with words (--plan)"

@@ -14,7 +14,7 @@ from emu.cluster import cluster
 from emu.cluster.threads.threads import Threads
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
-from emu.study.choice.chooser import FastestChooser, choice_on
+from emu.study.choice.chooser import ChooserOnNpus, choice_on
 from emu.study.choice.site import Site, candidates
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import algorithms_of, time_trace
@@ -31,7 +31,7 @@ WHOLE, ROW, CORNERS = tuple(range(16)), (4, 5, 6, 7), (0, 2, 8, 10)
 
 
 def test_what_is_chosen_depends_on_bytes_and_on_where_the_group_is() -> None:
-    choose = FastestChooser(build_topology(TORUS), "float32")
+    choose = ChooserOnNpus(build_topology(TORUS), "float32")
     sizes = [choose(Request("all_reduce", WHOLE, 0, elements)) for elements in (1, 2**24)]
     places = [choose(Request("all_reduce", ranks, 0, 2**20)) for ranks in (ROW, CORNERS)]
     assert len(set(sizes)) == len(set(places)) == 2
@@ -39,8 +39,8 @@ def test_what_is_chosen_depends_on_bytes_and_on_where_the_group_is() -> None:
 
 def test_a_chooser_is_a_function_of_topology_request_and_timed_dtype() -> None:
     request = Request("all_reduce", WHOLE, 0, 3000)
-    assert len({FastestChooser(build_topology(TORUS), "float32")(request) for _ in range(2)}) == 1
-    choose, wide = (FastestChooser(build_topology(TORUS), dtype) for dtype in ("bfloat16", "float32"))
+    assert len({ChooserOnNpus(build_topology(TORUS), "float32")(request) for _ in range(2)}) == 1
+    choose, wide = (ChooserOnNpus(build_topology(TORUS), dtype) for dtype in ("bfloat16", "float32"))
     asked = [Request("all_reduce", CORNERS, 0, 2**exponent) for exponent in range(4, 22)]
     served = [wide(request) for request in asked]
     assert served[1:] != served[:-1]
@@ -87,7 +87,7 @@ def test_auto_does_not_ask_for_an_algorithm_that_only_the_run_knew(ran) -> None:
     _, trace, _ = ran
     own = replace(trace, meta=(("algorithms", "all_reduce=my-own"),))
     topology, request = build_topology(SWITCH), Request("all_reduce", tuple(range(4)), 0, 2**20)
-    assert choice_for(own, ("auto",), topology, "bfloat16").served(request) == FastestChooser(topology, "bfloat16")(request)
+    assert choice_for(own, ("auto",), topology, "bfloat16").served(request) == ChooserOnNpus(topology, "bfloat16")(request)
     with pytest.raises(InputError, match="no all_reduce algorithm is called 'my-own'"):
         choice_for(own, (), topology, "bfloat16")
 
@@ -134,7 +134,7 @@ def train(rank: int) -> None:
 @pytest.fixture(scope="module")
 def ran() -> tuple[Choice, Trace, set[object]]:
     """A run served by `auto`: its choice, its trace, and what was asked and which schedules were executed in it."""
-    choose, executed = FastestChooser(build_topology(TORUS), "bfloat16"), set()
+    choose, executed = ChooserOnNpus(build_topology(TORUS), "bfloat16"), set()
 
     def asked(request: Request) -> AlgorithmOnDims:
         executed.add(request)

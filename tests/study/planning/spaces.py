@@ -73,9 +73,10 @@ def of(request, line):
 
 def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
     """Return a candidate's bound by the times of its own requests, once all are known."""
-    while not (near := placed.nearer([each], times)[0]).is_told:
-        pass
-    return near.least_s
+    is_told = False
+    while not is_told:
+        [(least_s, is_told)] = placed.nearer([each], times)
+    return least_s
 
 
 def times(request, line):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, takewhile
-from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
@@ -34,10 +33,11 @@ from emu.model.plan.plan_checks import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.bound import ROUNDED, Outline, Outlines
 from emu.study.planning.bound.chart import Charts
+from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.rates import Rates, Requests, RequestTime
-from emu.study.planning.bound.tape_paths import ChartedPaths, TapePaths
+from emu.study.planning.bound.tape_paths import TapePaths
 from emu.study.planning.search.groups import PlacedGroups
-from emu.study.planning.search.requests import KnownTimes, MissingTime, PlacedRequest, PlacedRequests
+from emu.study.planning.search.requests import MissingTime, PlacedRequest, PlacedRequests
 from emu.study.planning.search.row import Candidate
 from emu.study.planning.space import placements
 from emu.topology.topology import Topology
@@ -182,13 +182,6 @@ def _before(counts: F64) -> F64:
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
 
 
-class CandidateBound(NamedTuple):
-    """A bound by the times of a candidate's own requests."""
-
-    least_s: float
-    is_told: bool  # whether all of them are known
-
-
 @dataclass(eq=False)
 class CandidateBounds:
     """The bounds of the candidates of one search."""
@@ -199,17 +192,17 @@ class CandidateBounds:
     charts: Charts | None = field(init=False)  # None: the software has none
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
-    _known: list[KnownTimes] = field(init=False)
+    _known: list[dict[Hashable, RequestTime]] = field(init=False)  # times of requests by name, of each topology
     _where: LRUCache[Hashable, PlacedGroups] = field(default_factory=lambda: LRUCache(_PLACEMENTS))
     _timed: set[Candidate] = field(default_factory=set)  # whose own requests are
     _outline: dict[Plan, Outline] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         paths = self.outlines.paths
-        self.charts = Charts(paths) if isinstance(paths, ChartedPaths) else None
+        self.charts = Charts(paths) if isinstance(paths, MegatronPaths) else None
         self._rates = [Rates.of(topology) for topology in self.topologies]
         self.quick = QuickBounds(self.outlines, self._rates)
-        self._known = [KnownTimes() for _ in self.topologies]
+        self._known = [{} for _ in self.topologies]
 
     def anywhere_s(self, plan: Plan) -> list[float]:
         """Return the bound of a plan's step on each topology, in any placement, in seconds.
@@ -230,56 +223,55 @@ class CandidateBounds:
         every = [[Candidate(number, plan, axes) for number in numbers for axes in placements(plan)] for plan in plans]
         missing: list[dict[Hashable, MissingTime]] = [{} for _ in numbers]
         for candidate in chain(*every):
-            self._reduced_s(candidate)
-            known = self._known[candidate.topology]
-            missing[candidate.topology] |= known.missing
-            known.missing = {}
+            there = self._there(candidate)
+            self._reduced_s(there)
+            missing[candidate.topology] |= there.missing
         self._time(missing, times)
-        return [min(map(self._reduced_s, candidates)) for candidates in every]
+        return [min(self._reduced_s(self._there(candidate)) for candidate in candidates) for candidates in every]
 
-    def _reduced_s(self, candidate: Candidate) -> float:
+    def _reduced_s(self, there: PlacedRequests) -> float:
         """Return the bound of a candidate by its reductions, as far as times are known; the others are noted as missing."""
-        plan, there = candidate.plan, self._there(candidate)
-        paths = self.outlines.paths.reductions(plan, last=False)
+        paths = self.outlines.paths.reductions(there.plan, last=False)
         return max((path.seconds(there, place) for place, path in enumerate(paths)), default=0.0) * (1 - ROUNDED)
 
     def _there(self, candidate: Candidate) -> PlacedRequests:
         """Return the requests of a candidate in its placement."""
         number, plan, axes = candidate
-        key = (number, PlacedGroups.key(plan, axes))
+        key = (number, *plan.sizes.values(), axes)
         if key not in self._where:
             self._where[key] = PlacedGroups.of(self.topologies[number], plan, axes)
         return PlacedRequests(self._rates[number], plan, self._where[key], self._known[number], self.axes)
 
-    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[CandidateBound]:
-        """Return better bounds of candidates, after some of the requests without known times are timed."""
+    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
+        """Return better bounds of candidates, after some of the requests without known times are timed.
+
+        Returns:
+            For each candidate the bound in seconds, and whether it is final: all times of its requests are known.
+        """
         missing: list[dict[Hashable, MissingTime]] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
         for each, (_, untold, _) in zip(candidates, found, strict=True):
             missing[each.topology] |= untold
         self._time(missing, times)
-        later = {i: self._bound(each) for i, each in enumerate(candidates) if found[i][1]}
-        nearest = (later.get(i, each) for i, each in enumerate(found))
-        return [CandidateBound(least_s, is_told) for least_s, _, is_told in nearest]
+        nearest = (self._bound(each) if bound[1] else bound for each, bound in zip(candidates, found, strict=True))
+        return [(least_s, is_told) for least_s, _, is_told in nearest]
 
     def _bound(self, candidate: Candidate) -> tuple[float, Mapping[Hashable, MissingTime], bool]:
         """Return the bound by known times, the missing times, and whether it is final; the slower chart is computed last."""
-        known, there = self._known[candidate.topology], self._there(candidate)
-        outline = self._outlined(candidate.plan)
-        least_s = max(outline.seconds(there), self._reduced_s(candidate))
+        there, outline = self._there(candidate), self._outlined(candidate.plan)
+        least_s = max(outline.seconds(there), self._reduced_s(there))
         charted = candidate in self._timed
         if charted and self.charts is not None:
             least_s = max(least_s, self.charts.seconds(outline, there))
-        missing, known.missing = known.missing, {}
-        self._timed.update([candidate] * (not missing))
-        return least_s, missing, charted and not missing
+        self._timed.update([candidate] * (not there.missing))
+        return least_s, there.missing, charted and not there.missing
 
     def _time(self, missing: Sequence[Mapping[Hashable, MissingTime]], times: TimeRequests) -> None:
         """Time the missing requests that come first in order."""
         first = min((after for of in missing for after, _ in of.values()), default=0)
         for number, of in enumerate(missing):
             wanted = {name: request for name, (after, request) in of.items() if after == first}
-            self._known[number].times.update(times(number, wanted))
+            self._known[number].update(times(number, wanted))
 
     def _outlined(self, plan: Plan) -> Outline:
         """Return the outline of a plan."""

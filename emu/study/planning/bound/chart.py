@@ -29,8 +29,8 @@ from emu.model.pipeline.turns import all_turns, message_for
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.study.planning.bound.bound import ROUNDED, Outline
+from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.rates import Requests
-from emu.study.planning.bound.tape_paths import ChartedPaths
 from emu.units import TICKS_PER_S, seconds
 
 AXES = 2  # A: what all tokens see, and experts
@@ -51,122 +51,98 @@ class PipelineTimes(NamedTuple):
     reduce: F64  # [P, V, A]
     end: F64  # [P] after all
 
-    def flat(self) -> F64:
-        """Return all times in one array, field by field."""
-        return np.concatenate([each.ravel() for each in self])
 
-
-@dataclass(frozen=True, slots=True)
-class PipelineChart:
-    """The chart of a pipeline, for any times of its passes."""
-
-    order: str
-    places: int
-    virtual: int
-    microbatches: int
-    waits: bool  # whether a rank waits until a message has left it
-
-    def end_s(self, times: PipelineTimes) -> float:
-        """Return the earliest end of the pipeline, in seconds."""
-        graph, code = _chart_graph(self)
-        ticks = np.floor(times.flat() * TICKS_PER_S).astype(np.int64)
-        return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
+def pipeline_end_s(times: PipelineTimes, order: str, microbatches: int, *, waits: bool) -> float:
+    """Return the earliest end of a pipeline, in seconds; `waits`: a rank waits until a message has left it."""
+    graph, code = _chart_graph(order, *times.forward.shape, microbatches, waits)
+    ticks = np.floor(np.concatenate([each.ravel() for each in times]) * TICKS_PER_S).astype(np.int64)
+    return seconds(int(run(replace(graph, alpha_fs=ticks[code])).end_fs.max()))
 
 
 @lru_cache(maxsize=32)
-def _chart_graph(shape: PipelineChart) -> tuple[Graph, I64]:
-    """Return the graph of a pipeline, and the index in `PipelineTimes.flat` of each task's time."""
-    laying = _ChartBuilder(shape.places, shape.virtual, shape.microbatches, shape.waits)
-    if shape.places == 1:
-        laying.place(0, [Turn(0, what, number) for number in range(shape.microbatches) for what in (FORWARD, BACKWARD)], (0,))
+def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits: bool) -> tuple[Graph, I64]:
+    """Return the graph of a pipeline, and the index in its times, one after another, of each task's time."""
+    if places == 1:
+        laying = _ChartBuilder([(0,)], microbatches, waits)
+        laying.place(0, [Turn(0, what, number) for number in range(microbatches) for what in (FORWARD, BACKWARD)])
         return laying.graph()
-    for place, own in enumerate(all_turns(shape.order, shape.places, shape.virtual, shape.microbatches)):
-        laying.place(place, own, stages_of(place, shape.places, shape.virtual, shape.order))
+    laying = _ChartBuilder([stages_of(place, places, virtual, order) for place in range(places)], microbatches, waits)
+    for place, own in enumerate(all_turns(order, places, virtual, microbatches)):
+        laying.place(place, own)
     return laying.graph()
 
 
 @dataclass(slots=True)
-class _Message:
-    """The tasks at both ends of a message."""
-
-    way: int  # 0: to the place after; 1: to the one before
-    src: int = 0
-    after: list[int] = field(default_factory=list)
-    before: list[int] = field(default_factory=list)  # turns that wait until it is there
-    holds: list[int] = field(default_factory=list)  # ... until it has left
-
-
-@dataclass(slots=True)
 class _ChartBuilder:
-    """A builder of the graph of a chart; it numbers tasks in the order of turns, and those of messages after them."""
+    """A builder of the graph of a chart; each message is two tasks: until it has left, and until it is there."""
 
-    places: int
-    virtual: int
+    stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int
     waits: bool
     code: list[int] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)  # a task and one that it waits for
-    messages: dict[Turn, _Message] = field(default_factory=dict)  # by the turn that receives it
+    messages: dict[Turn, int] = field(default_factory=dict)  # the first task of each, by the turn that receives it
     first: dict[str, int] = field(init=False)  # of the times of each kind
 
     def __post_init__(self) -> None:
-        of_place, of_stage = self.places, self.places * self.virtual
+        of_place, of_stage = len(self.stages), sum(map(len, self.stages))
         sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist(), strict=False))
 
-    def place(self, place: int, own: Sequence[Turn], stages: Sequence[int]) -> None:
+    def place(self, place: int, own: Sequence[Turn]) -> None:
         """Add the turns of one place."""
-        last, held, sent, reduces = self._task("begin", place), list[_Message](), list[_Message](), [-1] * AXES
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [-1] * AXES
         for turn in own:
             if turn.what.startswith(SEND):
-                message = self._sent(turn, place, last)
+                message = self._sent(turn)
+                self.edges.append((message, last))
                 (held if self.waits else sent).append(message)
             elif turn.what.startswith(RECEIVE):
-                self._message(turn).after.append(last)
+                self.edges.append((self._message(turn), last))
             elif turn.what in (FORWARD, BACKWARD):
-                at, before = place * self.virtual + stages.index(turn.stage), last
+                at, before = place * len(self.stages[place]) + self.stages[place].index(turn.stage), last
                 last = self._turn(turn, at, before, held)
                 if turn.what == BACKWARD and turn.microbatch == self.microbatches - 1:
                     reduces = self._reduced(turn, at, before, reduces)
                 held = []
-        end = self._task("end", place, last, *(each for each in reduces if each >= 0))
-        for message in (*held, *sent):
-            message.holds.append(end)
+        self._task("end", place, last, *(each for each in reduces if each >= 0), *held, *sent)
 
-    def _turn(self, turn: Turn, at: int, before: int, held: Sequence[_Message]) -> int:
-        """Add a turn and return its task."""
+    def _turn(self, turn: Turn, at: int, before: int, held: Sequence[int]) -> int:
+        """Add a turn that waits until the held messages have left, and return its task."""
         last = turn.what == BACKWARD and turn.microbatch == self.microbatches - 1
-        task = self._task("last" if last else "forward" if turn.what == FORWARD else "backward", at, before)
+        kind = "last" if last else "forward" if turn.what == FORWARD else "backward"
+        task = self._task(kind, at, before, *held, *self._needed(turn))
         if turn.what == FORWARD and not turn.microbatch:
             self.edges.append((task, self._task("weights", at)))
-        if message_for(turn) in self.messages:
-            self._message(message_for(turn)).before.append(task)
-        for message in held:
-            message.holds.append(task)
         return task
 
     def _reduced(self, turn: Turn, at: int, before: int, reduces: Sequence[int]) -> list[int]:
         """Add a reduction of each axis, after its gradients and the reduction before, and return the tasks."""
         found = []
         for axis, earlier in enumerate(reduces):
-            arrived = self._task("arrive", at * AXES + axis, before)
-            if message_for(turn) in self.messages:
-                self._message(message_for(turn)).before.append(arrived)
+            arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
             found.append(self._task("reduce", at * AXES + axis, arrived, *([earlier] if earlier >= 0 else [])))
         return found
 
-    def _sent(self, turn: Turn, place: int, last: int) -> _Message:
-        """Return the message that a turn sends."""
-        kind = turn.what.removeprefix(SEND)
-        to = turn.stage + (1 if kind == FORWARD else -1)
-        message = self._message(Turn(to, RECEIVE + kind, turn.microbatch))
-        message.src = place
-        message.after.append(last)
-        return message
+    def _needed(self, turn: Turn) -> list[int]:
+        """Return the task until the message that a turn needs is there; an empty list if it needs none."""
+        first = self.messages.get(message_for(turn))
+        return [] if first is None else [first + 1]
 
-    def _message(self, received: Turn) -> _Message:
-        """Return the message that a turn receives."""
-        return self.messages.setdefault(received, _Message(int(not received.what.endswith(FORWARD))))
+    def _sent(self, turn: Turn) -> int:
+        """Return the first task of the message that a turn sends."""
+        kind = turn.what.removeprefix(SEND)
+        return self._message(Turn(turn.stage + (1 if kind == FORWARD else -1), RECEIVE + kind, turn.microbatch))
+
+    def _message(self, received: Turn) -> int:
+        """Return the first task of the message that a turn receives; add both its tasks if there are none."""
+        if received not in self.messages:
+            back = not received.what.endswith(FORWARD)
+            sender = received.stage + (1 if back else -1)
+            src = next(place for place, own in enumerate(self.stages) if sender in own)
+            self.messages[received] = self._task("left", back * len(self.stages) + src)
+            self._task("there", back * len(self.stages) + src, self.messages[received])
+        return self.messages[received]
 
     def _task(self, kind: str, at: int, *after: int) -> int:
         """Add a task that waits for others, and return its number."""
@@ -176,11 +152,6 @@ class _ChartBuilder:
 
     def graph(self) -> tuple[Graph, I64]:
         """Return the graph of all tasks, and the index of each task's time."""
-        for each in self.messages.values():
-            at = each.way * self.places + each.src
-            left = self._task("left", at, *each.after)
-            there = self._task("there", at, left)
-            self.edges += [(task, there) for task in each.before] + [(task, left) for task in each.holds]
         builder, edges = Builder(np.ones(1)), np.array(self.edges, np.int64)
         builder.tasks(np.zeros(len(self.code), np.int64))
         builder.wait(edges[:, 0], edges[:, 1])
@@ -202,7 +173,7 @@ class OverlappedRequests(NamedTuple):
 class Charts:
     """The charts of the plans of one model by one software."""
 
-    paths: ChartedPaths
+    paths: MegatronPaths
     _asides: dict[Hashable, tuple[OverlappedRequests, ...]] = field(default_factory=dict)
 
     def seconds(self, outline: Outline, requests: Requests) -> float:
@@ -210,9 +181,9 @@ class Charts:
         plan = outline.plan
         if 2 * plan.stages * plan.passes > MOST:
             return 0.0
-        shape = PipelineChart(plan.pipeline, plan.pp, plan.vp, plan.passes, outline.waits)
         try:
-            return shape.end_s(self._times(outline, requests)) * (1 - ROUNDED)
+            times = self._times(outline, requests)
+            return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
         except InputError:  # longer than the clock counts
             return 0.0
 

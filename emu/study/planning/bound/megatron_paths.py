@@ -12,11 +12,11 @@ from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.study.planning.bound.tape_paths import ChartedPaths, EndPaths, HeldElements, LayerPaths, TapePath
+from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
 
 
 @dataclass(eq=False)
-class MegatronPaths(ChartedPaths):
+class MegatronPaths(TapePaths):
     """The paths of plans by Megatron-LM."""
 
     _arrivals: dict[object, Mapping[str, TapePath]] = field(default_factory=dict)

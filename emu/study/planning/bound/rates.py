@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from emu.bound.latency import least_between_fs
 from emu.dtypes import item_bytes
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
@@ -42,11 +43,9 @@ class Rates(NamedTuple):
         """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
         links = topology.links
         out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
-        leaves, comes = links.src < topology.n_npus, links.dst < topology.n_npus
-        direct, up, down = leaves & comes, leaves & ~comes, comes & ~leaves
-        ways = [sum(int(links.latency_fs[of].min()) for of in way) for way in ((direct,), (up, down)) if way[0].any()]
-        alpha_s = seconds(min(ways, default=0) + topology.message_fs)
-        return Rates(float(out[: topology.n_npus].max()), float(into[: topology.n_npus].max()), alpha_s)
+        n = topology.n_npus
+        alpha_fs = int(least_between_fs(links.latency_fs, links.src < n, links.dst < n, default=0)) + topology.message_fs
+        return Rates(float(out[:n].max()), float(into[:n].max()), seconds(alpha_fs))
 
     def least_s(self, operation: str, elements: int, item: int, ranks: int) -> float:
         """Return the least time of an operation for a rank, in seconds; the ranks share its elements evenly."""

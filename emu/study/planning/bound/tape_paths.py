@@ -17,7 +17,6 @@ import numpy as np
 from emu.collective.operation import ROOTED
 from emu.model.generate.gradients import gradient_work
 from emu.model.generate.item import Ask
-from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.part import Part
 from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
@@ -218,18 +217,6 @@ class TapePaths(ABC):
         """
         tape.compute(gradient_work(self.stack.precision, 2 * scaled))
         tape.compute(adamw(tape, Part(self.model, plan, self.stack, HEAD), owned))
-
-
-class ChartedPaths(TapePaths):
-    """Least times of passes of software that reduces gradients in buffers; `chart` adds the first and last such requests."""
-
-    @abstractmethod
-    def of_arrivals(self, plan: Plan, name: str) -> Mapping[str, TapePath]:
-        """Return by axis the path of the last backward of a part, until all gradients of the axis are there."""
-
-    @abstractmethod
-    def buffers_of_stage(self, plan: Plan, stage: int) -> Sequence[Buffer]:
-        """Return the buffers of a stage's gradients, of which the chart reads elements and the last bucket."""
 
 
 def _waits(events: Events) -> list[list[int]]:

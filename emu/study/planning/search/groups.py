@@ -51,11 +51,6 @@ class PlacedGroups:
             topology, plan, npus_of(topology, plan, axes), _communicators(plan) if routes_spread(topology) else 1
         )
 
-    @staticmethod
-    def key(plan: Plan, axes: tuple[str, ...]) -> Hashable:
-        """Return a key that is equal for plans with equal groups."""
-        return *plan.sizes.values(), axes
-
     def at(self, place: int, axis: str) -> Groups:
         """Return the groups of an axis at one place of a pipeline; all groups if the axis crosses places."""
         if (place, axis) not in self._groups:

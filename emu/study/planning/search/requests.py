@@ -3,7 +3,7 @@
 A composed step takes no less, even if its requests wait for one another, share links, or have the messages of every rank.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from emu.collective.operation import ROOTED
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.floor import least_fs
+from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
@@ -99,9 +100,13 @@ class _Fabric(ServedFabric):
         """Return the groups of a request by the algorithm that serves them: one part for each algorithm."""
         return parts_by_algorithm([asked], self.choice, self.topology)[0]
 
-    def least(self, asked: DistinctRequest, parts: Sequence[RequestPart]) -> RequestTime:
-        """Return the least time that a rank needs for a request in these parts."""
-        least = [least_fs(lay_request(part.what, self.topology, part.ranks), self.launch_fs) for part in parts]
+    def laid(self, parts: Sequence[RequestPart]) -> list[PlacedSchedule]:
+        """Return the placed schedule of each part."""
+        return [lay_request(part.what, self.topology, part.ranks) for part in parts]
+
+    def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> RequestTime:
+        """Return the least time that a rank needs for a request, by its placed schedules."""
+        least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
             left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
             return RequestTime(left, there)
@@ -109,26 +114,31 @@ class _Fabric(ServedFabric):
         return RequestTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
     def fewest(self, asked: DistinctRequest) -> DistinctRequest:
-        """Return a collective with only one of the groups that symmetries make equal, as they take equally long."""
+        """Return a collective with only one of the groups that symmetries make equal, as they take equally long.
+
+        The request itself is returned where no two groups are equal.
+        """
         if asked.name == MESSAGE or len(asked.choosing) != len(asked.ranks):
             return asked
         equal = [canonical_npus(self.topology, self.npus[group]) for group in asked.ranks]
         _, first = np.unique(np.stack(equal), axis=0, return_index=True)
+        if len(first) == len(equal):
+            return asked
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
-
-    def messages(self, asked: DistinctRequest) -> int:
-        """Return the number of messages that all groups send."""
-        return message_count([lay_request(part.what, self.topology, part.ranks) for part in self.parts(asked)])
 
 
 def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
     """Return the least time of a request by any algorithm that may serve it; of many groups the first that chooses is timed."""
-    heavy = asked.name != MESSAGE and fabric.messages(asked) > LIGHT
+    parts = fabric.parts(asked)
+    laid = fabric.laid(parts)
+    heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
     if heavy and len(asked.ranks) > 1:
         return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)
-    parts = fabric.parts(few)
-    taken, seen = fabric.least(few, parts), {_served(parts)}
+    if few is not asked:
+        parts = fabric.parts(few)
+        laid = fabric.laid(parts)
+    taken, seen = fabric.least(few, laid), {_served(parts)}
     if not is_open(asked, fabric.choice):
         return taken
     floor = RequestTime(0.0, _floor_s(asked, fabric))
@@ -141,7 +151,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> RequestTime:
             parts = fabric.served_by(asked, option).parts(few)
             if _served(parts) not in seen:
                 seen.add(_served(parts))
-                taken = min(taken, fabric.least(few, parts))
+                taken = min(taken, fabric.least(few, fabric.laid(parts)))
     return taken
 
 
@@ -164,29 +174,14 @@ def _options(asked: DistinctRequest, fabric: _Fabric) -> Iterator[Option]:
         yield fabric.algorithm(bound.name)
 
 
-@dataclass(eq=False)
-class KnownTimes:
-    """Known times of requests of one search on one topology, by name, and a list of the requests that are not known."""
-
-    times: dict[Hashable, RequestTime] = field(default_factory=dict)
-    missing: dict[Hashable, MissingTime] = field(default_factory=dict)
-
-    def time(self, request: PlacedRequest, after: int) -> RequestTime | None:
-        """Return the time of a request; None if it is not known, and then note that it is missing."""
-        name = request.name
-        found = self.times.get(name)
-        if found is None:
-            self.missing.setdefault(name, (after, request))
-        return found
-
-
 @dataclass(frozen=True, eq=False)
 class PlacedRequests(Requests):
     """The requests of a plan in one placement; a request whose time is not known has its least time in any placement."""
 
     where: PlacedGroups
-    known: KnownTimes
+    times: Mapping[Hashable, RequestTime]  # known ones, by name of the request
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
+    missing: dict[Hashable, MissingTime] = field(default_factory=dict)  # what was asked for and is not known, by name
 
     def place_key(self, place: int) -> Hashable:
         """Return the key of a place, as in `Requests`; each place has its own."""
@@ -200,7 +195,7 @@ class PlacedRequests(Requests):
         """Return the least time of a request at a place, as in `Requests`."""
         after = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
-        found = self.known.time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
+        found = self._time(PlacedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), after)
         return Requests.collective(self, place, ask)._replace(is_told=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[RequestTime]:
@@ -211,8 +206,16 @@ class PlacedRequests(Requests):
         asks = [
             PlacedRequest(Ask("pp", MESSAGE, size, "int8"), self.where.between(place, (place + to) % n)) for place in range(n)
         ]
-        found = [self.known.time(each, _ENDS) for each in asks]
+        found = [self._time(each, _ENDS) for each in asks]
         if None not in found:
             kept[to, size] = [each for each in found if each is not None]
         otherwise = Requests.messages(self, to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
+
+    def _time(self, request: PlacedRequest, after: int) -> RequestTime | None:
+        """Return the time of a request; None if it is not known, and then note that it is missing."""
+        name = request.name
+        found = self.times.get(name)
+        if found is None:
+            self.missing.setdefault(name, (after, request))
+        return found

@@ -5,7 +5,7 @@ The frontier of a search: the candidates and plans that it has still to look at,
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from emu.model.plan.plan import Plan
@@ -126,8 +126,7 @@ def reason_of(row: PlanRow, best: PlanRow) -> str:
     own, other = parts_s(row), parts_s(best)
     worst = max({**own, **other}, key=lambda part: own.get(part, 0.0) - other.get(part, 0.0))
     more = own.get(worst, 0.0) - other.get(worst, 0.0)
-    gains = [format_time(row.step_time_s - best.step_time_s), "slower:"]
-    return " ".join([*gains, _told(worst, format_time(more), row, best)])
+    return f"{format_time(row.step_time_s - best.step_time_s)} slower: {_told(worst, format_time(more), row, best)}"
 
 
 def _told(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
@@ -184,16 +183,15 @@ class Frontier:
     least_s: float = 0.0  # the last bound that was taken off; no entry left is below
 
     def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
-        """Add an entry while the search runs."""
-        heappush(self.entries, self._entry(bound_s, known, candidate))
+        """Add an entry, numbered after all entries before it.
 
-    def append(self, bound_s: float, plan: Candidate) -> None:
-        """Append a plan before the search begins."""
-        self.entries.append(self._entry(bound_s, PLAN, plan))
-
-    def begin(self) -> None:
-        """Make a heap of all plans that were appended."""
-        heapify(self.entries)
+        Args:
+            bound_s: The lower bound of its time.
+            known: How this bound was found, one of the constants from READY on.
+            candidate: The candidate, or a plan in any placement.
+        """
+        self.added += 1
+        heappush(self.entries, Entry(bound_s, known, self.added, candidate))
 
     def has(self, most_s: float) -> bool:
         """Return whether there is an entry whose bound is at most `most_s`."""
@@ -210,14 +208,3 @@ class Frontier:
         for entry in ready:
             heappush(self.entries, entry)
         return found
-
-    def _entry(self, bound_s: float, known: int, candidate: Candidate) -> Entry:
-        """Return the entry of a candidate, numbered after all entries before it.
-
-        Args:
-            bound_s: The lower bound of its time.
-            known: How this bound was found, one of the constants from READY on.
-            candidate: The candidate, or a plan in any placement.
-        """
-        self.added += 1
-        return Entry(bound_s, known, self.added, candidate)

@@ -73,7 +73,7 @@ class Search:
     side_by_side: int = 2  # jobs that may run at one time
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
-    least_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
+    bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
     large: list[PlanBound] = field(default_factory=list)  # of those that may, and do not when all that they hold is counted
@@ -94,9 +94,8 @@ class Search:
         frontier, left = Frontier(), len(plans)
         with self.progress(f"bounding {left:,} plans", left) as advance:
             for plan in plans:
-                frontier.append(self.placed.quick.quickly_s(plan), Candidate(-1, plan, ()))
+                frontier.add(self.placed.quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
                 advance()
-        frontier.begin()
         try:
             with self.progress(f"searching {left:,} plans for the best", left) as advance:
                 self._search(frontier, advance)
@@ -126,11 +125,11 @@ class Search:
 
     def _goes_on(self, frontier: Frontier) -> bool:
         """Return whether an entry that may be among the best is left, and the limit of steps is not reached."""
-        return frontier.has(self.worst_s) and len(self.least_s) < STEPS
+        return frontier.has(self.worst_s) and len(self.bounds_s) < STEPS
 
     def _so_far(self, frontier: Frontier) -> str:
         """Return in words the state of a search that was interrupted."""
-        under_way = (least_s for each, least_s in self.least_s.items() if each not in self.rows)
+        under_way = (least_s for each, least_s in self.bounds_s.items() if each not in self.rows)
         least_s = min((frontier.least_s, *under_way))
         told = f"no plan that is left takes less than {format_time(least_s)}"
         if self.best:
@@ -140,10 +139,13 @@ class Search:
 
     def _timed(self, ready: Entry) -> list[tuple[Candidate, PendingResult[JobResult]]]:
         """Return a candidate with its pending step; an empty list if it does not fit the memory."""
-        if not self._fits(ready.candidate.plan):
+        plan = ready.candidate.plan
+        if plan not in self.fits:
+            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
+        if not self.fits[plan]:
             self.large.append((ready.bound_s, 1))
             return []
-        self.least_s[ready.candidate] = ready.bound_s
+        self.bounds_s[ready.candidate] = ready.bound_s
         return [(ready.candidate, self._asked(StepJob(ready.candidate, QUICK)))]
 
     def _look(self, entries: Sequence[Entry], frontier: Frontier) -> None:
@@ -159,8 +161,8 @@ class Search:
         self._reduce([entry for entry in entries if entry.known == WORKS and self.placed.reduces], frontier)
         together = [(entry.bound_s, each) for entry in entries for each in self._placed(entry)]
         found = self.placed.nearer([candidate for _, candidate in together], self._times)
-        for (bound_s, candidate), near in zip(together, found, strict=True):
-            frontier.add(max(bound_s, near.least_s), READY if near.is_told else PLACED, candidate)
+        for (bound_s, candidate), (least_s, is_told) in zip(together, found, strict=True):
+            frontier.add(max(bound_s, least_s), READY if is_told else PLACED, candidate)
 
     def _leaves(self, entry: Entry) -> bool:
         """Return whether a plan is left out because a limit of the search is reached."""
@@ -223,7 +225,7 @@ class Search:
 
     def needed(self) -> list[Candidate]:
         """Return the candidates that had to be timed; more may have been, by the number of processes."""
-        return [each for each, least_s in self.least_s.items() if least_s <= self.worst_s]
+        return [each for each, least_s in self.bounds_s.items() if least_s <= self.worst_s]
 
     def seen(self) -> list[PlanRow]:
         """Return the rows of candidates that had to be timed, each plan in its best placement."""
@@ -237,35 +239,29 @@ class Search:
         """Return whether the first places of a plan's pipelines fit the memory, one of which mostly holds the most."""
         return not self.has or holds(self.model, plan, self.stack, self.has, range(min(_FIRST, plan.pp)))
 
-    def _fits(self, plan: Plan) -> bool:
-        """Return whether all ranks of a plan fit the memory."""
-        if plan not in self.fits:
-            self.fits[plan] = not self.has or holds(self.model, plan, self.stack, self.has, range(_FIRST, plan.pp))
-        return self.fits[plan]
-
     def _asked(self, job: StepJob | RequestJob) -> PendingResult[JobResult]:
         """Return the pending result of a job, which may be in the cache."""
         known = self.kept.read(self.name_of(job))
         return self.submit(job) if known is None else LocalJob(lambda _: known, job)
 
-    def full(self, candidates: Sequence[Candidate], how: str = FULL) -> list[Candidate]:
-        """Time more candidates, by default as `estimate` does, and return those that could be timed, the fastest first."""
-        found_all = dict[Candidate, float]()
+    def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
+        """Time more candidates in one of the ways of `timer`, and return those that could be timed, the fastest first."""
+        timed = list[Candidate]()
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         with self.progress(label, len(candidates)) as advance:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
                 self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow(**found)
-                    found_all[candidate] = self.rows[candidate].step_time_s
+                    timed.append(candidate)
                 advance()
-        return sorted(found_all, key=lambda each: (found_all[each], each.words))
+        return sorted(timed, key=lambda each: (self.rows[each].step_time_s, each.words))
 
     def time_near(self) -> None:
         """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
         near = [each for each, row in self.rows.items() if row.step_time_s <= (1 + _NEAR) * self.worst_s]
         self.best.clear()
-        for candidate in self.full(near, COMPOSED):
+        for candidate in self.time_all(near, COMPOSED):
             key = candidate.topology, candidate.plan
             self.best.setdefault(key, (self.rows[candidate].step_time_s, candidate))
 

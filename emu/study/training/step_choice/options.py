@@ -18,8 +18,8 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, 
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
-from emu.study.choice.chooser import LibraryChooser, is_automatic
-from emu.study.choice.fastest import AlgorithmBound, bounds
+from emu.study.choice.chooser import ChooserOnNpus, is_automatic
+from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
 from emu.study.training.composed.place_requests import DistinctRequest
@@ -112,12 +112,12 @@ class ServedFabric:
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(first_request(asked)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
-    def bounds(self, asked: DistinctRequest, within_fs: float) -> Iterator[AlgorithmBound]:
+    def bounds(self, asked: DistinctRequest, within_fs: float) -> Iterator[Entrant]:
         """Yield the `bounds` of the algorithms for the first group of a request, up to a bound of `within_fs` ticks."""
         site = Site.of(self.topology, canonical_group(self.topology, tuple(self.npus[asked.choosing[0]].tolist())))
         item = max(1, asked.size_bytes // max(1, asked.elements))
         wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
-        return takewhile(lambda bound: bound.least_fs <= within_fs, bounds(site, wanted))
+        return takewhile(lambda bound: bound.bound_fs <= within_fs, bounds(site, wanted))
 
     def options(self, asked: DistinctRequest, fastest: int = FEW) -> list[Option]:
         """Return the algorithms that may serve a request better within its step, the fastest first.
@@ -146,7 +146,7 @@ class ServedFabric:
             with suppress(InputError):  # the chooser of a run may fit no other topology
                 least = min(least, replace(self, choice=replace(self.choice, chooser=each)).isolated(asked).ticks)
         for bound in self.bounds(asked, least):
-            if bound.least_fs >= least:
+            if bound.bound_fs >= least:
                 break
             if bound.messages <= _MESSAGES:
                 least = min(least, self.served_by(asked, self.algorithm(bound.name)).isolated(asked).ticks)
@@ -184,6 +184,6 @@ def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | Non
         npus: [ranks] the NPU of each rank.
         ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
-    libraries = {name: LibraryChooser(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
+    libraries = {name: ChooserOnNpus(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
     found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
     return found if ran is None else {**found, RAN: ran}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.study.planning.bound.chart import AXES, PipelineChart, PipelineTimes
+from emu.study.planning.bound.chart import AXES, PipelineTimes, pipeline_end_s
 
 
 def times(places, virtual, **known):
@@ -21,23 +21,21 @@ def times(places, virtual, **known):
 def test_a_pipeline_ends_after_its_work_and_its_bubble(places, virtual, microbatches):
     """Narayanan et al. (SC21), section 2.2: the bubble is P - 1 microbatches of the model's stages of one place over V."""
     order, ideal = "1f1b" if virtual == 1 else "interleaved", 3 * virtual * microbatches + 3 * (places - 1)
-    assert PipelineChart(order, places, virtual, microbatches, False).end_s(times(places, virtual)) == ideal
+    assert pipeline_end_s(times(places, virtual), order, microbatches, waits=False) == ideal
     # Places that wait until a message has left have to come to it at the same time.
-    assert PipelineChart(order, places, virtual, microbatches, True).end_s(times(places, virtual)) >= ideal
+    assert pipeline_end_s(times(places, virtual), order, microbatches, waits=True) >= ideal
 
 
 def test_messages_delay_what_needs_them():
-    last = PipelineChart("1f1b", 4, 1, 1, False)
     there = np.full((2, 4), 0.25)
-    assert last.end_s(times(4, 1, there=there)) == 12 + 6 * 0.25
-    assert last.end_s(times(4, 1, left=there, there=there)) == 12 + 12 * 0.25
+    assert pipeline_end_s(times(4, 1, there=there), "1f1b", 1, waits=False) == 12 + 6 * 0.25
+    assert pipeline_end_s(times(4, 1, left=there, there=there), "1f1b", 1, waits=False) == 12 + 12 * 0.25
 
 
 def test_weights_are_waited_for_first_and_gradients_last():
-    shape = PipelineChart("1f1b", 1, 1, 2, False)
     gathered = np.full((1, 1), 0.5)
-    assert shape.end_s(times(1, 1, weights=gathered)) == 6.5
+    assert pipeline_end_s(times(1, 1, weights=gathered), "1f1b", 2, waits=False) == 6.5
     arrive, reduce = np.full((1, 1, AXES), 1.5), np.full((1, 1, AXES), 3.0)
-    assert shape.end_s(times(1, 1, arrive=arrive, reduce=reduce)) == 4 + 1.5 + 3
-    assert shape.end_s(times(1, 1, arrive=arrive, reduce=reduce / 6)) == 6
-    assert shape.end_s(times(1, 1, end=np.array([2.0]))) == 8
+    assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce), "1f1b", 2, waits=False) == 4 + 1.5 + 3
+    assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce / 6), "1f1b", 2, waits=False) == 6
+    assert pipeline_end_s(times(1, 1, end=np.array([2.0])), "1f1b", 2, waits=False) == 8
