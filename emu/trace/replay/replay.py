@@ -30,7 +30,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import block_counts, matched_calls
-from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
+from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of, members_of
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
@@ -254,10 +254,10 @@ class TraceLayout:
         """Add the messages of all calls; yield the piece and the first task of each instance."""
         firsts = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
         for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, firsts, strict=False)):
-            piece, size = pieces[laid], laid.schedule.n_participants
+            piece = pieces[laid]
+            member = members_of(piece).ravel()
             ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
             events = self.first_event[ranks] + rows
-            member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
             self.instance[events], self.call[events] = number, met + np.arange(len(events)) // batch.what.n_ranks
             if number in delays:
                 begins, ends = delays[number].add(builder)

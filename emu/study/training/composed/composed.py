@@ -215,7 +215,7 @@ def composition(
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
-    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(asked, parts, topology, placement, launch_fs)
+    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
     close = cache(partial(Stretches.of, asked, once, len(topology.links))), most_tasks
     return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)

@@ -8,7 +8,7 @@ collective, or a send and its receive, as the representatives see it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class DistinctRequest:
     kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class PlaceRequests:
     """The requests of the representatives of all places."""
 
@@ -54,6 +54,24 @@ class PlaceRequests:
     requests: tuple[DistinctRequest, ...]  # [Q]
     of: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
+
+    @cached_property
+    def first_event(self) -> I64:
+        """[P + 1] the first event of each place among those of all places, and the number of these."""
+        return np.cumsum([0, *map(len, self.trace.events)]).astype(np.int64)
+
+    @cached_property
+    def place_of_event(self) -> I64:
+        """The place of each event of all places."""
+        return np.repeat(np.arange(len(self.trace.events)), np.diff(self.first_event))
+
+    @cached_property
+    def turn_in_place(self) -> I64:
+        """[N] how many ranks of its place come before each rank."""
+        places = self.of.place_of_rank
+        order, turn = np.argsort(places, kind="stable"), np.empty(len(places), np.int64)
+        turn[order] = np.arange(len(places)) - np.searchsorted(places[order], places[order])
+        return turn
 
 
 @dataclass(frozen=True, eq=False, slots=True)
