@@ -199,8 +199,8 @@ class TraceLayout:
             pieces: The lowered piece of each laid request, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
-        links, every = self.topology.links, np.arange(self.trace.n_ranks)
-        ranks = Orbits.each(len(every)) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
+        links, n_ranks = self.topology.links, self.trace.n_ranks
+        ranks = Orbits.each(n_ranks) if domain is None else Orbits.numbered(domain.nodes.number[self.placement])
         self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
@@ -208,12 +208,11 @@ class TraceLayout:
         for where, tasks in self._compute(builder, ranks):
             begins[where] = ends[where] = tasks
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
-        calls = 0
+        calls = np.cumsum([0, *(len(batch.ranks) for batch in self.batches)])
         for number, (batch, (_, _, *tasks)) in enumerate(zip(self.batches, met, strict=True)):
-            events, n = (self.first_event[batch.ranks] + batch.rows).ravel(), batch.what.n_ranks
+            events = (self.first_event[batch.ranks] + batch.rows).ravel()
             begins[events], ends[events] = tasks
-            instance[events], call[events] = number, calls + np.arange(len(events)) // n
-            calls += len(batch.ranks)
+            instance[events], call[events] = number, calls[number] + np.arange(len(events)) // batch.what.n_ranks
         entries = self._wait(builder, ranks, delays, begins, ends, instance)
         laid = self.first_event, *(column(c, np.int32) for c in (begins, ends, instance, call))
         pieces_of = tuple(piece for piece, *_ in met), column([first for _, first, *_ in met], np.int64)

@@ -53,18 +53,13 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
     Raises:
         InputError: The device has no peak for one of them.
     """
-    flops: Counter[str] = Counter()
-    for events, ranks in zip(trace.events, _ranks_of(trace).tolist(), strict=True):
+    flops, of_role = Counter[str](), np.bincount(trace.role_of_rank, minlength=len(trace.events)).tolist()
+    for events, ranks in zip(trace.events, of_role, strict=True):
         counted = np.where((events.kind == Kind.COMPUTE) & (events.step > 0), events.flops, 0.0)
         for name, rows in _rows_of(events, counted > 0):
             flops[timed_as(name, dtype)] += ranks * float(counted[rows].sum())
     total, first = sum(flops.values()), sorted(flops, key=lambda name: (-flops[name], name))
     return tuple(Products(name, flops[name] / total, device.peak(name)) for name in first)
-
-
-def is_in_fp8(products: Sequence[Products]) -> bool:
-    """Return whether any FLOPs are in FP8."""
-    return any(FLOAT_BYTES.get(each.dtype) == 1 for each in products)
 
 
 def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
@@ -87,11 +82,6 @@ def timed_told(dtype: str, products: Sequence[Products], messages: Sequence[str]
 def _share(of: Products) -> str:
     """Return the share of the FLOPs in words; empty: all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
-
-
-def _ranks_of(trace: Trace) -> I64:
-    """Return [R] the number of ranks of each role."""
-    return np.bincount(trace.role_of_rank, minlength=len(trace.events)).astype(np.int64)
 
 
 def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
@@ -123,7 +113,7 @@ def has_work(trace: Trace) -> bool:
 def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
     """Return the kind of a step; a script has experts where it has a group with the axis `ep`."""
     experts = _EXPERTS in dict(trace.meta) or any(group.axis == "ep" for group in trace.groups)
-    return RunKind(experts, is_in_fp8(products))
+    return RunKind(experts, any(FLOAT_BYTES.get(each.dtype) == 1 for each in products))
 
 
 def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, float]:
