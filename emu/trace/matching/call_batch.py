@@ -158,8 +158,8 @@ def batches_of(
     found, batches = list(keys), []
     spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
     for i, (low, high) in enumerate(spans):
-        members = (c[first[low] : first[high]].reshape(high - low, -1) for c in (ranks, rows))
-        batches.append(CallBatch(found[table.what[low]], *members, tuple(requests[i])))
+        own_ranks, own_rows = (c[first[low] : first[high]].reshape(high - low, -1) for c in (ranks, rows))
+        batches.append(CallBatch(found[table.what[low]], own_ranks, own_rows, tuple(requests[i])))
     return batches
 
 

@@ -80,7 +80,7 @@ def bodies_of(
     parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
     rates, none, hops = list[float](), np.empty(0, np.int64), list[tuple[I64, I64]]()  # the links and weights of each
     for part in parts:
-        own = (len(stand) + len(rates), 1) if part.rate_Bps else (none, none)  # a link that no other has
+        own = np.array([[len(stand) + len(rates)], [1]])[:, : int(part.rate_Bps > 0)]  # a link that no other has
         hops.append((np.append(part.link, own[0]), np.append(part.weight, own[1])))
         rates += [part.rate_Bps] * (part.rate_Bps > 0)
     hops += [of if part.late_bytes else (none, none) for part, of in zip(parts, hops, strict=True)]
