@@ -149,12 +149,12 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     """Return the requests of one role; `number` has the numbers given to words so far, and gets those of new ones."""
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()
-    words = ([number.setdefault(of[i], len(number)) for i in rows] for of in (events.name, events.dtype))
+    words = (events.name, events.dtype)
+    name, ran = (np.array([number.setdefault(of[i], len(number)) for i in rows], np.int64) for of in words)
     columns = (events.kind, events.group, events.instance, events.root, events.tag)
     of_event = (c[at].astype(np.int64) for c in columns)
     size, setup = timed_bytes(events, dtype)[at], (events.step[at] == 0).astype(np.int64)
-    numbers = (np.array(of, np.int64) for of in words)
-    return RequestColumns(at, *of_event, *numbers, size, events.count[at], setup, np.diff(events.split_start)[at])
+    return RequestColumns(at, *of_event, name, ran, size, events.count[at], setup, np.diff(events.split_start)[at])
 
 
 def first_of(keys: I64) -> tuple[I64, I64]:
