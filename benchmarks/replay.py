@@ -16,6 +16,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.step.step import Step, TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from launch.data.devices import find_device
 
@@ -26,11 +27,11 @@ CASES = (  # a plan, and its global batch
 )
 
 
-def cost(trace: Trace, topology: Topology, *, briefly: bool) -> tuple[float, TimedTrace, Step]:
+def cost(trace: Trace, topology: Topology, *, delays: bool) -> tuple[float, TimedTrace, Step]:
     """Processor time (s) of a step on a topology, and what it gave; algorithms are chosen before."""
     choice, device = choice_on(topology, (AUTO,), "float32"), find_device("h100", "bfloat16")
     began = time.process_time()
-    timed = time_trace(trace, choice, topology, device, "float32", briefly=briefly)
+    timed = time_trace(TraceLayout(trace, choice, topology, device, "float32"), delays=delays)
     step = timed.step()
     return time.process_time() - began, timed, step
 
@@ -40,10 +41,10 @@ def main(cases: Sequence[tuple[str, int]]) -> None:
     topology = build_topology(TOPOLOGY)
     for words, batch in cases:
         trace = generate(MODELS.find(MODEL), parse_plan(words, global_batch=batch, seq=SEQ), Stack())
-        cost(trace, topology, briefly=True)  # choices are made, functions compiled
-        for briefly in (False, True):
-            spent, timed, step = cost(trace, topology, briefly=briefly)
-            how = "with delays" if briefly else "message by message"
+        cost(trace, topology, delays=True)  # choices are made, functions compiled
+        for delays in (False, True):
+            spent, timed, step = cost(trace, topology, delays=delays)
+            how = "with delays" if delays else "message by message"
             tasks = f"{len(timed.timeline.end_fs):,} tasks of {timed.replayed.timed_ranks} of {trace.n_ranks} ranks"
             sys.stdout.write(f"{words}, {how}: {spent:.2f} s of processor time, {tasks}, step {step.step_time_s} s\n")
             sys.stdout.flush()

@@ -15,7 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.model.generate.generate import trace_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import ComposedStep, composition
+from emu.study.training.composed.composed import composition
 from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS
@@ -24,6 +24,7 @@ from emu.study.training.generated_step import roles_of, standing_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
+from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
 CHAOTIC = 0.01  # share of the time, by which a tick more or less moves the whole graph of such a step
@@ -86,7 +87,7 @@ def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
     return Both(number, drawn, composed.report.step_time_s, step_s, composed.between_s, moved, (cpu_s, taken, chose_s))
 
 
-def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[ComposedStep, float, float]:
+def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int) -> tuple[TimedTrace, float, float]:
     """The step, and the CPU seconds that it took once its algorithms were chosen, and that their choice took."""
     request, device, npus = drawn.request, find_device("h100", "bfloat16"), npus_of(topology, drawn.plan, drawn.axes)
     of, began = standing_of(model_of(request), request.plan, request.stack), time.process_time()
@@ -102,7 +103,7 @@ def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -
     model, plan, stack = model_of(request), request.plan, request.stack
     trace = trace_of(roles_of(model, plan, stack), model, plan, stack)
     placed = with_axes(topology, plan, request.axes)
-    return time_trace(trace, choice, placed, device, "float32", briefly=not perturb, perturb=perturb)
+    return time_trace(TraceLayout(trace, choice, placed, device, "float32"), delays=not perturb, perturb=perturb)
 
 
 def _told(name: str, found: Sequence[Both]) -> str:

@@ -19,6 +19,7 @@ from emu.study.training.composed.composed import composition, representative_tap
 from emu.study.training.composed.place_requests import representatives_of_plan
 from emu.study.training.step.step import Step, time_trace
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
 MODEL, SEQ = "llama3-8b", 2048
@@ -111,7 +112,7 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     known = composition(asks, choice, topology, device.request_overhead_fs)
     composed = known.timed(device)
     between = time.process_time()
-    whole = time_trace(trace_of(roles, found, plan, stack), choice, topology, device, "float32")
+    whole = time_trace(TraceLayout(trace_of(roles, found, plan, stack), choice, topology, device, "float32"))
     taken = between - began, time.process_time() - between
     return Compared(composed.step(), whole.step(), whole.how, taken)
 

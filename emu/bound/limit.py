@@ -19,7 +19,7 @@ from emu.bound.network import Network, network
 from emu.bound.sets import ALL_PAIRS, groups, sampled_cut
 from emu.bound.symmetry import Symmetry, best_simple_price, count_price_lists, symmetry
 from emu.collective.operation import Operation
-from emu.topology.orbits import Orbits
+from emu.equivalence import Orbits
 from emu.topology.topology import Topology
 from emu.units import seconds
 

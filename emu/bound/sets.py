@@ -15,7 +15,7 @@ from emu.bound.cuts import NetworkCut, largest_cut, reverse_cut, separating_cut
 from emu.bound.network import Network, sums
 from emu.bound.symmetry import Symmetry
 from emu.collective.operation import Operation
-from emu.topology.orbits import Orbits
+from emu.equivalence import Orbits
 
 ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each
 

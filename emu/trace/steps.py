@@ -94,14 +94,10 @@ def equal_steps(trace: Trace) -> tuple[tuple[int, ...], ...]:
     found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for step in range(1, steps + 1):
         found[tuple(of_role[step - 1] for of_role in work)].append(step)
-    talks = {s for e in trace.events for s in np.unique(e.step[_asks(e)]).tolist()}
+    talks = {s for e in trace.events for s in np.unique(e.step[~computes(e)]).tolist()}
     groups = [tuple(group) for group in found.values()]
     about = max(groups, key=lambda group: (group[0] in talks, len(group), group[-1]), default=())
     return (about, *(group for group in groups if group != about))
-
-
-def _asks(events: Events) -> np.ndarray:
-    return np.asarray((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
 
 
 def _work(events: Events, steps: int) -> Iterator[str]:

@@ -21,6 +21,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
@@ -159,8 +160,8 @@ def run_command(
         return code
     check_words(recorded, algorithms, built)
     with progress_bar("timing the step"):
-        time_one = time_step if fake else time_trace
-        timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
+        layouts = [TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
+        timed = [(time_step if fake else time_trace)(laying) for laying in layouts]
     show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=pacing_of(pace))
     return code
 

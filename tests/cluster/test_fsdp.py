@@ -16,6 +16,7 @@ from emu.collective.algorithm import Choice
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import PARTS
 
 WIDTH, LAYERS, STEPS = 256, 4, 2
@@ -43,7 +44,8 @@ def recorded(hsdp=False, reshard=True):
 
 
 def timed(trace):
-    return time_trace(trace, Choice(), build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns"), DEVICE, "float32")
+    switch = build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns")
+    return time_trace(TraceLayout(trace, Choice(), switch, DEVICE, "float32"))
 
 
 def of_last_step(trace, name):

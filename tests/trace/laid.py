@@ -7,7 +7,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.topology.builders.wiring import star
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import replay
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.report.report import report
 from emu.trace.trace import Events, Group, Kind, Trace
 
@@ -74,9 +74,14 @@ def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None, meta=(
     )
 
 
+def replay(trace, choice, topology, device=DEVICE, dtype="float32", *, every_rank=False):
+    laying = TraceLayout(trace, choice, topology, device, dtype)
+    return laying.build_graph(None if every_rank else laying.domain())
+
+
 def replayed(trace, topology=None, dtype="float32", device=DEVICE, **more):
     topology = topology or star_of(trace.n_ranks)
-    return replay(trace, Choice({"all_reduce": "ring"}), topology, np.arange(trace.n_ranks), device, dtype, **more)
+    return replay(trace, Choice({"all_reduce": "ring"}), topology, device, dtype, **more)
 
 
 def told(trace, topology=None, dtype="float32"):

@@ -12,11 +12,10 @@ from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run
 from emu.topology.builders.wiring import star
-from emu.trace.replay.replay import replay
 from emu.trace.steps import with_steps
 from emu.trace.trace import Group
 from emu.trace.trace_file import check_trace, load, save
-from tests.trace.laid import DEVICE, replayed, trace_of
+from tests.trace.laid import replay, replayed, trace_of
 
 MS, GB = 10**12, 10**9
 NAMES = [a.name for _, a in ALGORITHMS if a.operation == "all_to_all"]
@@ -51,7 +50,7 @@ def exchange(counts, arrived=None):
 
 def timed(trace, name, latency_fs=0):
     topology = star("star", trace.n_ranks, GB, latency_fs)
-    laid = replay(trace, Choice({"all_to_all": name}), topology, np.arange(trace.n_ranks), DEVICE, "float32")
+    laid = replay(trace, Choice({"all_to_all": name}), topology)
     return laid, run(laid.graph), topology
 
 
@@ -141,7 +140,7 @@ def test_uneven_shards_are_gathered_at_their_sizes():
     sizes = [10, 400, 30]
     trace = recorded(lambda rank: dist.all_gather([torch.empty(k) for k in sizes], torch.ones(sizes[rank])), 3)
     topology = star("star", 3, GB, 0)
-    laid = replay(trace, Choice({"all_gather": "direct"}), topology, np.arange(3), DEVICE, "float32")
+    laid = replay(trace, Choice({"all_gather": "direct"}), topology)
     of_link = run(laid.graph).carried_bytes[laid.link]
     assert of_link[topology.links.src < 3].tolist() == [4 * 2 * k for k in sizes]
 

@@ -27,6 +27,7 @@ from emu.topology.fault_injection.machine_state import MachineState, machine_sta
 from emu.topology.fault_injection.repair_action import RankLoss, events_of, lost_ranks, repair_action, why_stopped
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.units import seconds
 
@@ -264,7 +265,7 @@ def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: D
 
     def timed(fabric: MachineState) -> Sequence[float]:
         topology = topology_under(stack, fabric.topology)
-        return time_trace(trace, chosen(topology), topology, device, dtype, speed=fabric.speed).report.step_times_s
+        return time_trace(TraceLayout(trace, chosen(topology), topology, device, dtype, fabric.speed)).report.step_times_s
 
     return timed
 

@@ -20,7 +20,6 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_state import MachineState
 from emu.topology.fault_injection.repair_action import MachineHistory, MachineMoment, why_stopped
-from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import ReplayGraph, TraceLayout
@@ -56,10 +55,7 @@ class RecordedSteps:
     def laid(self, found: MachineState, speed: F64) -> ReplayGraph:
         """Return the graph of the steps on a machine with every rank by itself, at shares [N] of the device's speed."""
         topology, ranks = topology_under(self.stack, found.topology), self.trace.n_ranks
-        laying = TraceLayout.of(
-            self.trace, self.choice, topology, place(topology, ranks), self.device.over(ranks), self.dtype, speed
-        )
-        return laying.build_graph(None)
+        return TraceLayout(self.trace, self.choice, topology, self.device.over(ranks), self.dtype, speed).build_graph(None)
 
     def ends_fs(self, replayed: ReplayGraph, end_fs: I64) -> I64:
         """Return the tick at which each step has ended on all ranks; the last tick of the clock: it has not ended."""

@@ -41,24 +41,12 @@ class Constant(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DistinctComputations:
-    """The computations of a role; equal ones are kept once, with their number."""
-
-    events: Events
-    times: I64  # [E] how often
-
-    @staticmethod
-    def of(events: Events, which: Bool) -> "DistinctComputations":
-        """Return the distinct computations among the events that `which` selects."""
-        rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
-        words = np.array(events.dtype, dtype=str)[rows]
-        _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
-        return DistinctComputations(_taken(events, rows[first]), times)
-
-    def seconds(self, device: Device, *, contended: bool) -> float:
-        """Return the seconds that all of them take, beside a collective (`contended`) or alone."""
-        return float(device.seconds(self.events, "float32", contended=contended) @ self.times) if len(self.times) else 0.0
+def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
+    """Return the distinct computations among the events that `which` selects, and how often each of them is made."""
+    rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
+    words = np.array(events.dtype, dtype=str)[rows]
+    _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
+    return _taken(events, rows[first]), times
 
 
 def _taken(events: Events, rows: I64) -> Events:
@@ -76,8 +64,7 @@ class StepNearDevice:
 
     step_s: float
     on_path: tuple[float, ...]  # of each role, the share of its computation that is on the critical path
-    alone: tuple[DistinctComputations, ...]
-    beside: tuple[DistinctComputations, ...]  # computations beside which a collective is under way
+    computed: tuple[tuple[tuple[Events, I64], ...], ...]  # of each role, the distinct alone, and those beside a collective
     npus: int
     under: Callable[[Device], Device]  # what the software of the step makes of a device
     with_s: float = 0.0  # computation on the path, with that device
@@ -92,13 +79,13 @@ class StepNearDevice:
             under: The change that the software of the step makes to a device.
         """
         trace = timed.trace
-        under_way = [beside(events) for events in trace.events]
-        alone = tuple(DistinctComputations.of(events, ~b) for events, b in zip(trace.events, under_way, strict=True))
-        beside_ = tuple(DistinctComputations.of(events, b) for events, b in zip(trace.events, under_way, strict=True))
-        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(alone), alone, beside_, timed.device.npus, under)
+        under_way = [(events, beside(events)) for events in trace.events]
+        computed = tuple((_distinct(events, ~held), _distinct(events, held)) for events, held in under_way)
+        roles = range(len(computed))
+        found = StepNearDevice(timed.report.step_time_s, (1.0,) * len(roles), computed, timed.device.npus, under)
         path = critical_path(trace, timed.replayed, timed.timeline, timed.report)
-        spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in range(len(alone))]
-        each = [found.computed_s(device, role) for role in range(len(alone))]
+        spent = [sum(p.time_s for p in path if p.what == COMPUTATION and (p.stage or 0) == role) for role in roles]
+        each = [found.computed_s(device, role) for role in roles]
         shares = tuple(part / whole for part, whole in zip(spent, each, strict=True))
         found = replace(found, on_path=shares)
         return replace(found, with_s=found.path_s(device))
@@ -114,7 +101,11 @@ class StepNearDevice:
     def computed_s(self, device: Device, role: int) -> float:
         """Return the seconds that a role computes."""
         over = replace(self.under(device), npus=self.npus)
-        return self.alone[role].seconds(over, contended=False) + self.beside[role].seconds(over, contended=True)
+        alone, held = (
+            float(over.seconds(events, "float32", contended=contended) @ times) if len(times) else 0.0
+            for (events, times), contended in zip(self.computed[role], (False, True), strict=True)
+        )
+        return alone + held
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -207,9 +207,8 @@ def _estimated(
     of_step["memory_by_part_bytes"], of_step["peak_memory_bytes"] = dict(memory), sum(memory.values())
     said = {f.name: getattr(precision, f.name) for f in fields(precision)}
     own = f"dtypes: {', '.join(f'{name} {dtype}' for name, dtype in said.items() if dtype)}"
-    told = _memory_told(plan, request.stack)
-    filled = padding_note(plan, model, request.stack)
-    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *filled, told)
+    told = *padding_note(plan, model, request.stack), _memory_told(plan, request.stack)
+    of_step["assumptions"] = (*(s for s in step.assumptions if "peak memory" not in s), own, *told)
     return StepEstimate(
         **of_step,
         model=model.name,

@@ -15,16 +15,16 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import Composition, composition, representative_tapes
+from emu.study.training.composed.composed import composition, representative_tapes
 from emu.study.training.composed.place_requests import Representatives, representatives_of_plan
 from emu.study.training.step.rate import with_work, work_of
-from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.step.step import TimedTrace, time_trace, time_whole_or_composed
 from emu.study.training.step_choice.options import other_choosers
 from emu.study.training.step_choice.served_steps import choices_for, fastest_step
 from emu.study.training.step_choice.step_to_serve import StepToServe, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import SizeError
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 
 
@@ -102,12 +102,6 @@ class GeneratedStep:
         return standing_of(self.model, self.plan, self.stack)
 
     @cached_property
-    def _is_large(self) -> bool:
-        """True if the whole graph would have too many events."""
-        roles = roles_of(self.model, self.plan, self.stack)
-        return self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles) > self.effort.most_events
-
-    @cached_property
     def _trace(self) -> Trace:
         """The trace of all ranks."""
         roles = roles_of(self.model, self.plan, self.stack)
@@ -115,17 +109,18 @@ class GeneratedStep:
 
     def _timed(self, choice: Choice, device: Device) -> TimedTrace:
         """Return the step by the whole graph of its ranks, or of those that stand for all; if that is too large, composed."""
-        if not self._is_large:
-            placed = with_axes(self.topology, self.plan, self.axes)
-            try:
-                return time_trace(self._trace, choice, placed, device, "float32", briefly=True, speed=self.speed)
-            except SizeError:
-                pass
-        return self._composition(choice, device.request_overhead_fs).timed(device)
 
-    def _composition(self, choice: Choice, launch_fs: int) -> Composition:
+        def whole() -> TimedTrace:
+            placed = with_axes(self.topology, self.plan, self.axes)
+            return time_trace(TraceLayout(self._trace, choice, placed, device, "float32", self.speed), delays=True)
+
+        roles = roles_of(self.model, self.plan, self.stack)
+        events = self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in roles)
+        return time_whole_or_composed(events, self.effort.most_events, whole, lambda: self._composed(choice, device))
+
+    def _composed(self, choice: Choice, device: Device) -> TimedTrace:
         """Return the composed step; refuse several speeds."""
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        return composition(self._standing, choice, self.topology, launch_fs, self._npus)
+        return composition(self._standing, choice, self.topology, device.request_overhead_fs, self._npus).timed(device)

@@ -16,7 +16,7 @@ from emu.study.training.composed.composed import composition
 from emu.study.training.composed.place_requests import Axis, Representatives
 from emu.study.training.estimate import DEFAULT_EFFORT
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
-from emu.study.training.step.step import TimedTrace, time_trace
+from emu.study.training.step.step import TimedTrace, time_trace, time_whole_or_composed
 from emu.study.training.step_choice.options import other_choosers
 from emu.study.training.step_choice.served_steps import choices_for, fastest_step
 from emu.study.training.step_choice.step_to_serve import StepToServe
@@ -24,31 +24,26 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import communicators
-from emu.trace.replay.replay import SizeError
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import equal_steps, one_step
 from emu.trace.trace import Trace
 
 
-def time_step(
-    trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str, most_events: int = DEFAULT_EFFORT.most_events
-) -> TimedTrace:
+def time_step(laying: TraceLayout, most_events: int = DEFAULT_EFFORT.most_events) -> TimedTrace:
     """Return a trace of one step with its times; errors as in `time_trace`.
 
     Args:
-        trace: The trace.
-        choice: The choice of algorithms.
-        topology: The topology; the ranks are on its first NPUs.
-        device: The device that computes.
-        dtype: The dtype that float32 is timed as.
+        laying: The trace on its fabric.
         most_events: The most events of all ranks in a whole graph; a step with more events is composed.
     """
-    events = np.array([len(e) for e in trace.events])
-    if int(events[trace.role_of_rank].sum()) <= most_events:
-        try:
-            return time_trace(trace, choice, topology, device, dtype, briefly=True)
-        except SizeError:
-            pass
-    return composition(by_roles(trace, dtype), choice, topology, device.request_overhead_fs).timed(device)
+    trace, launch_fs = laying.trace, laying.device.request_overhead_fs
+
+    def composed() -> TimedTrace:
+        standing = by_roles(trace, laying.dtype)
+        return composition(standing, laying.choice, laying.topology, launch_fs).timed(laying.device)
+
+    events = np.array([len(e) for e in trace.events])[trace.role_of_rank]
+    return time_whole_or_composed(int(events.sum()), most_events, lambda: time_trace(laying, delays=True), composed)
 
 
 def by_roles(trace: Trace, dtype: str) -> Representatives:
@@ -91,7 +86,7 @@ def time_replay(
     """
 
     def timed(choice: Choice) -> TimedTrace:
-        return time_trace(trace, choice, topology, device, dtype, perturb=perturb)
+        return time_trace(TraceLayout(trace, choice, topology, device, dtype), perturb=perturb)
 
     if words_of(trace, topology, dtype) == tuple(words):
         return timed(choice_on(topology, words, dtype))

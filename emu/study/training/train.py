@@ -27,6 +27,7 @@ from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import COMMAND
 
 
@@ -139,6 +140,6 @@ def time_steps(
     """Return the steps of a run timed on one topology: the figures, and the times of all tasks."""
     model, plan = find_model(request.model), request.plan
     choice = choice_on(topology, request.algorithms, request.dtype)
-    timed = time_trace(learned.trace, choice, topology, device, request.dtype)
+    timed = time_trace(TraceLayout(learned.trace, choice, topology, device, request.dtype))
     figures = {**shared_fields(timed.step(), Step), **shared_fields(learned, TrainingResult)}
     return TrainingResult(**figures, model=model.name, plan=spell(plan)), timed

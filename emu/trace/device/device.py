@@ -215,13 +215,10 @@ class Device:
         tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
         product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
+        added = events.batch.astype(np.float64) * events.m * events.n  # each by an atomic operation
+        added_s = added / self.atomic_adds_per_s if self.atomic_adds_per_s else 0 * added
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS), events.kernel == Kernel.SCATTER_ADD]
-        return np.select(of_kernel, [product, attention, self._additions_s(events)], flops_s / self.gemm_share)
-
-    def _additions_s(self, events: Events) -> F64:
-        """[E] seconds of the atomic operations of kernels that add rows."""
-        added = events.batch.astype(np.float64) * events.m * events.n
-        return added / self.atomic_adds_per_s if self.atomic_adds_per_s else 0 * added
+        return np.select(of_kernel, [product, attention, added_s], flops_s / self.gemm_share)
 
     def _gemm_shares(self, events: Events) -> F64 | float:
         """[E] of peak, that the main loop of a product reaches."""

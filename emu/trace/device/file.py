@@ -42,33 +42,23 @@ _OF_KERNEL = ("kernel", "dtype", "seconds")
 _OF_RATE = ("kernel", "head", "mask", "pass", "length", "share")
 
 
-def read_kernels(value: object, key: str, where: str) -> tuple[str, tuple[MeasuredKernel, ...]]:
-    """Return the field of a device, and the kernels of a list of tables.
+def read_kernels(value: object, key: str, where: str) -> tuple[MeasuredKernel, ...]:
+    """Return the kernels of a list of tables.
 
     Raises:
         InputError: no such list, an unknown key, kind or dtype (with the nearest), a row without a shape, or a time of 0.
     """
     rows = _rows(value, key, where, _OF_KERNEL, (*_SIZES, "name"))
-    return "measured", tuple(_kernel(row, at) for at, row in rows)
+    return tuple(_kernel(row, at) for at, row in rows)
 
 
-def read_rates(value: object, key: str, where: str) -> tuple[str, tuple[AttentionRate, ...]]:
-    """Return the field of a device, and the rates of attention of a list of tables.
+def read_rates(value: object, key: str, where: str) -> AttentionTable:
+    """Return the rates of attention of a list of tables.
 
     Raises:
         InputError: no such list, an unknown key, kernel, mask or pass (with the nearest), or a share that cannot be.
     """
-    return key, tuple(_rate(row, at) for at, row in _rows(value, key, where, _OF_RATE, ("item_bytes",)))
-
-
-def kernels_written(of: Iterable[MeasuredKernel]) -> list[str]:
-    """Return a line of TOML for each kernel, as `read_kernels` reads them."""
-    return [_kernel_written(each) for each in of]
-
-
-def rates_written(of: Iterable[AttentionRate]) -> list[str]:
-    """Return a line of TOML for each rate, as `read_rates` reads them."""
-    return [_rate_written(each) for each in of]
+    return AttentionTable(tuple(_rate(row, at) for at, row in _rows(value, key, where, _OF_RATE, ("item_bytes",))))
 
 
 def _kernel_written(of: MeasuredKernel) -> str:
@@ -152,7 +142,7 @@ def read_device(path: Path) -> Device:
     if missing:
         mend = f'write {_BANDWIDTH} = "3.35TB/s" and {_PEAKS} = {{ bfloat16 = 989e12 }}'
         raise InputError(f"{where}: keys missing: {', '.join(missing)}; {mend}")
-    values = dict(_READ[key](value, key, where) for key, value in given.items())
+    values = {_FIELDS.get(key, key): _READ[key](value, key, where) for key, value in given.items()}
     with located(where):
         return Device(**{"name": path.stem, **values})
 
@@ -171,89 +161,91 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f'prologue = "{device.prologue_s * 1e6:.4g}us"'] * (device.prologue_s > 0)
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += [f"{_ADDS} = {device.atomic_adds_per_s:.6g}"] * (device.atomic_adds_per_s > 0)
-    lines += _table(_KERNELS, kernels_written(device.measured))
-    lines += _table(_ATTENTION, rates_written(device.attention.rows))
+    lines += _table(_KERNELS, [_kernel_written(each) for each in device.measured])
+    lines += _table(_ATTENTION, [_rate_written(each) for each in device.attention.rows])
     narrow = ", ".join(f"{scale} = {share:.4g}" for scale, share in device.fp8_share.items())
     lines += [f"{_NARROW} = {{ {narrow} }}"] * bool(narrow)
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
     write_file("--out", path, ("\n".join(lines) + "\n").encode())
 
 
-def _peaks(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
+def _peaks(value: object, key: str, where: str) -> Mapping[str, float]:
     if not isinstance(value, dict) or not value:
         raise must_be(where, key, "a table of FLOP/s by dtype, such as { bfloat16 = 989e12 }", value)
     for dtype in value:
         if dtype not in _FLOATS:
             raise InputError(f"{where}: {key}: {unknown('dtype', dtype, _FLOATS)}")
-    return key, {dtype: _number(peak, f"{key} of {dtype}", where)[1] for dtype, peak in value.items()}
+    return {dtype: _number(peak, f"{key} of {dtype}", where) for dtype, peak in value.items()}
 
 
-def _narrow(value: object, key: str, where: str) -> tuple[str, Mapping[str, float]]:
+def _narrow(value: object, key: str, where: str) -> Mapping[str, float]:
     if not isinstance(value, dict):
         raise must_be(where, key, "a table of shares of the peak of FP8, such as { tensor = 0.75 }", value)
     check_keys(value, SCALES, f"{where}: {key}")
-    return key, {scale: _number(share, f"{key} of {scale}", where)[1] for scale, share in value.items()}
+    return {scale: _number(share, f"{key} of {scale}", where) for scale, share in value.items()}
 
 
 def _table(name: str, rows: list[str]) -> list[str]:
     return [f"{name} = [", *(f"  {{ {row} }}," for row in rows), "]"] if rows else []
 
 
-def _number(value: object, key: str, where: str) -> tuple[str, float]:
+def _number(value: object, key: str, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise must_be(where, key, "a number", value)
-    return key, float(value)
+    return float(value)
 
 
-def _attention(value: object, key: str, where: str) -> tuple[str, AttentionTable]:
-    field, rows = read_rates(value, key, where)
-    return field, AttentionTable(rows)
-
-
-def _word(value: object, key: str, where: str) -> tuple[str, str]:
+def _word(value: object, key: str, where: str) -> str:
     if not isinstance(value, str):
         raise must_be(where, key, "text in quotes", value)
-    return key, value
+    return value
 
 
-def _tile(value: object, key: str, where: str) -> tuple[str, tuple[int, int]]:
+def _tile(value: object, key: str, where: str) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise must_be(where, key, "rows and columns, such as [128, 256]", value)
-    return key, (read_count(value[0], key, where), read_count(value[1], key, where))
+    return read_count(value[0], key, where), read_count(value[1], key, where)
 
 
-def _capability(value: object, key: str, where: str) -> tuple[str, tuple[int, int]]:
+def _capability(value: object, key: str, where: str) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2 or not all(type(each) is int and each >= 0 for each in value):
         raise must_be(where, key, "CUDA's major and minor number, such as [9, 0]", value)
-    return key, (value[0], value[1])
+    return value[0], value[1]
 
 
-def _quantity(field: str, parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], tuple[str, float]]:
-    """Return a function that reads a value with a unit, for a field of a device."""
+def _quantity(parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], float]:
+    """Return a function that reads a value with a unit."""
 
-    def read(value: object, key: str, where: str) -> tuple[str, float]:
+    def read(value: object, key: str, where: str) -> float:
         if not isinstance(value, str):
             raise must_be(where, key, f"text in quotes with its unit, such as '{example}'", value)
         try:
-            return field, parse(value, key)
+            return parse(value, key)
         except InputError as error:
             raise InputError(f"{where}: {without_place(error)}") from None
 
     return read
 
 
-_READ: Mapping[str, Callable[[Any, str, str], tuple[str, Any]]] = {
+_FIELDS = {  # of a device, where they have other names than the keys of a file
+    _BANDWIDTH: "hbm_Bps",
+    "memory": "memory_bytes",
+    _KERNELS: "measured",
+    "prologue": "prologue_s",
+    "launch_overhead": "launch_overhead_s",
+}
+_DURATION = _quantity(lambda word, key: seconds(parse_time(word, key)), "2us")
+_READ: Mapping[str, Callable[[Any, str, str], Any]] = {
     **dict.fromkeys(_WORDS, _word),
     _PEAKS: _peaks,
-    _BANDWIDTH: _quantity("hbm_Bps", parse_bandwidth, "3.35TB/s"),
-    "memory": _quantity("memory_bytes", parse_size, "80GB"),
-    "cores": lambda value, key, where: (key, read_count(value, key, where)),
+    _BANDWIDTH: _quantity(parse_bandwidth, "3.35TB/s"),
+    "memory": _quantity(parse_size, "80GB"),
+    "cores": read_count,
     "tile": _tile,
     "capability": _capability,
     _KERNELS: read_kernels,
-    _ATTENTION: _attention,
+    _ATTENTION: read_rates,
     _NARROW: _narrow,
     **dict.fromkeys((*SHARES, _ADDS), _number),
-    "prologue": _quantity("prologue_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
-    "launch_overhead": _quantity("launch_overhead_s", lambda word, key: seconds(parse_time(word, key)), "2us"),
+    **dict.fromkeys(("prologue", "launch_overhead"), _DURATION),
 }

@@ -82,31 +82,18 @@ def _levels(met: MatchedCalls, when: I64) -> I64:
     return level
 
 
-class CallMembers(NamedTuple):
-    """The members of calls, as columns of all members, call after call."""
-
-    ranks: I64
-    rows: I64
-    first: I64  # [M + 1]
-
-    @staticmethod
-    def of(table: CallTable, calls: Sequence[MatchedCalls]) -> "CallMembers":
-        """Return the members of the calls of a table."""
-        size = np.array([met.rows.shape[1] for met in calls])[table.kind]
-        first = np.concatenate(([0], np.cumsum(size)))
-        ranks, rows = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
-        by_kind = np.argsort(table.kind, kind="stable")
-        ends = np.searchsorted(table.kind[by_kind], np.arange(len(calls) + 1))
-        for met, (low, high) in zip(calls, pairwise(ends.tolist()), strict=True):
-            own = by_kind[low:high]
-            at, turn = first[own, None] + np.arange(met.rows.shape[1]), table.turn[own]
-            ranks[at], rows[at] = met.ranks[table.group[own, None], met.place[turn]], met.rows[turn]
-        return CallMembers(ranks, rows, first)
-
-    def between(self, low: int, high: int) -> tuple[I64, I64]:
-        """Return [high - low, P] ranks and rows of the members of calls `low` to `high`, which all have P members."""
-        ranks, rows = (c[self.first[low] : self.first[high]].reshape(high - low, -1) for c in (self.ranks, self.rows))
-        return ranks, rows
+def _members(table: CallTable, calls: Sequence[MatchedCalls]) -> tuple[I64, I64, I64]:
+    """Return the rank and the row of each member, call after call, and [M + 1] where the members of each call begin."""
+    size = np.array([met.rows.shape[1] for met in calls])[table.kind]
+    first = np.concatenate(([0], np.cumsum(size)))
+    ranks, rows = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)
+    by_kind = np.argsort(table.kind, kind="stable")
+    ends = np.searchsorted(table.kind[by_kind], np.arange(len(calls) + 1))
+    for met, (low, high) in zip(calls, pairwise(ends.tolist()), strict=True):
+        own = by_kind[low:high]
+        at, turn = first[own, None] + np.arange(met.rows.shape[1]), table.turn[own]
+        ranks[at], rows[at] = met.ranks[table.group[own, None], met.place[turn]], met.rows[turn]
+    return ranks, rows, first
 
 
 class BatchKey(NamedTuple):
@@ -167,12 +154,13 @@ def batches_of(
     requests: defaultdict[int, list[Request]] = defaultdict(list)
     for at, request in _requests(table, calls, groups):
         requests[int(number[at])].append(request)
-    members, found = CallMembers.of(table, calls), list(keys)
+    ranks, rows, first = _members(table, calls)
+    found, batches = list(keys), []
     spans = pairwise([*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), len(number)])
-    return [
-        CallBatch(found[table.what[low]], *members.between(low, high), tuple(requests[i]))
-        for i, (low, high) in enumerate(spans)
-    ]
+    for i, (low, high) in enumerate(spans):
+        own_ranks, own_rows = (c[first[low] : first[high]].reshape(high - low, -1) for c in (ranks, rows))
+        batches.append(CallBatch(found[table.what[low]], own_ranks, own_rows, tuple(requests[i])))
+    return batches
 
 
 def _key_numbers(

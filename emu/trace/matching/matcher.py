@@ -141,7 +141,8 @@ class _GroupCollectives(NamedTuple):
             raise InputError(f"trace: {what} must have one operation and one root on all members, got {asked_for}")
         if one.setup.any():
             return b""
-        given = [self.requests.splits(self.groups.requesters[a], int(row)) for (a, _), row in zip(found, one.row, strict=True)]
+        roles = [self.groups.requesters[a].role for a, _ in found]
+        given = [self.requests.splits(role, row) for role, row in zip(roles, one.row.tolist(), strict=True)]
         op = operation(name, len(given), int(one.root[0]))
         blocks = packed_blocks(what, op, given, int(one.elements[0])) if any(map(len, given)) else b""
         check_sizes(f"{name} {instance}", ranks, one.size_bytes, one.elements)
@@ -246,7 +247,7 @@ def matched_calls(trace: Trace, dtype: str) -> list[MatchedCalls]:
     Raises:
         InputError: an unknown dtype; members are missing or do not agree; a message that nobody sends or receives.
     """
-    asked, groups = role_requests(trace, dtype), equivalent_groups(trace)
+    asked, groups = role_requests(trace.events, dtype), equivalent_groups(trace)
     found = [*matched_collectives(asked, groups), *matched_messages(asked, groups)]
     return [met for met in found if len(met.ask)]
 
@@ -257,7 +258,7 @@ def collective_requests(trace: Trace) -> list[Request]:
     Raises:
         InputError: members of a collective are missing or do not agree.
     """
-    met = matched_collectives(role_requests(trace, "float32"), equivalent_groups(trace))
+    met = matched_collectives(role_requests(trace.events, "float32"), equivalent_groups(trace))
     of_group = {group: each for each in met for group in each.groups.tolist()}
     asks = (ask.request(trace.groups[group]) for group in sorted(of_group) for ask in of_group[group].asks)
     return list(dict.fromkeys(asks))

@@ -5,6 +5,7 @@ N ranks, G equivalent groups, A requesters of each; I calls of each group, of P 
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.errors import must_be
 from emu.trace.device.dtypes import timed_bytes
-from emu.trace.trace import Events, Group, Kind, Trace
+from emu.trace.steps import computes
+from emu.trace.trace import Events, Group, Trace
 
 MESSAGE = "message"
 
@@ -122,45 +124,37 @@ class RoleRequests(NamedTuple):
         own = role.take(np.isin(role.group, requester.numbers))
         return own.take(np.argsort(own.instance, kind="stable"))
 
-    def splits(self, requester: Requester, row: int) -> I64:
-        """Return the split sizes of a request.
-
-        Args:
-            requester: The requester.
-            row: The request's row among the events of its role.
-        """
-        events = self.events[requester.role]
+    def splits(self, role: int, row: int) -> I64:
+        """Return the split sizes of the request in a row of the events of a role."""
+        events = self.events[role]
         return events.split[events.split_start[row] : events.split_start[row + 1]]
 
 
-def role_requests(trace: Trace, dtype: str) -> RoleRequests:
-    """Return the requests of all roles of a trace.
+def role_requests(roles: Sequence[Events], dtype: str) -> RoleRequests:
+    """Return the requests of some roles.
 
     Args:
-        trace: A trace of all ranks.
+        roles: The events of each role.
         dtype: The dtype as which float32 is timed.
 
     Raises:
         InputError: an unknown dtype.
     """
-    words = {w for e in trace.events for i in np.flatnonzero(_asks(e)).tolist() for w in (e.name[i], e.dtype[i])}
-    names = sorted(words)
-    number = {name: i for i, name in enumerate(names)}
-    return RoleRequests([_of_role(e, number, dtype) for e in trace.events], names, trace.events)
-
-
-def _asks(events: Events) -> Bool:
-    return np.asarray((events.kind == Kind.COLLECTIVE) | (events.kind == Kind.SEND) | (events.kind == Kind.RECV))
+    number: dict[str, int] = {}
+    columns = [_of_role(events, number, dtype) for events in roles]
+    return RoleRequests(columns, list(number), tuple(roles))
 
 
 def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
-    at = np.flatnonzero(_asks(events))
-    names, dtypes = (np.array([number[words[i]] for i in at.tolist()], np.int64) for words in (events.name, events.dtype))
+    """Return the requests of one role; `number` has the numbers given to words so far, and gets those of new ones."""
+    at = np.flatnonzero(~computes(events))
+    rows = at.tolist()
+    words = (events.name, events.dtype)
+    name, ran = (np.array([number.setdefault(of[i], len(number)) for i in rows], np.int64) for of in words)
     columns = (events.kind, events.group, events.instance, events.root, events.tag)
-    kind, group, instance, root, tag = (c[at].astype(np.int64) for c in columns)
+    of_event = (c[at].astype(np.int64) for c in columns)
     size, setup = timed_bytes(events, dtype)[at], (events.step[at] == 0).astype(np.int64)
-    n_splits = np.diff(events.split_start)[at]
-    return RequestColumns(at, kind, group, instance, root, tag, names, dtypes, size, events.count[at], setup, n_splits)
+    return RequestColumns(at, *of_event, name, ran, size, events.count[at], setup, np.diff(events.split_start)[at])
 
 
 def first_of(keys: I64) -> tuple[I64, I64]:

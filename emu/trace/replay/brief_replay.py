@@ -20,7 +20,7 @@ def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, 
 
     Raises:
         InputError: an event that ends beyond the clock.
-        SizeError: see `replay`.
+        SizeError: The trace has more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
     domain = layout.domain()
     pieces = layout.pieces(domain)

@@ -56,14 +56,18 @@ class Delay:
         return both[0], both[1]
 
 
+def members_of(piece: LoweredSchedule) -> I64:
+    """Return [groups, ranks] the participant of a lowered schedule that each rank is; the others are helpers."""
+    return np.arange(piece.alike.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
+
+
 def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
-    n, size = piece.schedule.n_ranks, piece.schedule.n_participants
-    alone = run(piece.graph)
-    alike = piece.alike.reshape(-1, size)[:, :n]
+    alone, members = run(piece.graph), members_of(piece)
+    alike = piece.alike[members]
     _, stands, number = np.unique(alike.min(axis=1), return_index=True, return_inverse=True)
-    leaves, begins = alone.end_fs[piece.exit.reshape(-1, size)[:, :n]], _begins(piece, alone)[alike]
-    found = Delay(piece, alone, np.repeat(number, size), int(begins.flat[0]), leaves[stands, 0])
+    leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]
+    found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
     links = found.links()[0]
     return found if together and len(np.unique(links)) == len(links) else None

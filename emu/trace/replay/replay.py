@@ -6,8 +6,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,19 +17,19 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
 from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
-from emu.errors import InputError, must_be
+from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
 from emu.fabric.lowering.classes import Domain, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.placement import with_helpers
+from emu.topology.placement import place, with_helpers
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import block_counts, matched_calls
-from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of
+from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of, members_of
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
@@ -72,40 +71,6 @@ class ReplayGraph:
     entries: Entries = NO_ENTRIES  # entries of members into calls that all enter by one task, such as delays
 
 
-def replay(
-    trace: Trace,
-    choice: Choice,
-    topology: Topology,
-    placement: I32,
-    device: Device,
-    dtype: str,
-    *,
-    every_rank: bool = False,
-) -> ReplayGraph:
-    """Return the graph of a trace on a fabric.
-
-    A computation waits for the computation before it on its stream. A request waits for the last computation of its stream at
-    the time of issue, and for the request before it of its group; a message waits for the one before it of its peer and tag.
-    Both wait for the events that the trace names. Streams of a rank run side by side. Set-up (step 0) is left out, with all
-    waits for its events.
-
-    Args:
-        trace: A trace of all ranks.
-        choice: The choice of algorithms for the collectives.
-        topology: The topology on which the ranks run.
-        placement: [N] the node of each rank.
-        device: The times of computations.
-        dtype: The dtype as which float32 is timed, in computation, memory traffic and messages.
-        every_rank: True if ranks that a symmetry makes equal to others get tasks of their own, too.
-
-    Raises:
-        InputError: an impossible trace, a placement of other ranks, an unknown dtype, or requests that do not match.
-        SizeError: more than 2**24 computations and messages of ranks that no symmetry makes equal.
-    """
-    laying = TraceLayout.of(trace, choice, topology, placement, device, dtype)
-    return laying.build_graph(laying.domain() if not every_rank else None)
-
-
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
     """Return the name of the event of a task, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
     of = int(np.searchsorted(replayed.firsts, task, side="right")) - 1
@@ -120,49 +85,76 @@ def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
     return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
+@dataclass(frozen=True, eq=False)
 class TraceLayout:
-    """A trace on a fabric before it becomes a graph: its calls in batches, and their lowered schedules; see `replay`."""
+    """A trace on a fabric before it becomes a graph: its calls in batches, and their lowered schedules.
 
-    @staticmethod
-    def of(
-        trace: Trace,
-        choice: Choice,
-        topology: Topology,
-        placement: I32,
-        device: Device,
-        dtype: str,
-        speed: F64 | None = None,
-    ) -> "TraceLayout":
-        """Return the layout of a trace; arguments and errors are those of `replay`.
+    In the graph a computation waits for the computation before it on its stream. A request waits for the last computation of
+    its stream at the time of issue, and for the request before it of its group; a message waits for the one before it of its
+    peer and tag. Both wait for the events that the trace names. Streams of a rank run side by side. Set-up (step 0) is left
+    out, with all waits for its events. Ranks are on the first NPUs, in the topology's own order.
 
-        Args:
-            trace: A trace of all ranks.
-            choice: The choice of algorithms for the collectives.
-            topology: The topology on which the ranks run.
-            placement: [N] the node of each rank.
-            device: The times of computations.
-            dtype: The dtype as which float32 is timed.
-            speed: [N] the share of the device's speed that each rank has; None: all of it.
+    Args:
+        trace: A trace of all ranks.
+        choice: The choice of algorithms for the collectives.
+        topology: The topology on which the ranks run.
+        device: The times of computations.
+        dtype: The dtype as which float32 is timed, in computation, memory traffic and messages.
+        speed: [N] the share of the device's speed at which each rank computes; None: all ranks have full speed.
+    """
+
+    trace: Trace
+    choice: Choice
+    topology: Topology
+    device: Device
+    dtype: str
+    speed: F64 | None = None
+
+    @cached_property
+    def placement(self) -> I64:
+        """The node of each rank, [N].
+
+        Raises:
+            InputError: There are more ranks than NPUs.
         """
-        check_trace(trace)
-        if len(placement) != trace.n_ranks:
-            raise must_be("trace", "placement", f"a node for each of {trace.n_ranks} ranks", len(placement))
-        shares = np.ones(trace.n_ranks) if speed is None else speed
-        return TraceLayout(trace, choice, topology, column(placement, np.int64), device, dtype, column(shares, np.float64))
+        return column(place(self.topology, self.trace.n_ranks), np.int64)
 
-    def __init__(
-        self, trace: Trace, choice: Choice, topology: Topology, placement: I64, device: Device, dtype: str, speed: F64
-    ) -> None:
-        self.trace, self.choice, self.topology, self.placement = trace, choice, topology, placement
-        self.device, self.dtype, self.speed = device, dtype, speed
-        sizes = [len(trace.events_of(rank)) for rank in range(trace.n_ranks)]
-        self.first_event = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self.numbers = communicators(trace.groups)
-        calls = matched_calls(trace, dtype)
-        self.batches = batches_of(calls, trace.groups, self.numbers, choice, apart=topology.circuits is not None)
-        laid: dict[object, PlacedSchedule] = {}
-        keys = [(batch.what, batch.ranks.tobytes()) for batch in self.batches]
-        self.laid = [laid.get(key) or laid.setdefault(key, self._lay(b)) for key, b in zip(keys, self.batches, strict=True)]
+    @cached_property
+    def first_event(self) -> I64:
+        """[N + 1] where the events of each rank begin among the X."""
+        sizes = [len(self.trace.events_of(rank)) for rank in range(self.trace.n_ranks)]
+        return np.cumsum([0, *sizes]).astype(np.int64)
+
+    @cached_property
+    def shares(self) -> F64:
+        """The share of the device's speed that each rank has, [N]."""
+        return column(np.ones(self.trace.n_ranks) if self.speed is None else self.speed, np.float64)
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The communicator of each group."""
+        return communicators(self.trace.groups)
+
+    @cached_property
+    def batches(self) -> list[CallBatch]:
+        """The calls of the trace, in batches.
+
+        Raises:
+            InputError: The trace is impossible, its dtype is unknown, or its requests do not match.
+        """
+        check_trace(self.trace)
+        calls = matched_calls(self.trace, self.dtype)
+        return batches_of(calls, self.trace.groups, self.numbers, self.choice, apart=self.topology.circuits is not None)
+
+    @cached_property
+    def laid(self) -> list[PlacedSchedule]:
+        """The placed schedule of each batch; equal batches share one."""
+        placed: dict[object, PlacedSchedule] = {}
+        for batch in self.batches:
+            key = batch.what, batch.ranks.tobytes()
+            if key not in placed:
+                placed[key] = lay_request(batch.what, self.topology, self.placement[batch.ranks])
+        return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
     def domain(self) -> Domain | None:
         """Return the ranks that stand for all, one of each orbit, or None.
@@ -170,7 +162,7 @@ class TraceLayout:
         Ranks of one orbit play one role at one speed, and their groups have equal communicators.
         """
         role, groups = self.trace.role_of_rank.tolist(), self.trace.group_of
-        each = zip(role, self.speed.tolist(), groups, strict=True)
+        each = zip(role, self.shares.tolist(), groups, strict=True)
         words = [(r, share, *(self.numbers[g] for g in of_rank)) for r, share, of_rank in each]
         kinds = {word: i for i, word in enumerate(dict.fromkeys(words))}
         kind = np.array([kinds[word] for word in words])
@@ -207,20 +199,25 @@ class TraceLayout:
             pieces: The lowered piece of each laid request, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
-        links, every = self.topology.links, np.arange(self.trace.n_ranks)
-        ranks = Orbits.each(len(every)) if domain is None else Orbits.equal(domain.nodes.number[self.placement])
+        links, n_ranks = self.topology.links, self.trace.n_ranks
+        ranks = Orbits.each(n_ranks) if domain is None else Orbits.equal(domain.nodes.number[self.placement])
         self._check_size(domain, ranks, delays)
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
-        self.begins, self.ends, self.instance, self.call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
-        self._compute(builder, ranks)
+        begins, ends, instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
+        for where, tasks in self._compute(builder, ranks):
+            begins[where] = ends[where] = tasks
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
-        calls = tuple(piece for piece, _ in met), column([first for _, first in met], np.int64)
-        entries = self._wait(builder, ranks, delays)
-        begins, ends, instance, call = (column(c, np.int32) for c in (self.begins, self.ends, self.instance, self.call))
-        laid = (self.first_event, begins, ends, instance, call, *calls)
+        calls = np.cumsum([0, *(len(batch.ranks) for batch in self.batches)])
+        for number, (batch, (_, _, *tasks)) in enumerate(zip(self.batches, met, strict=True)):
+            events = (self.first_event[batch.ranks] + batch.rows).ravel()
+            begins[events], ends[events] = tasks
+            instance[events], call[events] = number, calls[number] + np.arange(len(events)) // batch.what.n_ranks
+        entries = self._wait(builder, ranks, delays, begins, ends, instance)
+        laid = self.first_event, *(column(c, np.int32) for c in (begins, ends, instance, call))
+        pieces_of = tuple(piece for piece, *_ in met), column([first for _, first, *_ in met], np.int64)
         told = tuple(self._services()), self.device.assumptions, len(ranks.first)
-        return ReplayGraph(builder.graph(), *laid, *told, column(of_links.number, np.int64), entries)
+        return ReplayGraph(builder.graph(), *laid, *pieces_of, *told, column(of_links.number, np.int64), entries)
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
@@ -233,65 +230,51 @@ class TraceLayout:
                 f"trace: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
             )
 
-    def _compute(self, builder: Builder, ranks: Orbits) -> None:
-        taken = [self.device.ticks(e, self.dtype) for e in self.trace.events]
+    def _compute(self, builder: Builder, ranks: Orbits) -> Iterator[tuple[I64, I64]]:
+        """Add the computations of the ranks that stand for all; yield, for each rank, events and the tasks of these."""
         timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
-        roles = self.trace.role_of_rank.tolist()
-
-        def added(rank: int) -> I64:
-            rows, share = timed[roles[rank]], self.speed[rank]
-            ticks = taken[roles[rank]][rows]
-            return builder.tasks(ticks if share == 1 else column(np.rint(ticks / share), np.int64), rank, rows)
-
-        tasks = [added(rank) for rank in ranks.first.tolist()]
+        taken = [self.device.ticks(e, self.dtype)[rows] for e, rows in zip(self.trace.events, timed, strict=True)]
+        roles, tasks = self.trace.role_of_rank.tolist(), []
+        for rank in ranks.first.tolist():
+            ticks, share = taken[roles[rank]], self.shares[rank]
+            slowed = ticks if share == 1 else column(np.rint(ticks / share), np.int64)
+            tasks.append(builder.tasks(slowed, rank, timed[roles[rank]]))
         for rank, stands in enumerate(ranks.number.tolist()):
-            where = timed[roles[rank]] + self.first_event[rank]
-            self.begins[where] = self.ends[where] = tasks[stands]
+            yield timed[roles[rank]] + self.first_event[rank], tasks[stands]
 
     def _add_calls(
         self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
-    ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
-        """Add the messages of all calls; yield the piece and the first task of each instance."""
-        firsts = accumulate(map(len, (batch.ranks for batch in self.batches)), initial=0)
-        for number, (batch, laid, met) in enumerate(zip(self.batches, self.laid, firsts, strict=False)):
-            piece, size = pieces[laid], laid.schedule.n_participants
-            ranks, rows = batch.ranks.ravel(), batch.rows.ravel()
-            events = self.first_event[ranks] + rows
-            member = np.arange(piece.alike.size).reshape(-1, size)[:, : batch.what.n_ranks].ravel()
-            self.instance[events], self.call[events] = number, met + np.arange(len(events)) // batch.what.n_ranks
+    ) -> Iterator[tuple[LoweredSchedule | Delay, int, I64, I64]]:
+        """Add all calls; yield the piece and the first task of each, and the tasks with which its members enter and leave."""
+        for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
+            piece = pieces[laid]
+            member = members_of(piece).ravel()
             if number in delays:
                 begins, ends = delays[number].add(builder)
-                self.begins[events], self.ends[events] = (of[delays[number].number[member]] for of in (begins, ends))
-                yield delays[number], int(ends[0])
+                of_group = delays[number].number[member]
+                yield delays[number], int(ends[0]), begins[of_group], ends[of_group]
                 continue
             owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
-            owner[member], origin[member] = ranks, rows
+            owner[member], origin[member] = batch.ranks.ravel(), batch.rows.ravel()
             first = builder.piece(piece, owner, origin)
-            self.begins[events], self.ends[events] = first + piece.entry[member], first + piece.exit[member]
-            yield piece, first
+            yield piece, first, first + piece.entry[member], first + piece.exit[member]
 
-    def _lay(self, batch: CallBatch) -> PlacedSchedule:
-        return lay_request(batch.what, self.topology, self.placement[batch.ranks])
-
-    def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int]) -> Entries:
-        """Add the waits of the ranks that stand for all, and return how these ranks enter delays."""
+    def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int], begins: I32, ends: I32, instance: I32) -> Entries:
+        """Add the waits of the ranks that stand for all; return how they enter delays; columns are those of a `ReplayGraph`."""
         edges = [order_of(e) for e in self.trace.events]
         brief = np.zeros(len(self.batches) + 1, np.bool_)  # the last is of no request, which is -1
         brief[list(delays)] = True
         entries = [NO_ENTRIES]
         for rank in ranks.first.tolist():
-            (event, waited), (first, end) = (
-                edges[int(self.trace.role_of_rank[rank])],
-                self.first_event[rank : rank + 2].tolist(),
-            )
-            task, pred = self.begins[first:end][event], self.ends[first:end][waited]
+            first, end = self.first_event[rank : rank + 2].tolist()
+            event, waited = edges[int(self.trace.role_of_rank[rank])]
+            task, pred = begins[first:end][event], ends[first:end][waited]
             known = (task >= 0) & (pred >= 0)
             builder.wait(task[known], pred[known])
-            instance = self.instance[first:end]
-            own = np.flatnonzero(brief[instance])
-            known &= brief[instance[event]]
-            entered = np.searchsorted(own, event[known])
-            entries.append(Entries(own + first, entered, pred[known]))
+            by_delay = brief[instance[first:end]]
+            own = np.flatnonzero(by_delay)
+            known &= by_delay[event]
+            entries.append(Entries(own + first, np.searchsorted(own, event[known]), pred[known]))
         return Entries.concatenate(entries)
 
     def _services(self) -> Iterable[Service]:

@@ -117,18 +117,10 @@ def _in_turn(spans: Spans, came: I64) -> tuple[Spans, I64]:
     return Spans(start[left], end[left]), order[left]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeDivision:
-    """The ticks that a rank computes, communicates, and waits for other stages or ranks."""
-
-    compute_fs: int
-    exposed_fs: Counter[str]  # by axis
-    bubble_fs: int
-    straggling_fs: Counter[int]  # by the rank that is waited for
-
-
-def time_division(doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans) -> TimeDivision:
-    """Return how long a rank computes, communicates and waits within a window.
+def time_division(
+    doing_of: Callable[[int], Activity], stages: Mapping[int, int], rank: int, window: Spans
+) -> tuple[int, Counter[str], int, Counter[int]]:
+    """Return the ticks within a window that a rank computes, communicates by axis, and waits for other stages or by rank.
 
     Args:
         doing_of: A function that returns the activity of any rank.
@@ -153,7 +145,7 @@ def time_division(doing_of: Callable[[int], Activity], stages: Mapping[int, int]
             other: covered(*(of[other] for of in found if other in of)) for other in sorted({o for of in found for o in of})
         }
     straggling.update({other: spans.ticks for other, spans in held.items()})
-    return TimeDivision(compute, exposed, bubble, +straggling)
+    return compute, exposed, bubble, +straggling
 
 
 class _Cut(NamedTuple):
@@ -173,17 +165,11 @@ def _cut(doing: Activity, spans: Spans) -> _Cut:
     """Return spans cut at the moments when a rank begins another activity, with the activity of each piece."""
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
-    inside = _holding(spans, start) >= 0
+    inside = spans.holding(start) >= 0
     start, end = start[inside], end[inside]
-    busy, talk, wait = (_holding(of, start) for of in (doing.busy, doing.talks, doing.waits))
+    busy, talk, wait = (of.holding(start) for of in (doing.busy, doing.talks, doing.waits))
     talk = np.where(busy >= 0, -1, talk)
     return _Cut(Spans(start, end), busy >= 0, talk, np.where((busy >= 0) | (talk >= 0), -1, wait))
-
-
-def _holding(spans: Spans, moments: I64) -> I64:
-    """Return the number of the span, one after another, that each moment lies in; -1: it lies in none."""
-    at = np.searchsorted(spans.start, moments, side="right") - 1
-    return np.where((at >= 0) & (np.append(spans.end, 0)[at] > moments), at, -1)
 
 
 def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:

@@ -7,9 +7,10 @@ pipeline (bubble), or of its own (straggling).
 Also here: the phases of a step: the stage of each rank of a pipeline, and the time of its optimizer.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from emu.trace.steps import count_steps, equal_steps
 from emu.trace.trace import UPDATE, Kind, Trace
 from emu.units import seconds
 
+_PARTS = ("step_time", "compute", "early_compute", "other_compute", "exposed_comm", "total_comm", "bubble", "idle")
 STAGES = "pp"  # the axis whose groups have a rank of each stage of a pipeline, in their order
 
 
@@ -84,34 +86,9 @@ class StepReport:
         return self.ended_fs - self.began_fs
 
     @property
-    def compute_s(self) -> float:
-        """Seconds of computation."""
-        return seconds(self.compute_fs)
-
-    @property
-    def early_compute_s(self) -> float:
-        """Seconds of computation of the step before it began."""
-        return seconds(self.early_compute_fs)
-
-    @property
-    def other_compute_s(self) -> float:
-        """Seconds of computation of other steps."""
-        return seconds(self.other_compute_fs)
-
-    @property
-    def computes_s(self) -> tuple[float, float]:
-        """Seconds that a rank computes of the step, whenever: the least and the most of any."""
-        return seconds(int(self.computes_fs.min())), seconds(int(self.computes_fs.max()))
-
-    @property
     def exposed_comm_fs(self) -> int:
         """Ticks of exposed communication."""
         return sum(self.exposed_comm_by_axis_fs.values())
-
-    @property
-    def exposed_comm_s(self) -> float:
-        """Seconds of exposed communication."""
-        return seconds(self.exposed_comm_fs)
 
     @property
     def exposed_comm_by_axis_s(self) -> dict[str, float]:
@@ -119,34 +96,25 @@ class StepReport:
         return {axis: seconds(t) for axis, t in self.exposed_comm_by_axis_fs.items()}
 
     @property
-    def total_comm_s(self) -> float:
-        """Seconds of all requests, hidden or not."""
-        return seconds(self.total_comm_fs)
-
-    @property
-    def bubble_s(self) -> float:
-        """Seconds in which the rank waits for ranks of other stages of its pipeline, and does nothing else."""
-        return seconds(self.bubble_fs)
-
-    @property
-    def straggling_by_rank_s(self) -> dict[int, float]:
-        """Seconds in which it waits for each rank of its own stage, and does nothing else."""
-        return {rank: seconds(t) for rank, t in self.straggling_by_rank_fs.items()}
-
-    @property
-    def optimizer_s(self) -> float | None:
-        """Seconds that the optimizer computes; None: there is none."""
-        return None if self.optimizer_fs is None else seconds(self.optimizer_fs)
-
-    @property
     def idle_fs(self) -> int:
         """Ticks of neither computation nor exposed communication: the rank waits for others."""
         return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
 
-    @property
-    def idle_s(self) -> float:
-        """Seconds of neither computation nor exposed communication: the rank waits for others."""
-        return seconds(self.idle_fs)
+    def figures(self) -> dict[str, Any]:
+        """Return the step, the rank, and all parts in seconds, by the names that a `Step` gives them."""
+        parts = {f"{name}_s": seconds(getattr(self, f"{name}_fs")) for name in _PARTS}
+        return {
+            **parts,
+            "step": self.step,
+            "rank": self.rank,
+            "step_groups": self.groups,
+            "step_times_s": self.step_times_s,
+            "compute_least_s": seconds(int(self.computes_fs.min())),
+            "compute_most_s": seconds(int(self.computes_fs.max())),
+            "exposed_comm_by_axis_s": self.exposed_comm_by_axis_s,
+            "straggling_by_rank_s": {rank: seconds(t) for rank, t in self.straggling_by_rank_fs.items()},
+            "optimizer_s": None if self.optimizer_fs is None else seconds(self.optimizer_fs),
+        }
 
 
 def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepReport:
@@ -165,7 +133,7 @@ def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepRepor
     times, groups = np.diff(whole, prepend=0).tolist(), equal_steps(trace)
     step = sorted(groups[0], key=lambda s: times[s - 1])[(len(groups[0]) - 1) // 2]
     rank, low, high = int(np.argmax(ends[:, step - 1])), int(whole[step - 1]) - times[step - 1], int(whole[step - 1])
-    found = _Ranks(trace, replayed, timeline).apart(rank, low, high)
+    found = _division(trace, replayed, timeline)(rank, low, high)
     own = computing(trace, replayed, timeline, rank, step)
     return StepReport(
         tuple(times),
@@ -177,7 +145,7 @@ def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepRepor
         found.compute_fs,
         own.within(0, low).ticks,
         found.compute_fs - own.within(low, high).ticks,
-        _computes(trace, replayed, timeline, step),
+        np.array([computing(trace, replayed, timeline, each, step).ticks for each in range(trace.n_ranks)], np.int64),
         found.exposed_fs,
         found.spoken_fs,
         found.bubble_fs,
@@ -200,37 +168,26 @@ def rank_times(
     trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]
 ) -> list[RankTimes]:
     """Return the division of some ranks' time in the reported step; arguments as in `report`."""
-    of_rank = _Ranks(trace, replayed, timeline)
-    return [of_rank.apart(rank, told.began_fs, told.ended_fs) for rank in ranks]
+    of_rank = _division(trace, replayed, timeline)
+    return [of_rank(rank, told.began_fs, told.ended_fs) for rank in ranks]
 
 
-@dataclass(slots=True)
-class _Ranks:
-    """The activity of each rank, computed when it is first needed."""
+def _division(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> Callable[[int, int, int], RankTimes]:
+    """Return a function that divides a rank's time between two moments."""
+    coming, stages = Arrivals.of(replayed, timeline), stages_of(trace)
 
-    trace: Trace
-    replayed: ReplayGraph
-    timeline: Timeline
-    coming: Arrivals = field(init=False)
-    known: dict[int, tuple[Activity, RequestTimes]] = field(default_factory=dict)
+    @cache
+    def known(rank: int) -> tuple[Activity, RequestTimes]:
+        asked = requests_of(trace, replayed, timeline, coming, rank)
+        return Activity.of(computing(trace, replayed, timeline, rank), asked), asked
 
-    def __post_init__(self) -> None:
-        self.coming = Arrivals.of(self.replayed, self.timeline)
+    def divided(rank: int, low: int, high: int) -> RankTimes:
+        window, asked = Spans(np.array([low]), np.array([high])), known(rank)[1]
+        compute_fs, by_axis, bubble_fs, straggling = time_division(lambda other: known(other)[0], stages, rank, window)
+        exposed = {axis: by_axis[axis] for axis in sorted({*asked.axes.tolist(), *by_axis})}
+        return RankTimes(compute_fs, exposed, bubble_fs, dict(straggling), asked.spoken.within(low, high).ticks)
 
-    def apart(self, rank: int, low: int, high: int) -> RankTimes:
-        """Return the division of a rank's time between two moments."""
-        window = Spans(np.array([low]), np.array([high]))
-        found, asked = time_division(lambda other: self._of(other)[0], stages_of(self.trace), rank, window), self._of(rank)[1]
-        exposed = {axis: found.exposed_fs[axis] for axis in sorted({*asked.axes.tolist(), *found.exposed_fs})}
-        spoken = asked.spoken.within(low, high).ticks
-        return RankTimes(found.compute_fs, exposed, found.bubble_fs, dict(found.straggling_fs), spoken)
-
-    def _of(self, rank: int) -> tuple[Activity, RequestTimes]:
-        """Return the activity and the requests of a rank."""
-        if rank not in self.known:
-            asked = requests_of(self.trace, self.replayed, self.timeline, self.coming, rank)
-            self.known[rank] = Activity.of(computing(self.trace, self.replayed, self.timeline, rank), asked), asked
-        return self.known[rank]
+    return divided
 
 
 def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
@@ -253,11 +210,6 @@ def step_ends(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
         timed = np.flatnonzero(task >= 0)
         np.maximum.at(ends[rank], trace.events_of(rank).step[timed], end_fs[task[timed]])
     return ends[:, 1:]
-
-
-def _computes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step: int) -> I64:
-    """Return [N] the ticks that each rank computes for a step, at any time."""
-    return np.array([computing(trace, replayed, timeline, rank, step).ticks for rank in range(trace.n_ranks)], np.int64)
 
 
 def computing(trace: Trace, replayed: ReplayGraph, timeline: Timeline, rank: int, step: int | None = None) -> Spans:

@@ -39,24 +39,29 @@ class Spans(NamedTuple):
         """Return some of the spans, in that order."""
         return Spans(self.start[which], self.end[which])
 
+    def holding(self, moments: I64) -> I64:
+        """Return the number of the span, one after another, that each moment lies in; -1: it lies in none."""
+        at = np.searchsorted(self.start, moments, side="right") - 1
+        return np.where((at >= 0) & (np.append(self.end, 0)[at] > moments), at, -1)
+
 
 def joined(*several: Spans) -> Spans:
     """Return all spans, one after another."""
     return Spans(*(np.concatenate(c) for c in zip(*several, strict=True)))
 
 
-def merged(start: I64, end: I64) -> Spans:
-    """Return spans sorted by start with those that touch made one."""
+def merged(start: I64, end: I64, gap: int = 0) -> Spans:
+    """Return spans sorted by start with those made one that touch, or are at most `gap` ticks apart."""
     covered = np.maximum.accumulate(end)
-    new = np.concatenate(([True], start[1:] > covered[:-1]))[: len(start)]
+    new = np.concatenate(([True], start[1:] > covered[:-1] + gap))[: len(start)]
     last = np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)[: len(start)]
     return Spans(start[new], covered[last])
 
 
-def covered(*several: Spans) -> Spans:
-    """Return the spans in which at least one of the given spans lies, one after another."""
+def covered(*several: Spans, gap: int = 0) -> Spans:
+    """Return the spans in which at least one of the given spans lies, one after another; `gap` as in `merged`."""
     spans = joined(*several)
-    return merged(*spans.take(np.argsort(spans.start, kind="stable")))
+    return merged(*spans.take(np.argsort(spans.start, kind="stable")), gap)
 
 
 class Arrivals(NamedTuple):

@@ -10,7 +10,6 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
-from emu.topology.placement import place
 from emu.trace.replay.brief_replay import brief_replay
 from emu.trace.replay.delay import Delay
 from emu.trace.replay.replay import TraceLayout
@@ -26,7 +25,7 @@ REQUEST = EstimateRequest("llama-tiny", parse_plan("tp=2,pp=2,dp=2", global_batc
 @pytest.fixture(scope="module")
 def timed():
     """With every message."""
-    return time_trace(estimate_moments(REQUEST, BOARD, H100)[1].trace, Choice(), BOARD, H100, "float32")
+    return time_trace(TraceLayout(estimate_moments(REQUEST, BOARD, H100)[1].trace, Choice(), BOARD, H100, "float32"))
 
 
 def owners(timed):
@@ -53,7 +52,7 @@ def test_of_many_links_the_busiest_have_lanes(timed, monkeypatch):
 
 
 def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):
-    laying = TraceLayout.of(timed.trace, Choice(), BOARD, place(BOARD, 8), H100, "float32")
+    laying = TraceLayout(timed.trace, Choice(), BOARD, H100, "float32")
     replayed, timeline = brief_replay(laying, worth=1)
     assert any(isinstance(piece, Delay) for piece in replayed.pieces)
     assert owners(replace(timed, replayed=replayed, timeline=timeline)) == [f"rank {rank}" for rank in range(8)]

@@ -20,7 +20,7 @@ from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Service
+from emu.trace.replay.replay import Service, TraceLayout
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load, save
 
@@ -152,7 +152,7 @@ def ran() -> tuple[Choice, Trace, set[object]]:
 
 
 def services(trace: Trace, choice: Choice, topology: str, dtype: str = "bfloat16") -> tuple[Service, ...]:
-    return time_trace(trace, choice, build_topology(topology), DEVICE, dtype).replayed.services
+    return time_trace(TraceLayout(trace, choice, build_topology(topology), DEVICE, dtype)).replayed.services
 
 
 def test_what_is_timed_is_what_ran(ran) -> None:
@@ -181,10 +181,10 @@ def test_a_saved_trace_is_served_as_its_run_was_on_any_fabric_and_in_any_dtype(r
 def test_auto_of_a_replay_chooses_for_its_own_fabric_and_a_run_served_otherwise_is_said(ran) -> None:
     choice, trace, _ = ran
     noted, said = with_choice(trace, choice), "the run itself was served by other algorithms"
-    timed = time_trace(noted, choice_for(noted, ("auto",), build_topology(SWITCH), "bfloat16"), *on(SWITCH))
+    timed = time_trace(TraceLayout(noted, choice_for(noted, ("auto",), build_topology(SWITCH), "bfloat16"), *on(SWITCH)))
     assert {str(each.by) for each in timed.replayed.services} >= {"in-switch"}
     assert any(words.startswith(said) for words in timed.assumptions())
-    own = time_trace(noted, choice_for(noted, (), build_topology(TORUS), "bfloat16"), *on(TORUS))
+    own = time_trace(TraceLayout(noted, choice_for(noted, (), build_topology(TORUS), "bfloat16"), *on(TORUS)))
     assert not any(words.startswith(said) for words in own.assumptions())
 
 

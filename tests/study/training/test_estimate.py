@@ -14,6 +14,7 @@ from emu.study.training.learn.learn import on_threads
 from emu.study.training.learn.program import Program, read_text
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 from tests.two_layers import TWO_LAYERS
 
@@ -33,7 +34,7 @@ def test_an_estimated_step_takes_as_long_as_that_of_real_ranks(plan):
     request = asked(plan, TWO_LAYERS, EXECUTED, global_batch=8, seq=64)
     program = Program(request.model, request.plan, read_text(), 3, seed=0, learning_rate=1e-3)
     _, trace = on_threads(request.plan.world, Choice(), program)
-    ran = time_trace(trace, choice_on(BOARD, ("auto",), "float32"), BOARD, H100, "float32").step()
+    ran = time_trace(TraceLayout(trace, choice_on(BOARD, ("auto",), "float32"), BOARD, H100, "float32")).step()
     found = estimate(request, BOARD, H100)
     assert found.step_time_s == pytest.approx(ran.step_time_s, rel=0.02)
     assert found.exposed_comm_s == pytest.approx(ran.exposed_comm_s, rel=0.02)

@@ -9,10 +9,9 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.topology.catalogue import build_topology
-from emu.topology.placement import place
-from emu.trace.replay.replay import replay
 from emu.trace.report.report import report
 from launch.data.devices import find_device
+from tests.trace.laid import replay
 
 H100 = find_device("h100", "bfloat16")
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -29,7 +28,7 @@ STEPS = [
 def test_ranks_that_stand_for_all_take_the_step_of_all(line, words):
     plan, topology = parse_plan(words, global_batch=8, seq=64), build_topology(line)
     trace = generate(MODELS.find("llama-tiny"), plan, Stack())
-    asked = trace, choice_on(topology, RINGS, "float32"), topology, place(topology, plan.world), H100, "float32"
+    asked = trace, choice_on(topology, RINGS, "float32"), topology, H100, "float32"
     few, every = replay(*asked), replay(*asked, every_rank=True)
     assert few.timed_ranks < every.timed_ranks == plan.world
     told, expected = (report(trace, each, run(each.graph)) for each in (few, every))

@@ -12,6 +12,7 @@ from emu.model.plan.plan import Plan
 from emu.study.training.step.step import time_trace
 from emu.study.training.train import TrainRequest, run_steps, time_steps, train
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from emu.units import seconds
 from launch.data.devices import DEVICES
 from tests.trace.walked import walked
@@ -45,7 +46,7 @@ def pair(learned):
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_step_is_computation_exposed_communication_and_idling(learned, pair, which):
     one, name = pair[which], (SWITCH, SLOW)[which]
-    done = time_trace(learned.trace, Choice(), build_topology(name), H100, "bfloat16")
+    done = time_trace(TraceLayout(learned.trace, Choice(), build_topology(name), H100, "bfloat16"))
     _, step, found, total, _ = walked(learned.trace, done.replayed, done.timeline, done.report.step)
     assert len(one.step_times_s) == 2
     assert sum(one.step_times_s) == pytest.approx(done.timeline.end_s, rel=1e-12)

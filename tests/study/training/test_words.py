@@ -22,6 +22,7 @@ from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
 from emu.study.training.step_choice.step_to_serve import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
 SERVERS, BOARD = build_topology("servers:nodes=4,gpus=4"), build_topology("ub-mesh:board")
@@ -39,7 +40,7 @@ def services(step) -> dict[tuple[str, str], set[str]]:
 
 def timed(words, trace=None, topology=SERVERS):
     trace = generate(find_model("llama-tiny"), PLAN, Stack(MEGATRON)) if trace is None else trace
-    return time_trace(trace, choice_for(trace, words, topology, "float32"), topology, H100, "float32")
+    return time_trace(TraceLayout(trace, choice_for(trace, words, topology, "float32"), topology, H100, "float32"))
 
 
 def test_a_word_for_an_axis_counts_more_than_one_for_all_in_any_order():

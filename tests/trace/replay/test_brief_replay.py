@@ -24,7 +24,7 @@ MESH = "ub-mesh:pod:dims=4x4x1x1"
 
 def both(trace, line, choice=None, device=DEVICE):
     """Assert that delays and single messages give equal times; return how many collectives are delays."""
-    laying = TraceLayout.of(trace, Choice(choice or {}), build_topology(line), np.arange(trace.n_ranks), device, "float32")
+    laying = TraceLayout(trace, Choice(choice or {}), build_topology(line), device, "float32")
     whole = laying.build_graph(laying.domain())
     expected = whole, replay_timeline(laying, whole)
     found = brief_replay(laying, worth=0)
@@ -119,7 +119,7 @@ def test_groups_that_share_links_with_one_another_are_no_delays(words, dims, fou
     """Columns have links of their own on a torus; on a ring of 16 they lie across one another."""
     trace = grid_trace(words.events(words.collective(MS_OF_FLOATS, group=1), words.mark([0])))
     torus = build_topology(f"torus:dims={dims},{LINK}")
-    laying = TraceLayout.of(trace, Choice({"all_reduce": "ring"}), torus, np.arange(16), DEVICE, "float32")
+    laying = TraceLayout(trace, Choice({"all_reduce": "ring"}), torus, DEVICE, "float32")
     (piece,) = laying.pieces(None).values()
     assert (delay_of(piece) is not None) == found
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,14 +11,13 @@ from emu.collective.algorithm import Choice
 from emu.fabric.run import run
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import communicators
-from emu.trace.replay.replay import replay
 from emu.trace.report.activity import busy_shares
 from emu.trace.report.critical_path import critical_path_fs
 from emu.trace.report.report import report
 from emu.trace.trace import Group
 from launch.show.lanes import lanes
 from tests.trace.conftest import Words
-from tests.trace.laid import COLUMNS, DEVICE, MS_OF_FLOATS, grid_trace, moments, trace_of
+from tests.trace.laid import COLUMNS, MS_OF_FLOATS, grid_trace, moments, replay, trace_of
 
 LINK = "bandwidth=1GB/s,latency=3us"
 TORUS, RACK, TREE = f"torus:dims=4x4,{LINK}", "ub-mesh:pod:dims=2x2x2x2", "fat-tree:radix=8"
@@ -28,7 +26,7 @@ TORUS, RACK, TREE = f"torus:dims=4x4,{LINK}", "ub-mesh:pod:dims=2x2x2x2", "fat-t
 def laid(trace, line, choice=None, **more):
     topology = build_topology(line)
     chosen = Choice(choice or {"all_reduce": "ring"})
-    found = replay(trace, chosen, topology, np.arange(trace.n_ranks), DEVICE, "float32", **more)
+    found = replay(trace, chosen, topology, **more)
     return found, run(found.graph), topology
 
 

@@ -78,21 +78,19 @@ def bodies_of(
     crossed = _on(stand, once, len(capacity_Bps))
     body = _whole_body if sharing == Sharing.ALL else _body
     parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
-    rates = np.array([part.rate_Bps for part in parts if part.rate_Bps])
-    private = len(stand) + np.cumsum([0, *(part.rate_Bps > 0 for part in parts)])
-    links = [np.append(part.link, own) if part.rate_Bps else part.link for part, own in zip(parts, private, strict=False)]
-    weights = [np.append(part.weight, 1) if part.rate_Bps else part.weight for part in parts]
-    late = [slice(None) if part.late_bytes else slice(0) for part in parts]  # what comes after crosses links, or none
-    hops = [*links, *(of[which] for of, which in zip(links, late, strict=True))]
-    weighed = [*weights, *(of[which] for of, which in zip(weights, late, strict=True))]
-    none = np.empty(0, np.int64)
+    rates, none, hops = list[float](), np.empty(0, np.int64), list[tuple[I64, I64]]()  # the links and weights of each
+    for part in parts:
+        own = np.array([[len(stand) + len(rates)], [1]])[:, : int(part.rate_Bps > 0)]  # a link that no other has
+        hops.append((np.append(part.link, own[0]), np.append(part.weight, own[1])))
+        rates += [part.rate_Bps] * (part.rate_Bps > 0)
+    hops += [of if part.late_bytes else (none, none) for part, of in zip(parts, hops, strict=True)]
     return Bodies(
         np.concatenate((_PARTS * capacity_Bps[stand], rates)),
         np.array([*(part.size_bytes for part in parts), *(part.late_bytes for part in parts)], dtype=np.int64),
         np.array([*(part.alpha_fs for part in parts), *(part.late_fs for part in parts)], dtype=np.int64),
-        np.cumsum([0, *map(len, hops)]),
-        column(np.concatenate([none, *hops]), np.int32),
-        column(np.concatenate([none, *weighed]), np.int32),
+        np.cumsum([0, *(len(link) for link, _ in hops)]),
+        column(np.concatenate([none, *(link for link, _ in hops)]), np.int32),
+        column(np.concatenate([none, *(weight for _, weight in hops)]), np.int32),
     )
 
 

@@ -6,9 +6,8 @@ limit of tasks allows (`stretches`). Elsewhere a request is one body, which shar
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
@@ -25,13 +24,12 @@ from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, W
 from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
 from emu.study.training.composed.stretches import MOST_TASKS, WORTH, Stretches
-from emu.study.training.step.step import Step, TimedTrace
+from emu.study.training.step.step import TimedTrace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service
 from emu.trace.report.report import StepReport, report
-from emu.trace.report.request_times import Arrivals, requests_of
 from emu.units import format_time
 
 _CLOSER = 2  # times at most that more of a step is looked at closely
@@ -43,61 +41,6 @@ COMPOSED = (
     "most, takes the middle between what its busiest link needs and what it would take with a barrier after each round, if "
     f"neither is more than {WITHIN:.0%} away"
 )
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ComposedStep(TimedTrace):
-    """A step that was timed by one rank of each place."""
-
-    asked: PlaceRequests
-    between_s: tuple[float, float]  # what the whole graph of all ranks is estimated to take, at least and at most
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks of the run."""
-        return len(self.asked.of.place_of_rank)
-
-    def members(self, number: int) -> tuple[int, ...]:
-        """Return the ranks of the first group that a group of the trace stands for."""
-        of = self.asked.of
-        first = int((of.place_of_rank == self.trace.groups[number].ranks[0]).argmax())
-        groups = of.axes[self.asked.axis_of_group[number]].ranks
-        return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
-
-    @property
-    def how(self) -> str:
-        """The name of this way of timing."""
-        return "composed"
-
-    def step(self, *, briefly: bool = False) -> Step:
-        """Return the figures of the step, with the numbers of the ranks of the run."""
-        told = TimedTrace.step(self, briefly=briefly)
-        rank = int((self.asked.of.place_of_rank == told.rank).argmax())
-        waited = self._waited(told.rank) if told.straggling_by_rank_s else {}
-        straggling = {
-            self.asked.of.beside(rank, place, waited.get(place, ())): time_s
-            for place, time_s in told.straggling_by_rank_s.items()
-        }
-        return replace(told, rank=rank, straggling_by_rank_s=straggling, between_s=self.between_s)
-
-    def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
-        coming = Arrivals.of(self.replayed, self.timeline)
-        asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
-        waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
-        for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):
-            found.setdefault(last, Counter())[axis] += ticks
-        return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
-
-    def assumptions(self) -> tuple[str, ...]:
-        """Return a sentence for each assumption that no source states, and for each thing that composing leaves out."""
-        least, most = map(format_time, self.between_s)
-        between = (
-            f"all ranks and messages would take between {least} and {most}: least, where requests that are not laid cost one "
-            "another nothing, and end when their ranks leave on average; most, where each needs every link that it crosses all "
-            "the time"
-        )
-        return (*TimedTrace.assumptions(self), COMPOSED, between)
 
 
 def representative_tapes(of_places: Sequence[Sequence[Role]]) -> list[Tape]:
@@ -124,7 +67,7 @@ class Composition:
     topology: Topology
     wall_s: float  # that it took to learn this
 
-    def timed(self, device: Device) -> ComposedStep:
+    def timed(self, device: Device) -> TimedTrace:
         """Return the step on a device; its time to launch a request is part of the composition already.
 
         Raises:
@@ -139,8 +82,9 @@ class Composition:
         shares = self.busy_s / (found.step_time_s or 1.0)
         low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
-        timed = self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares
-        return ComposedStep(*timed, None, self.wall_s + time.perf_counter() - began, self.asked, between_s)
+        on = self.asked.trace, self.topology, device, of.dtype, self.choice
+        moments = replayed, timeline, found, shares, None, self.wall_s + time.perf_counter() - began
+        return TimedTrace(*on, *moments, self.asked, between_s, (COMPOSED, _between_told(*between_s)))
 
     def judged(self, frame: StepFrame) -> StepReport:
         """Return the figures without any laid stretch: a quick way to compare choices of algorithms.
@@ -185,6 +129,15 @@ class Composition:
             return composed, run(composed.graph)
 
 
+def _between_told(least_s: float, most_s: float) -> str:
+    """Return what the whole graph is estimated to take, in words."""
+    return (
+        f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
+        "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "
+        "link that it crosses all the time"
+    )
+
+
 def composition(
     standing: Representatives,
     choice: Choice,
@@ -215,7 +168,7 @@ def composition(
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
     times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
-    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(asked, parts, topology, placement, launch_fs)
+    laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
     close = cache(partial(Stretches.of, asked, once, len(topology.links))), most_tasks
     return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)

@@ -16,14 +16,15 @@ from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
+from emu.fabric.lower import LoweredSchedule
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
-from emu.study.training.composed.request_parts import LoweredPart, RequestMessages
+from emu.study.training.composed.request_parts import RequestMessages
 from emu.trace.device.device import Device
-from emu.trace.replay.delay import NO_ENTRIES, Entries
+from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.replay.delay import NO_ENTRIES, Entries, members_of
 from emu.trace.replay.replay import ReplayGraph, Service, event_name
 from emu.trace.steps import computes, queue_order, stated_order
-from emu.trace.trace import Trace
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,7 +95,7 @@ class ComposedGraph:
             services: The algorithm of each request.
             told: The assumptions to report.
         """
-        rank = np.repeat(self._last(timeline), np.diff(_first_events(self.asked.trace)))
+        rank = np.repeat(self._last(timeline), np.diff(self.asked.first_event))
         return self._at(self.start[:-1] + np.where(self.each, rank, 0), services, told)
 
     def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
@@ -103,7 +104,7 @@ class ComposedGraph:
         number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], call[asked.event] = self.instance[asked.call], asked.call
         moments = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
-        laid = _first_events(trace), *moments, column(number, np.int32), column(call, np.int32)
+        laid = asked.first_event, *moments, column(number, np.int32), column(call, np.int32)
         calls = (None,) * len(self.firsts), self.firsts
         return ReplayGraph(self.graph, *laid, *calls, services, told, trace.n_ranks, column([], np.int64), self.entries)
 
@@ -113,7 +114,7 @@ class ComposedGraph:
 
     def _last(self, timeline: Timeline) -> I64:
         """Return [P] which rank of each place ends last; 0 where no rank has tasks of its own."""
-        width, first_event = np.diff(self.start), _first_events(self.asked.trace)
+        width, first_event = np.diff(self.start), self.asked.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
             own = low + np.flatnonzero(width[low:high] > 1)
@@ -121,11 +122,6 @@ class ComposedGraph:
                 tasks = self.ends[ramps(self.start[own], width[own])].reshape(len(own), -1)
                 found[place] = np.where(tasks >= 0, timeline.end_fs[tasks], 0).max(axis=0).argmax()
         return found
-
-
-def _first_events(trace: Trace) -> I64:
-    """Return [P + 1] the first event of each place among the X, and X."""
-    return np.cumsum([0, *map(len, trace.events)]).astype(np.int64)
 
 
 def compose(
@@ -140,7 +136,7 @@ def compose(
         sending: The messages of requests; they are needed where `each` is true.
     """
     asked = frame.asked
-    trace, first_event = asked.trace, _first_events(asked.trace)
+    trace, first_event = asked.trace, asked.first_event
     each = np.zeros(first_event[-1], np.bool_) if each is None else each
     n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
     width = np.where(each, np.repeat(n_ranks, np.diff(first_event)), 1)
@@ -190,13 +186,39 @@ class _GraphInProgress(NamedTuple):
 
     def _own(self, sending: RequestMessages, own: I64) -> I64:
         """Add the calls `own` with all their messages; return the first task of each."""
-        asked, pieces = self.asked, _LaidRequests(self, sending)
+        asked = self.asked
         rows = np.flatnonzero(self.each[asked.event])
         rows = rows[np.argsort(asked.call[rows], kind="stable")]
         first = np.empty(len(asked.different), np.int64)
-        for several in pieces.alike(rows):
-            first[asked.call[several[:, 0]]] = pieces.add(several)
+        for request, several in _alike(asked, rows):
+            firsts = [self._add(*part, request, several) for part in sending.of(request)]
+            first[asked.call[several[:, 0]]] = firsts[0]
         return first[own]
+
+    def _add(self, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
+        """Add the groups of k equal calls that one algorithm serves; return the first task [k] of each.
+
+        Args:
+            ranks: [G, P] the ranks of the groups.
+            piece: Their messages.
+            request: The distinct request.
+            rows: [k, ends] the rows of the requests of each call.
+        """
+        asked, events, member = self.asked, self.asked.event[rows], members_of(piece)
+        owner = np.full((len(rows), piece.alike.size), -1)
+        origin, places, sends = owner.copy(), asked.place_of_event[events[0]].tolist(), asked.sends[rows[0]].tolist()
+        if asked.requests[request].name == MESSAGE:  # its sender is member 0
+            mine = [np.broadcast_to(np.arange(2) == (not send), ranks.shape) for send in sends]
+        else:
+            mine = [asked.of.place_of_rank[ranks] == place for place in places]
+        for event, place, which in zip(events.T, places, mine, strict=True):
+            owner[:, member[which]], origin[:, member[which]] = place, (event - asked.first_event[place])[:, None]
+        piece = replace(piece, graph=replace(piece.graph, capacity_Bps=self.builder.capacity_Bps))
+        first = self.builder.pieces(piece, owner, origin)
+        for event, which in zip(events.T, mine, strict=True):
+            tasks = self.start[event][:, None] + asked.turn_in_place[ranks[which]]
+            self.begins[tasks], self.ends[tasks] = (first[:, None] + of[member[which]] for of in (piece.entry, piece.exit))
+        return first
 
     def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
         """Add the calls that a single body stands for; return [count] the first task of each.
@@ -222,62 +244,21 @@ class _GraphInProgress(NamedTuple):
         return tasks[first[:-1]]
 
 
-class _LaidRequests:
-    """Requests that are added to a graph with all their messages."""
+def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
+    """Yield a distinct request, and rows [k, ends] of `rows`: k calls of it that the same places make.
 
-    def __init__(self, laid: _GraphInProgress, sending: RequestMessages) -> None:
-        self.laid, self.sending = laid, sending
-        asked = laid.asked
-        self.place = np.repeat(np.arange(len(asked.trace.events)), np.diff(_first_events(asked.trace)))
-        self.row = np.arange(len(self.place)) - _first_events(asked.trace)[self.place]
-        of = asked.of.place_of_rank
-        order = np.argsort(of, kind="stable")
-        self.at = np.empty(len(of), np.int64)  # [N] how many of the place come before each rank
-        self.at[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
-
-    def alike(self, rows: I64) -> Iterator[I64]:
-        """Yield rows [k, ends] of `rows`: k calls of one distinct request that the same places make.
-
-        Args:
-            rows: Rows of requests; those of one call follow one another.
-        """
-        asked = self.laid.asked
-        first = np.flatnonzero(np.append(True, np.diff(asked.call[rows]) != 0))
-        size = np.diff(np.append(first, len(rows)))
-        what = 2 * self.place[asked.event[rows]] + asked.sends[rows]
-        keys = dict[tuple[int, bytes], list[int]]()
-        for at, n, request in zip(
-            first.tolist(), size.tolist(), asked.different[asked.call[rows[first]]].tolist(), strict=True
-        ):
-            keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
-        for (_, ends), starts in keys.items():
-            yield rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
-
-    def add(self, rows: I64) -> I64:
-        """Add k equal calls; return the first task [k] of each.
-
-        Args:
-            rows: [k, ends] the rows of the requests of each call.
-        """
-        asked = self.laid.asked
-        request = int(asked.different[asked.call[rows[0, 0]]])
-        firsts = [self._add(part, request, rows) for part in self.sending.of(request)]
-        return firsts[0]
-
-    def _add(self, part: LoweredPart, request: int, rows: I64) -> I64:
-        """Add the groups of k calls that one algorithm serves; return the first task [k] of each."""
-        laid, asked, events = self.laid, self.laid.asked, self.laid.asked.event[rows]
-        owner = np.full((len(rows), part.piece.alike.size), -1)
-        origin, places, sends = owner.copy(), self.place[events[0]].tolist(), asked.sends[rows[0]].tolist()
-        mine = [self.sending.of_event(part, request, place, sends=send) for place, send in zip(places, sends, strict=True)]
-        for event, place, which in zip(events.T, places, mine, strict=True):
-            owner[:, part.member[which]], origin[:, part.member[which]] = place, self.row[event][:, None]
-        piece = replace(part.piece, graph=replace(part.piece.graph, capacity_Bps=laid.builder.capacity_Bps))
-        first = laid.builder.pieces(piece, owner, origin)
-        for event, which in zip(events.T, mine, strict=True):
-            at, member = laid.start[event][:, None] + self.at[part.ranks[which]], part.member[which]
-            laid.begins[at], laid.ends[at] = (first[:, None] + of[member] for of in (piece.entry, piece.exit))
-        return first
+    Args:
+        asked: The requests.
+        rows: Rows of requests; those of one call follow one another.
+    """
+    first = np.flatnonzero(np.append(True, np.diff(asked.call[rows]) != 0))
+    size = np.diff(np.append(first, len(rows))).tolist()
+    what = 2 * asked.place_of_event[asked.event[rows]] + asked.sends[rows]
+    keys = dict[tuple[int, bytes], list[int]]()
+    for at, n, request in zip(first.tolist(), size, asked.different[asked.call[rows[first]]].tolist(), strict=True):
+        keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
+    for (request, ends), starts in keys.items():
+        yield request, rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
 
 def _wait(builder: Builder, frame: StepFrame, laid: _GraphInProgress) -> tuple[I64, I64]:
@@ -292,7 +273,7 @@ def _wait(builder: Builder, frame: StepFrame, laid: _GraphInProgress) -> tuple[I
     """
     found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
     until = np.where(np.repeat(frame.rooted & ~laid.each, np.diff(laid.start)), laid.begins, laid.ends)
-    first_event = _first_events(frame.asked.trace)[:-1].tolist()
+    first_event = frame.asked.first_event[:-1].tolist()
     for first, stated, queued in zip(first_event, frame.stated, frame.queued, strict=True):
         for (event, waited), of in ((stated, laid.ends), (queued, until)):
             task, pred, which = _pairs(laid.start, event + first, waited + first)

@@ -6,7 +6,7 @@ Q distinct requests, L links that a request crosses.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,13 +60,12 @@ class IsolatedRequest(NamedTuple):
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
         """Return a request between this one and another of the same links, `part` of the way."""
-        ticks = round(self.ticks + part * (other.ticks - self.ticks))
-        busy_s = self.busy_s + part * (other.busy_s - self.busy_s)
-        tail = round(self.tail + part * (other.tail - self.tail))
-        flows = self.flows + part * (other.flows - self.flows)
-        apart = round(self.apart + part * (other.apart - self.apart))
-        mean = round(self.apart_mean + part * (other.apart_mean - self.apart_mean))
-        return IsolatedRequest(ticks, tail, self.link, busy_s, flows, self.tasks, apart, mean, self.messages)
+
+        def at(name: str) -> Any:
+            return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
+
+        ticks = {name: round(at(name)) for name in ("ticks", "tail", "apart", "apart_mean")}
+        return self._replace(**ticks, busy_s=at("busy_s"), flows=at("flows"))
 
 
 def time_requests(
@@ -263,9 +262,9 @@ def _timed(
     busy_s, lasts_fs = timeline.busy_s(graph.capacity_Bps), np.repeat(timeline.left_fs - timeline.start_fs, hops)
     crossing_s = np.bincount(graph.hop_link, lasts_fs * graph.hop_weight / TICKS_PER_S, graph.n_links)
     flows = np.divide(crossing_s, busy_s, out=np.zeros_like(busy_s), where=busy_s > 0)
-    counts = zip(ticks.tolist(), leaves.tolist(), groups.tolist(), links, tasks.tolist(), strict=True)
-    ran = (_ClusterTime(last, leave, size, busy_s[link], flows[link], n, 0, 0.0) for last, leave, size, link, n in counts)
-    return [each._replace(first=f, mean=m) for each, f, m in zip(ran, first.tolist(), mean.tolist(), strict=True)]
+    counts = (of.tolist() for of in (ticks, leaves, groups))
+    rest = (of.tolist() for of in (tasks, first, mean))
+    return list(map(_ClusterTime, *counts, [busy_s[link] for link in links], [flows[link] for link in links], *rest))
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:

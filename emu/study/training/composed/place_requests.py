@@ -8,8 +8,7 @@ collective, or a send and its receive, as the representatives see it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
 from emu.model.plan.plan import Plan
-from emu.trace.device.dtypes import timed_bytes
-from emu.trace.matching.role_requests import MESSAGE
+from emu.trace.matching.role_requests import MESSAGE, RequestColumns, RoleRequests, role_requests
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
@@ -43,7 +41,7 @@ class DistinctRequest:
     kind: tuple[int, ...]  # equal for those that come one after another: of one axis, place and ends
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class PlaceRequests:
     """The requests of the representatives of all places."""
 
@@ -55,6 +53,30 @@ class PlaceRequests:
     requests: tuple[DistinctRequest, ...]  # [Q]
     of: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
+
+    @cached_property
+    def first_event(self) -> I64:
+        """[P + 1] the first event of each place among those of all places, and the number of these."""
+        return np.cumsum([0, *map(len, self.trace.events)]).astype(np.int64)
+
+    @cached_property
+    def place_of_event(self) -> I64:
+        """The place of each event of all places."""
+        return np.repeat(np.arange(len(self.trace.events)), np.diff(self.first_event))
+
+    @cached_property
+    def turn_in_place(self) -> I64:
+        """[N] how many ranks of its place come before each rank."""
+        places = self.of.place_of_rank
+        order, turn = np.argsort(places, kind="stable"), np.empty(len(places), np.int64)
+        turn[order] = np.arange(len(places)) - np.searchsorted(places[order], places[order])
+        return turn
+
+    def members(self, number: int, place: int) -> tuple[int, ...]:
+        """Return the ranks of the first group, with a rank of a place, that a group of the trace stands for."""
+        first = int((self.of.place_of_rank == place).argmax())
+        groups = self.of.axes[self.axis_of_group[number]].ranks
+        return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,25 +123,6 @@ class Representatives:
         return int(np.flatnonzero(self.place_of_rank == place)[0])
 
 
-class _Columns(NamedTuple):
-    """The columns [C] of the requests."""
-
-    event: I64
-    sends: Bool  # whether it is the send of a message
-    together: I64  # the first of the places that ask together with that of the rank that asks
-    axis: I64
-    src: I64  # place of a message's ends; -1 of a collective
-    dst: I64  # ... in a ring, of which all are in one place, -1 less how far each member sends
-    instance: I64
-    tag: I64
-    name: I64  # into words, as `dtype`
-    dtype: I64
-    root: I64
-    size_bytes: I64
-    elements: I64
-    splits: I64  # into those that occur
-
-
 def representatives_of_plan(tapes: Sequence[Tape], plan: Plan, meta: tuple[tuple[str, str], ...] = ()) -> Representatives:
     """Return one rank of each stage of a plan.
 
@@ -148,19 +151,24 @@ def place_requests(standing: Representatives) -> PlaceRequests:
     """
     places = [standing.place_of_rank[axis.ranks] for axis in standing.axes]
     meets = [_together(of_axis, len(standing.events)) for of_axis in places]
-    words: dict[object, int] = {}
-    columns = _columns(standing, places, meets, words)
-    within = np.flatnonzero((columns.src >= 0) & (columns.src == columns.dst))
+    asked = role_requests(standing.events, standing.dtype)
+    each, ends = _columns(standing, asked, places, meets)
+    axis, together, src, dst = ends
+    within = np.flatnonzero((src >= 0) & (src == dst))
     if len(within):
-        axis = standing.axes[int(columns.axis[within[0]])].name
         mend = "take fewer ranks, of which the whole graph is timed"
-        raise must_be("compose", "messages", "between ranks that do other things", f"some on {axis}", mend)
-    call, first, size = Orbits.equal(columns.axis, columns.together, columns.src, columns.dst, columns.tag, columns.instance)
-    _check(columns, size[call], [np.bincount(each, minlength=len(standing.events)) for each in meets])
-    request, one, _ = Orbits.equal(*(c[first] for c in (*columns[2:6], *columns[8:])))
-    different = tuple(_different(columns, int(first[i]), list(words), standing, places, meets) for i in one)
-    trace, axis_of_group = _trace(standing, meets), tuple(i for i, first in enumerate(meets) for _ in np.unique(first))
-    return PlaceRequests(trace, columns.event, columns.sends, call, request, different, standing, axis_of_group)
+        on = f"some on {standing.axes[int(axis[within[0]])].name}"
+        raise must_be("compose", "messages", "between ranks that do other things", on, mend)
+    call, first, size = Orbits.equal(axis, together, src, dst, each.tag, each.instance)
+    _check(ends, size[call], [np.bincount(of_axis, minlength=len(standing.events)) for of_axis in meets])
+    splits, number = _splits(asked, each.n_splits)
+    what = together, axis, src, dst, each.name, each.dtype, each.root, each.size_bytes, each.elements, number
+    request, one, _ = Orbits.equal(*(c[first] for c in what))
+    at = first[one]
+    examples = zip(ends[:, at].T.tolist(), zip(*each.take(at), strict=True), number[at].tolist(), strict=True)
+    different = (_distinct(standing, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples)
+    trace, axis_of_group = _trace(standing, meets), tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
+    return PlaceRequests(trace, each.row, each.kind == Kind.SEND, call, request, tuple(different), standing, axis_of_group)
 
 
 def _together(places: I64, n_places: int) -> I64:
@@ -191,54 +199,49 @@ def _trace(standing: Representatives, meets: Sequence[I64]) -> Trace:
     )
 
 
-def _columns(standing: Representatives, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]) -> _Columns:
-    """Return the columns of the requests of all places, place after place."""
-    first = np.cumsum([0, *map(len, standing.events)])
-    parts = []
-    for place, (events, axes) in enumerate(zip(standing.events, standing.axes_of, strict=True)):
-        at = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
-        axis = np.array(axes, dtype=np.int64)[events.group[at]]
-        size = timed_bytes(events, standing.dtype)[at]
-        own = _of_place(events, at, axis, place, places, meets, words)
-        own = own._replace(event=at + first[place], size_bytes=size)
-        parts.append(_with_rings(own, events.root[at].astype(np.int64), standing) if standing.rings else own)
-    return _Columns(*(np.concatenate(c) for c in zip(*parts, strict=True)))
+def _columns(
+    standing: Representatives, asked: RoleRequests, places: Sequence[I64], meets: Sequence[I64]
+) -> tuple[RequestColumns, I64]:
+    """Return the requests of all places, place after place, and where each of them goes.
 
-
-def _with_rings(own: _Columns, root: I64, standing: Representatives) -> _Columns:
-    """Return the same columns, where a message within a place says how many members further each member sends."""
-    members = np.array([axis.ranks.shape[1] for axis in standing.axes], dtype=np.int64)[own.axis]
-    far = np.where(own.sends, root, -root) % members
-    return own._replace(dst=np.where((own.src >= 0) & (own.src == own.dst), -1 - far, own.dst))
-
-
-def _of_place(
-    events: Events, at: I64, axis: I64, place: int, places: Sequence[I64], meets: Sequence[I64], words: dict[object, int]
-) -> _Columns:
-    """Return the columns of the requests of one place.
+    Rows are those of all events, messages have the name -1 and no root, and collectives no tag.
 
     Args:
-        events: The events of its representative.
-        at: [C] the rows of the requests among the events.
-        axis: [C] the axis of each request.
-        place: The number of the place.
+        standing: The representatives.
+        asked: Their requests.
         places: For each axis, [groups, members] the place of each member.
         meets: For each axis, [P] the first of the places that share groups.
-        words: The numbers given to names so far; new names are added.
+
+    Returns:
+        The columns, and for each request [4, C] its axis, the first of the places that ask together with its own, and the
+        places of a message's ends: -1 for a collective; in a ring, of which all are in one place, the second is -1 less how far
+        each member sends.
     """
-    kind, root, tag, instance, elements = (
-        c[at].astype(np.int64) for c in (events.kind, events.root, events.tag, events.instance, events.count)
-    )
-    together, sends = kind == Kind.COLLECTIVE, kind == Kind.SEND
-    peer = _peers(axis, root, place, places)
-    src = np.where(together, -1, np.where(sends, place, peer))
-    dst = np.where(together, -1, np.where(sends, peer, place))
-    names = [events.name[i] if one else MESSAGE for i, one in zip(at.tolist(), together.tolist(), strict=True)]
-    name, dtype = _numbers(names, words), _numbers([events.dtype[i] for i in at.tolist()], words)
-    given = [tuple(events.split[events.split_start[i] : events.split_start[i + 1]].tolist()) for i in at.tolist()]
-    own = np.array([each[place] for each in meets], dtype=np.int64)[axis]
-    what = (name, dtype, np.where(together, root, 0), at, elements, _numbers(given, words))
-    return _Columns(at, sends, own, axis, src, dst, instance, tag * ~together, *what)
+    first = np.cumsum([0, *map(len, standing.events)]).tolist()
+    parts, ends = [], []
+    for place, (own, axes) in enumerate(zip(asked.roles, standing.axes_of, strict=True)):
+        axis, together, sends = np.array(axes, dtype=np.int64)[own.group], own.kind == Kind.COLLECTIVE, own.kind == Kind.SEND
+        peer = _peers(axis, own.root, place, places)
+        src, dst = (np.where(together, -1, np.where(sends == first_end, place, peer)) for first_end in (True, False))
+        if standing.rings:
+            members = np.array([each.ranks.shape[1] for each in standing.axes], dtype=np.int64)[axis]
+            far = np.where(sends, own.root, -own.root) % members
+            dst = np.where((src >= 0) & (src == dst), -1 - far, dst)
+        met = np.array([each[place] for each in meets], dtype=np.int64)[axis]
+        ends.append(np.stack((axis, met, src, dst)))
+        name, root = np.where(together, own.name, -1), np.where(together, own.root, 0)
+        parts.append(own._replace(row=own.row + first[place], name=name, root=root, tag=own.tag * ~together))
+    return RequestColumns(*(np.concatenate(c) for c in zip(*parts, strict=True))), np.concatenate(ends, axis=1)
+
+
+def _splits(asked: RoleRequests, n_splits: I64) -> tuple[list[tuple[int, ...]], I64]:
+    """Return the different split sizes of requests, and [C] the number of those of each request, place after place."""
+    given: list[tuple[int, ...]] = [()] * len(n_splits)
+    at = [(place, row) for place, own in enumerate(asked.roles) for row in own.row[own.n_splits > 0].tolist()]
+    for i, (place, row) in zip(np.flatnonzero(n_splits).tolist(), at, strict=True):
+        given[i] = tuple(asked.splits(place, row).tolist())
+    number = {splits: i for i, splits in enumerate(dict.fromkeys(given))}
+    return list(number), np.array([number[splits] for splits in given], dtype=np.int64)
 
 
 def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
@@ -248,44 +251,52 @@ def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
     return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
 
 
-def _numbers(found: Sequence[object], words: dict[object, int]) -> I64:
-    """Return [C] the number of each word; a new word gets the next number."""
-    return np.array([words.setdefault(each, len(words)) for each in found], dtype=np.int64)
-
-
-def _check(columns: _Columns, size: I64, places_of: Sequence[I64]) -> None:
-    """Refuse a message without both ends, and a request that some of its places do not make."""
+def _check(ends: I64, size: I64, places_of: Sequence[I64]) -> None:
+    """Refuse a message without both ends, and a request that some of its places do not make; `ends` as in `_columns`."""
+    axis, first, src, dst = ends
     together = np.array([len(each) for each in places_of], dtype=np.int64)
-    needed = np.concatenate([columns.axis[:0], *places_of])[(np.cumsum(together) - together)[columns.axis] + columns.together]
-    needed = np.where(columns.src >= 0, 2, needed)
+    needed = np.concatenate([axis[:0], *places_of])[(np.cumsum(together) - together)[axis] + first]
+    needed = np.where(src >= 0, 2, needed)
     lonely = np.flatnonzero(size != needed)
     if len(lonely):
         row = lonely[0]
-        ends = f"between places {columns.src[row]} and {columns.dst[row]}" if columns.src[row] >= 0 else "over all places"
-        raise InputError(f"compose: a request {ends} must be asked by {needed[row]} of them, got {size[row]}")
+        between = f"between places {src[row]} and {dst[row]}" if src[row] >= 0 else "over all places"
+        raise InputError(f"compose: a request {between} must be asked by {needed[row]} of them, got {size[row]}")
 
 
-def _different(
-    columns: _Columns, row: int, words: list[object], standing: Representatives, places: Sequence[I64], meets: Sequence[I64]
+def _distinct(
+    standing: Representatives,
+    meets: Sequence[I64],
+    names: Sequence[str],
+    kind: Sequence[int],
+    one: RequestColumns,
+    splits: tuple[int, ...],
 ) -> DistinctRequest:
-    """Return the distinct request that a row of the columns is an example of, with all groups that make it."""
-    axis, together, src, dst = (int(c[row]) for c in (columns.axis, columns.together, columns.src, columns.dst))
-    ranks, of = standing.axes[axis].ranks, places[axis]
-    every = ranks
+    """Return the distinct request that one row of the columns is an example of, with all groups that make it.
+
+    Args:
+        standing: The representatives.
+        meets: For each axis, [P] the first of the places that share groups.
+        names: The words to which the columns refer.
+        kind: Where the request goes, as in `_columns`.
+        one: The row.
+        splits: Its split sizes.
+    """
+    axis, together, src, dst = kind
+    every = standing.axes[axis].ranks
+    of = standing.place_of_rank[every]
     if src >= 0 > dst:
-        there = ranks[(of == src).all(axis=1)]
+        there = every[(of == src).all(axis=1)]
         ranks = np.stack((there, np.roll(there, dst + 1, axis=1)), axis=-1).reshape(-1, 2)
     elif src >= 0:
         there = (of == src).any(axis=1) & (of == dst).any(axis=1)
-        ends = [ranks[there][of[there] == end] for end in (src, dst)]
-        ranks = np.stack(ends, axis=1)
+        ranks = np.stack([every[there][of[there] == end] for end in (src, dst)], axis=1)
     else:
-        ranks = ranks[meets[axis][of[:, 0]] == together]
-    splits, kind = words[columns.splits[row]], (axis, together, src, dst)
-    said = (str(words[columns.name[row]]), str(words[columns.dtype[row]]))
-    amounts = int(columns.root[row]), int(columns.size_bytes[row]), int(columns.elements[row])
-    given = splits if isinstance(splits, tuple) else ()
-    return DistinctRequest(axis, standing.axes[axis].name, *said, *amounts, given, ranks, choosing(ranks, every), kind)
+        ranks = every[meets[axis][of[:, 0]] == together]
+    said = MESSAGE if src >= 0 else names[int(one.name)], names[int(one.dtype)]
+    amounts = int(one.root), int(one.size_bytes), int(one.elements)
+    name = standing.axes[axis].name
+    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), tuple(kind))
 
 
 def choosing(ranks: I64, every: I64) -> I64:

@@ -8,7 +8,6 @@ Q distinct requests, M calls, X events, L links, T stretches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,35 +16,12 @@ from emu.fabric.graph import Timeline
 from emu.study.training.composed.composed_graph import ComposedGraph
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.study.training.composed.place_requests import PlaceRequests
+from emu.trace.report.request_times import Spans, covered, joined
 
 WORTH = 1e-3  # of a step: what costs less time in all is left as it is
 MOST_TASKS = 2**20  # messages and computations of all stretches
 _GAPS = (1.0, 1 / 16, 1 / 64, 0.0)  # of a step, between stretches that are taken as one: the first that leaves few enough tasks
 _SETS = 256  # of links that are told apart, those that most requests cross
-
-
-class TimeSpans(NamedTuple):
-    """Spans of time, in ticks."""
-
-    low: I64  # [T]
-    high: I64  # [T]
-
-    @property
-    def ticks(self) -> int:
-        """The ticks of all spans together."""
-        return int((self.high - self.low).sum())
-
-    def joined(self, gap: int = 0) -> "TimeSpans":
-        """Return the spans in order; spans that are at most `gap` ticks apart become one."""
-        order = np.argsort(self.low, kind="stable")
-        low, until = self.low[order], np.maximum.accumulate(self.high[order])
-        first = np.flatnonzero(np.concatenate((low[:1] == low[:1], low[1:] > until[:-1] + gap)))
-        return TimeSpans(low[first], until[np.append(first[1:], len(low))[: len(first)] - 1])
-
-    def holding(self, moments: I64) -> I64:
-        """Return the number of the span that each moment lies in; -1: it lies in none. The spans must be joined."""
-        at = np.searchsorted(self.low, moments, side="right") - 1
-        return np.where((at >= 0) & (np.append(self.high, 0)[at] > moments), at, -1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,32 +42,32 @@ class Stretches:
         apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
         return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
 
-    def shared(self, composed: ComposedGraph, timeline: Timeline) -> TimeSpans:
+    def shared(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
         body = self._bodies(composed.each)
         runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.different])) for of in self.crossed]
-        return TimeSpans(*(np.concatenate([began[:0], *of]) for of in zip(*runs, strict=True))).joined() if runs else _NONE
+        return covered(_NONE, *runs)
 
-    def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> TimeSpans:
+    def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> Spans:
         """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
         apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
-        return TimeSpans(began[most], ended[most])
+        return Spans(began[most], ended[most])
 
     def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
         """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
         bodies = self._bodies(composed.each)
         return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.different[bodies]].sum())
 
-    def worth(self, composed: ComposedGraph, timeline: Timeline) -> TimeSpans:
+    def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans of both kinds that cost enough time to be laid with all ranks."""
         worth_fs = WORTH * int(timeline.end_fs.max(initial=0))
         shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, worth_fs)
         parts = [uneven] + [shared] * (shared.ticks > worth_fs)
-        return TimeSpans(*map(np.concatenate, zip(*parts, strict=True)))
+        return joined(*parts)
 
     def closer(self, composed: ComposedGraph, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
         """Return [X] the events in which each rank should have its own task; None: no more than now, or no room for more.
@@ -104,19 +80,19 @@ class Stretches:
         step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
         spans = self.worth(composed, timeline)
         for gap in _GAPS:
-            each = composed.each | (spans.joined(round(gap * step_fs)).holding(began) >= 0)
+            each = composed.each | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
             if self._tasks(each) <= most_tasks:
                 return each if (each & ~composed.each).any() else None
-        return self._some(composed, spans.joined(), began, most_tasks)
+        return self._some(composed, covered(spans), began, most_tasks)
 
-    def _some(self, composed: ComposedGraph, spans: TimeSpans, began: I64, most_tasks: int) -> Bool | None:
+    def _some(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
         """Return [E] which events have a task for each rank: those of stretches that fit into `most_tasks`; None if none fits.
 
         Stretches that last longest for their number of tasks are chosen first.
         """
         of = np.where(composed.each, -1, spans.holding(began))
-        tasks = [self._tasks(of == i) for i in range(len(spans.low))]
-        order = np.argsort((spans.low - spans.high) / np.maximum(tasks, 1), kind="stable")
+        tasks = [self._tasks(of == i) for i in range(len(spans.start))]
+        order = np.argsort((spans.start - spans.end) / np.maximum(tasks, 1), kind="stable")
         room = most_tasks - self._tasks(composed.each)
         taken = order[np.cumsum(np.array(tasks)[order]) <= room]
         return composed.each | np.isin(of, taken) if len(taken) else None
@@ -133,10 +109,10 @@ class Stretches:
         return int(self.messages[met].sum() + self.rank_count[each].sum())
 
 
-_NONE = TimeSpans(np.empty(0, np.int64), np.empty(0, np.int64))
+_NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _runs(began: I64, ended: I64, body: Bool, own: I64) -> TimeSpans:
+def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
     """Return the spans in which several of the calls `own` are under way, and one of them is a body; columns are [M]."""
     own = own[ended[own] > began[own]]
     own = own[np.argsort(began[own], kind="stable")]
@@ -146,7 +122,7 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> TimeSpans:
     first = np.flatnonzero(np.append(True, began[own][1:] >= until[:-1]))
     size = np.diff(np.append(first, len(own)))
     several = (size > 1) & np.logical_or.reduceat(body[own], first)
-    return TimeSpans(began[own][first[several]], until[(first + size - 1)[several]])
+    return Spans(began[own][first[several]], until[(first + size - 1)[several]])
 
 
 def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:

@@ -133,9 +133,7 @@ class Program:
         track([*parallel.parameters.values(), *(b for stage in parallel.stages.values() for b in stage.buffers())])
         optimizer = optimizer_of(parallel.parameters, parallel.travelling, self.plan, meshes, self.learning_rate)
         run = self._runner(parallel, meshes)
-        if self.kept is not None and self.first:
-            self._rehearse(parallel, optimizer, run, rank)
-            self._load(self.kept, parallel, optimizer, shapes)
+        self._resume(parallel, optimizer, run, rank, shapes)
         if not find_model(self.model).experts:  # tokens choose theirs, so that each rank may have others
             declare_equal_work(self._work(parallel, rank))
         losses, norms, gradients, weights, took = [], [], {}, {}, []
@@ -151,30 +149,43 @@ class Program:
             norms += self._clipped(parallel, meshes)
             optimizer.step()
             optimizer.zero_grad()
-            if self.kept is not None and self.kept.after(step + 1):
-                with without_recording():
-                    self.kept.write(step + 1, rank, self.plan.world, _of_steps(losses))
-                    _checkpoint().save_parts(self.kept.of_step(step + 1), parallel, optimizer, shapes)
-                    self.kept.drop_before(step + 1, rank)
+            self._keep(step + 1, rank, losses, (parallel, optimizer, shapes))
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
         return RankOutcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
-    def _rehearse(self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int) -> None:
-        """Run one pass and drop its result: DDP reorders its buckets after its first pass, and sums would have other bits."""
+    def _resume(
+        self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int, shapes: Mapping[str, torch.Size]
+    ) -> None:
+        """Load the weights and states that were kept before the first step, if any were.
+
+        One pass runs before, and its result is dropped: DDP reorders its buckets after its first pass, and sums would have
+        other bits.
+        """
+        if self.kept is None or not self.first:
+            return
         with without_recording():
             if not self.plan.shards_weights:
                 run(*self._tokens(rank, self.first))
                 parallel.settle()
                 optimizer.zero_grad()
-
-    def _load(
-        self, kept: CheckpointFolder, parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]
-    ) -> None:
-        """Load the weights and states that were kept before the first step."""
         checkpoint = _checkpoint()
         checkpoint.empty_states(optimizer)
         with without_recording():
-            checkpoint.load_parts(kept.of_step(self.first), parallel, optimizer, shapes)
+            checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
+
+    def _keep(
+        self,
+        step: int,
+        rank: int,
+        losses: Sequence[Sequence[Tensor]],
+        states: tuple[ParallelModel, Optimizer, Mapping[str, torch.Size]],
+    ) -> None:
+        """Save a checkpoint after a step that is to have one, and drop older ones."""
+        if self.kept is not None and self.kept.after(step):
+            with without_recording():
+                self.kept.write(step, rank, self.plan.world, _of_steps(losses))
+                _checkpoint().save_parts(self.kept.of_step(step), *states)
+                self.kept.drop_before(step, rank)
 
     def _clipped(self, parallel: ParallelModel, meshes: Meshes | None) -> list[float]:
         """Clip the gradients, and return their norm before; [] where the plan clips none."""

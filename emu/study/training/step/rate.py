@@ -6,7 +6,6 @@ The meta of a trace notes the work of a step, so that a trace is judged without 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as
 from emu.trace.device.step_error import RunKind
+from emu.trace.steps import computes
 from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
 
@@ -53,8 +53,8 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
     Raises:
         InputError: The device has no peak for one of them.
     """
-    flops: Counter[str] = Counter()
-    for events, ranks in zip(trace.events, _ranks_of(trace).tolist(), strict=True):
+    flops, of_role = Counter[str](), np.bincount(trace.role_of_rank, minlength=len(trace.events)).tolist()
+    for events, ranks in zip(trace.events, of_role, strict=True):
         counted = np.where((events.kind == Kind.COMPUTE) & (events.step > 0), events.flops, 0.0)
         for name, rows in _rows_of(events, counted > 0):
             flops[timed_as(name, dtype)] += ranks * float(counted[rows].sum())
@@ -62,16 +62,11 @@ def products_of(trace: Trace, device: Device, dtype: str) -> tuple[Products, ...
     return tuple(Products(name, flops[name] / total, device.peak(name)) for name in first)
 
 
-def is_in_fp8(products: Sequence[Products]) -> bool:
-    """Return whether any FLOPs are in FP8."""
-    return any(FLOAT_BYTES.get(each.dtype) == 1 for each in products)
-
-
 def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
     """Return the dtypes of the requests of all steps, as timed, in the order of their names."""
     found: set[str] = set()
     for events in trace.events:
-        asks = (events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK) & (events.step > 0) & (events.bytes > 0)
+        asks = ~computes(events) & (events.step > 0) & (events.bytes > 0)
         found.update(timed_as(name, dtype) for name, _ in _rows_of(events, asks))
     return tuple(sorted(found))
 
@@ -89,24 +84,11 @@ def _share(of: Products) -> str:
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 
-def _ranks_of(trace: Trace) -> I64:
-    """Return [R] the number of ranks of each role."""
-    return np.bincount(trace.role_of_rank, minlength=len(trace.events)).astype(np.int64)
-
-
 def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
     """Return, by dtype, those of the given rows that have it."""
     at = np.flatnonzero(rows)
     ran = np.array([events.dtype[i] for i in at.tolist()], dtype=str)
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]
-
-
-class Rate(NamedTuple):
-    """Tokens a second, MFU and HFU; all are 0 for a step of no ticks."""
-
-    tokens_per_s: float
-    mfu: float  # 0..1
-    hfu: float  # the same with what is worked out again in the backward
 
 
 def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -131,13 +113,14 @@ def has_work(trace: Trace) -> bool:
 def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:
     """Return the kind of a step; a script has experts where it has a group with the axis `ep`."""
     experts = _EXPERTS in dict(trace.meta) or any(group.axis == "ep" for group in trace.groups)
-    return RunKind(experts, is_in_fp8(products))
+    return RunKind(experts, any(FLOAT_BYTES.get(each.dtype) == 1 for each in products))
 
 
-def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> Rate | None:
-    """Return the rate of a step time; None: the trace notes no work of a step, such as the trace of a script.
+def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, float]:
+    """Return tokens a second, MFU and HFU (0..1) by the names of a step's figures; all are 0 for a step of no ticks.
 
-    The peak is that of the dtype of most FLOPs.
+    Nothing is returned if the trace notes no work of a step, such as the trace of a script. The peak is that of the dtype of
+    most FLOPs.
 
     Args:
         trace: The trace of the step.
@@ -146,12 +129,12 @@ def rate(trace: Trace, ranks: int, step_s: float, products: Sequence[Products]) 
         products: The dtypes that the FLOPs are timed in, the one with most first.
     """
     if not has_work(trace):
-        return None
+        return {}
     noted = dict(trace.meta)
     per_s = 1 / step_s if step_s else 0.0
     tokens, own, again = (int(noted[name]) for name in (_TOKENS, _FLOPS, _AGAIN))
     share = per_s / (ranks * products[0].peak_flops) if products else 0.0
-    return Rate(tokens * per_s, own * share, (own + again) * share)
+    return {"tokens_per_s": tokens * per_s, "mfu": own * share, "hfu": (own + again) * share}
 
 
 def peaks_told(trace: Trace, device: Device, products: Sequence[Products]) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
 """The time of a recorded or generated training step on a fabric, and where that time goes."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from emu.arrays import F64
 from emu.cluster.pace.timeliness import PaceFigures
@@ -12,6 +16,7 @@ from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
+from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import (
     AS_RAN_TOLD,
@@ -24,15 +29,15 @@ from emu.study.training.step.rate import (
     products_of,
     rate,
 )
-from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.replay.brief_replay import brief_replay, replay_timeline
-from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, event_name
+from emu.trace.replay.replay import ReplayGraph, Service, SizeError, TraceLayout, event_name
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.critical_path import PathPart, critical_path
 from emu.trace.report.report import StepReport, report
+from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.steps import is_whole
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size
@@ -136,28 +141,32 @@ class TimedTrace:
     shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
-    auto: StepChoice | None = field(default=None, kw_only=True)  # None: nothing was chosen for the step as a whole
+    asked: PlaceRequests | None = (
+        None  # of a composed step, in which each rank of the trace stands for several; None: all ranks
+    )
+    between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
+    composing: tuple[str, ...] = ()  # what composing assumes
+    auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
 
     @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks
+        return self.trace.n_ranks if self.asked is None else len(self.asked.of.place_of_rank)
 
     @property
     def how(self) -> str:
         """The method that timed the step: a method of the engine, or `composed`."""
-        return self.timeline.how
+        return self.timeline.how if self.asked is None else "composed"
 
     def members(self, number: int) -> tuple[int, ...]:
         """Return the ranks of a group of the trace; where one rank stands for many, those of the first such group."""
-        return self.trace.groups[number].ranks
+        group = self.trace.groups[number].ranks
+        return group if self.asked is None else self.asked.members(number, group[0])
 
     def step(self, *, briefly: bool = False) -> Step:
         """Return the figures; `briefly` leaves out the critical path and the busiest links."""
-        r, most = self.report, max(self.trace.peak_by_part.tolist(), key=sum)
+        most = max(self.trace.peak_by_part.tolist(), key=sum)
         products = products_of(self.trace, self.device, self.dtype)
-        reached, whole = rate(self.trace, self.ranks, r.step_time_s, products), is_whole(self.trace)
-        off = None if whole else self.device.step_error(kind_of(self.trace, products))
         return Step(
             topology=self.topology.name,
             device=self.device.name,
@@ -165,24 +174,46 @@ class TimedTrace:
             products=products,
             messages_in=messages_of(self.trace, self.dtype),
             ranks=self.ranks,
-            step_groups=r.groups,
-            compute_least_s=r.computes_s[0],
-            compute_most_s=r.computes_s[1],
-            **shared_fields(r, Step),
-            critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, r),
+            **self._parts(),
+            critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
             busiest_links=() if briefly else busiest(self.shares, self.topology),
-            either_way=off and off.share,
-            either_way_by=off and off.text,
-            **(reached._asdict() if reached else {}),
+            **self._judged(products),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
             auto=self.auto,
             assumptions=(*self.assumptions(), *peaks_told(self.trace, self.device, products)),
+            between_s=self.between_s,
             spread=self.spread,
             wall_fabric_s=self.wall_fabric_s,
-            whole=whole,
         )
+
+    def _judged(self, products: Sequence[Products]) -> dict[str, Any]:
+        """Return the rate of the step, the error that it may have, and whether it is the whole script."""
+        whole = is_whole(self.trace)
+        off = None if whole else self.device.step_error(kind_of(self.trace, products))
+        reached = rate(self.trace, self.ranks, self.report.step_time_s, products)
+        return {**reached, "whole": whole, "either_way": off and off.share, "either_way_by": off and off.text}
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the parts of the step, by the numbers of the ranks of the run."""
+        parts, asked = self.report.figures(), self.asked
+        if asked is None:
+            return parts
+        place, by_place = parts["rank"], parts["straggling_by_rank_s"]
+        rank = int((asked.of.place_of_rank == place).argmax())
+        waited = self._waited(place) if by_place else {}
+        by_rank = {asked.of.beside(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
+        return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
+
+    def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
+        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        coming = Arrivals.of(self.replayed, self.timeline)
+        asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
+        waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
+        for last, axis, ticks in zip(asked.last.tolist(), asked.axes.tolist(), waits.tolist(), strict=True):
+            found.setdefault(last, Counter())[axis] += ticks
+        return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption that no source states."""
@@ -201,31 +232,16 @@ class TimedTrace:
             own.append(f"what ran in float32 is timed as {self.dtype}")
         if has_work(self.trace):
             own.append(MFU_ASSUMED)
-        return (*self.topology.assumptions, *self.replayed.assumptions, *own)
+        return (*self.topology.assumptions, *self.replayed.assumptions, *own, *self.composing)
 
 
-def time_trace(
-    trace: Trace,
-    choice: Choice,
-    topology: Topology,
-    device: Device,
-    dtype: str,
-    *,
-    perturb: int = 0,
-    briefly: bool = False,
-    speed: F64 | None = None,
-) -> TimedTrace:
-    """Return a trace timed on a topology, with its ranks on the first NPUs; also over perturbed starts if these are wanted.
+def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:
+    """Return a trace timed on a topology by the graph of all its ranks; also over perturbed starts if these are wanted.
 
     Args:
-        trace: The trace.
-        choice: The choice of algorithms.
-        topology: The topology on which it runs.
-        device: The device that computes.
-        dtype: The dtype that float32 is timed as.
+        laying: The trace on its fabric.
         perturb: The number of perturbed starts; if there are any, all ranks are timed.
-        briefly: Whether collectives that are a delay may lack their messages in the graph; no time changes.
-        speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
+        delays: Whether collectives that are a delay may lack their messages in the graph; no time changes.
 
     Raises:
         InputError: There are more ranks than NPUs, the dtype is unknown, the trace is impossible or has no step, an event ends
@@ -233,25 +249,37 @@ def time_trace(
     """
     if perturb:
         check_seeds(perturb)
-    began = time.perf_counter()
-    device = device.over(trace.n_ranks)
-    placement = place(topology, trace.n_ranks)
-    laying = TraceLayout.of(trace, choice, topology, placement, device, dtype, speed)
-    if briefly:
+    began, trace = time.perf_counter(), laying.trace
+    laying = replace(laying, device=laying.device.over(trace.n_ranks))
+    if delays:
         replayed, timeline = brief_replay(laying)
     else:
         replayed = laying.build_graph(None if perturb else laying.domain())
         timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
-
-    def step_s(other: Timeline) -> float:
-        return report(trace, replayed, other).step_time_s
-
     with name_tasks("trace", partial(event_name, trace, replayed)):
-        apart = spread(replayed.graph, perturb, step_s) if perturb else None
+        apart = spread(replayed.graph, perturb, lambda other: report(trace, replayed, other).step_time_s) if perturb else None
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
-    return TimedTrace(trace, topology, device, dtype, choice, replayed, timeline, found, shares, apart, wall_s)
+    on = trace, laying.topology, laying.device, laying.dtype, laying.choice
+    return TimedTrace(*on, replayed, timeline, found, shares, apart, wall_s)
+
+
+def time_whole_or_composed(
+    events: int, most_events: int, whole: Callable[[], TimedTrace], composed: Callable[[], TimedTrace]
+) -> TimedTrace:
+    """Return a step timed by the whole graph of its ranks; composed, if that graph has too many events or tasks.
+
+    Args:
+        events: The events of all ranks.
+        most_events: The most events of a whole graph.
+        whole: A function that times the whole graph.
+        composed: A function that composes the step.
+    """
+    if events <= most_events:
+        with suppress(SizeError):
+            return whole()
+    return composed()
 
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:

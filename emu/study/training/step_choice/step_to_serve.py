@@ -185,7 +185,9 @@ class StepToServe:
         Raises:
             InputError: the step cannot be composed.
         """
-        alone_s, floor_s = self._alone_step.time_s, self._floor_s()
+        alone_s = self._alone_step.time_s
+        # The time of the step if its requests shared no link, each with the fastest algorithm for it.
+        floor_s = self._unshared_s(self.requests.shares(self.coordinates, self.others.values()))
         if alone_s <= floor_s * (1 + WORTH):
             return DescentResult({}, alone_s, {ALONE: alone_s})
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
@@ -198,10 +200,17 @@ class StepToServe:
     def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
         """Return the options by coordinate that a descent changes, and the time of the step with them."""
         known = self._algorithms()
-        every = {c: self._distinct_options(c, [*self._chooser_options, *of]) for c, of in known.items()}
+        every = {c: self._distinct_options(c, [*self._choosers.values(), *of]) for c, of in known.items()}
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
-        best, time_s = self._descent(every, floor_s).best([*starts, together])
+        options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
+        weights = {c: self.requests.weight_s(c) for c in options}
+        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
+
+        def judge(served: OptionByCoordinate) -> StepTime:
+            return self._time_of({c: option.name for c, option in served.items()})
+
+        best, time_s = Descent(options, weights, judge, most, floor_s).best([*starts, together])
         return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
 
     def composed_s(self, names: Mapping[Coordinate, str]) -> float:
@@ -244,24 +253,14 @@ class StepToServe:
             for each in options
         }
 
-    def _floor_s(self) -> float:
-        """Return the time of the step if its requests shared no link, each with the fastest algorithm for it."""
-        return self._unshared_s(self.choice, self.requests.shares(self.coordinates, self.others.values()))
-
-    def _descent(self, every: Mapping[Coordinate, Mapping[str, Option]], floor_s: float) -> Descent:
-        """Return a descent over the options of each coordinate, with its limit of steps."""
-        options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights = {c: self.requests.weight_s(c) for c in options}
-        most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
-        return Descent(options, weights, self._served_by, most, floor_s)
-
-    def _served_by(self, served: OptionByCoordinate) -> StepTime:
-        """Return the time of the step with the option of each coordinate."""
-        return self._time_of({c: option.name for c, option in served.items()})
-
     def _time_of(self, names: Mapping[Coordinate, str]) -> StepTime:
-        """Return the time of the step with options of these names."""
-        return self._alone_step if set(names.values()) <= {ALONE} else self._time_if_possible(self.choice_of(names))
+        """Return the time of the step with options of these names; `NEVER` where a request cannot be timed."""
+        if set(names.values()) <= {ALONE}:
+            return self._alone_step
+        try:
+            return self._step_time(self.choice_of(names))
+        except InputError:
+            return StepTime(NEVER, {})
 
     @cached_property
     def _alone_step(self) -> StepTime:
@@ -269,21 +268,10 @@ class StepToServe:
         return self._step_time(self.choice)
 
     @cached_property
-    def _chooser_options(self) -> list[Option]:
-        """Options that are choosers, which can serve the requests of any coordinate."""
-        return [Option(ALONE, self.alone), *(Option(name, chooser) for name, chooser in self.others.items())]
-
-    @cached_property
     def _choosers(self) -> Mapping[str, Option]:
-        """Options that are choosers, by name."""
-        return {option.name: option for option in self._chooser_options}
-
-    def _time_if_possible(self, choice: Choice) -> StepTime:
-        """Return the time of the composed step; `NEVER` where a request cannot be timed."""
-        try:
-            return self._step_time(choice)
-        except InputError:
-            return StepTime(NEVER, {})
+        """Options that are choosers, which can serve the requests of any coordinate, by name."""
+        every = {ALONE: self.alone, **self.others}
+        return {name: Option(name, chooser) for name, chooser in every.items()}
 
     def _step_time(self, choice: Choice) -> StepTime:
         """Return the time of the composed step.
@@ -295,18 +283,17 @@ class StepToServe:
         found = composition(self.standing, choice, self.topology, launch_fs, self.npus, most_tasks=0).judged(self._frame)
         return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
 
-    def _unshared_s(self, choice: Choice, shares: Mapping[int, float]) -> float:
+    def _unshared_s(self, shares: Mapping[int, float]) -> float:
         """Return the time of the step in seconds if its requests shared no link.
 
         Args:
-            choice: The choice of algorithms.
             shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
 
         Raises:
             InputError: a request cannot be timed, as in `composition`.
         """
         asked = self._frame.asked
-        parts = parts_by_algorithm(asked.requests, choice, self.topology)
+        parts = parts_by_algorithm(asked.requests, self.choice, self.topology)
         once = time_requests(asked.requests, parts, self.topology, self.npus, self.device.request_overhead_fs)
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)

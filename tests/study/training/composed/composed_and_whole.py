@@ -9,6 +9,7 @@ from emu.study.training.composed.composed import composition, representative_tap
 from emu.study.training.composed.place_requests import representatives_of_plan
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 
 H100 = find_device("h100", "bfloat16")
@@ -21,4 +22,4 @@ def both_ways(line, words, model="llama-tiny", stack="software=pytorch", **batch
     few = composition(
         representatives_of_plan(representative_tapes(roles), plan), choice, topology, H100.request_overhead_fs
     ).timed(H100)
-    return few, time_trace(trace_of(roles, found, plan, software), choice, topology, H100, "float32")
+    return few, time_trace(TraceLayout(trace_of(roles, found, plan, software), choice, topology, H100, "float32"))

@@ -17,6 +17,7 @@ from emu.study.training.composed.place_requests import Axis, Representatives, re
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced_step import time_step
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Group
 from launch.data.devices import find_device
 from tests.trace import laid
@@ -31,7 +32,7 @@ def test_a_composed_step_has_the_optimizer_of_the_rank_that_owns_most(dp):
     model, stack, topology = find_model(str(NARROW)), Stack(), build_topology("ub-mesh:board")
     plan = parse_plan(f"dp={dp},sharding=zero1", global_batch=12, seq=8)
     roles, choice = roles_by_place(model, plan, stack), choice_on(topology, ("auto",), "float32")
-    whole = time_trace(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32").step()
+    whole = time_trace(TraceLayout(trace_of(roles, model, plan, stack), choice, topology, SLOW, "float32")).step()
     few = (
         composition(representatives_of_plan(representative_tapes(roles), plan), choice, topology, SLOW.request_overhead_fs)
         .timed(SLOW)
@@ -55,7 +56,7 @@ def test_the_rank_that_is_waited_for_is_of_the_group_that_waits():
     group_of = ((0, 2), (0, 3), (1, 2), (1, 3))
     trace = laid.trace_of(role(1), role(5), role_of_rank=(0, 1, 1, 1), groups=groups, group_of=group_of)
     topology, choice = laid.star_of(4), Choice({"all_reduce": "ring"})
-    steps = [time_step(trace, choice, topology, laid.DEVICE, "float32", most).step() for most in (0, 10**6)]
+    steps = [time_step(TraceLayout(trace, choice, topology, laid.DEVICE, "float32"), most).step() for most in (0, 10**6)]
     assert [step.straggling_by_rank_s for step in steps] == [{2: 4e-3}] * 2
 
 

@@ -12,11 +12,12 @@ from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
 from emu.study.training.composed.composed import Composition, composition
 from emu.study.training.composed.composed_graph import StepFrame
-from emu.study.training.composed.stretches import TimeSpans, _crossed
+from emu.study.training.composed.stretches import _crossed
 from emu.study.training.estimate import model_of
 from emu.study.training.generated_step import standing_of
 from emu.topology.catalogue import build_topology
 from emu.trace.report.report import report
+from emu.trace.report.request_times import Spans, covered
 from tests.study.training.composed.composed_and_whole import H100, both_ways
 
 WORST = 0.02
@@ -98,11 +99,11 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
 
 
 def test_spans_are_one_where_they_meet_or_are_near():
-    spans = TimeSpans(np.array([30, 0, 5, 100]), np.array([40, 10, 8, 110]))
-    assert [each.tolist() for each in spans.joined()] == [[0, 30, 100], [10, 40, 110]]
-    assert [each.tolist() for each in spans.joined(20)] == [[0, 100], [40, 110]]
-    assert [each.tolist() for each in TimeSpans(spans.low[:0], spans.high[:0]).joined(20)] == [[], []]
-    assert spans.joined().holding(np.array([-1, 0, 9, 10, 35, 110])).tolist() == [-1, 0, 0, -1, 1, -1]
+    spans = Spans(np.array([30, 0, 5, 100]), np.array([40, 10, 8, 110]))
+    assert [each.tolist() for each in covered(spans)] == [[0, 30, 100], [10, 40, 110]]
+    assert [each.tolist() for each in covered(spans, gap=20)] == [[0, 100], [40, 110]]
+    assert [each.tolist() for each in covered(spans.take(np.arange(0)), gap=20)] == [[], []]
+    assert covered(spans).holding(np.array([-1, 0, 9, 10, 35, 110])).tolist() == [-1, 0, 0, -1, 1, -1]
 
 
 @pytest.mark.parametrize("seed", range(5))

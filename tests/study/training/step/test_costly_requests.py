@@ -17,6 +17,7 @@ from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced_step import time_step
 from emu.topology.catalogue import build_topology
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace_file import load, save
 from launch.data.devices import find_device
 
@@ -39,7 +40,7 @@ CHOICE = choice_on(BOARD, ("all_reduce=ring", "all_gather=direct"), "float32")
 
 
 def found(trace, time=time_trace, **how):
-    timed = time(trace, CHOICE, BOARD, H100, "float32", **how)
+    timed = time(TraceLayout(trace, CHOICE, BOARD, H100, "float32"), **how)
     return with_costliest(timed.step(), timed)
 
 

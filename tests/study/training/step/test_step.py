@@ -16,6 +16,7 @@ from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
+from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Trace
 from emu.units import seconds
 from tests.trace.laid import Words
@@ -44,7 +45,7 @@ def trace() -> Trace:
 
 
 def timed(trace: Trace, words: tuple[str, ...] = (), topology: str = SWITCH) -> TimedTrace:
-    return time_trace(trace, Choice.parse(words), build_topology(topology), DEVICE, "float32")
+    return time_trace(TraceLayout(trace, Choice.parse(words), build_topology(topology), DEVICE, "float32"))
 
 
 def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
@@ -144,7 +145,7 @@ def test_what_a_figure_rests_on_is_said(trace: Trace) -> None:
     assert "timed as" not in said
     assert (
         "what ran in float32 is timed as bfloat16"
-        in time_trace(trace, Choice(), build_topology(SWITCH), DEVICE, "bfloat16").step().assumptions
+        in time_trace(TraceLayout(trace, Choice(), build_topology(SWITCH), DEVICE, "bfloat16")).step().assumptions
     )
 
 
@@ -159,9 +160,9 @@ def test_a_trace_without_a_step_and_one_too_large_for_the_topology_are_refused(t
 
 def test_a_step_that_does_not_feed_back_has_no_spread(trace: Trace) -> None:
     on = build_topology(SWITCH), DEVICE, "float32"
-    assert time_trace(trace, Choice(), *on, perturb=3).step().spread is None
+    assert time_trace(TraceLayout(trace, Choice(), *on), perturb=3).step().spread is None
     with pytest.raises(InputError, match="perturb: the number of runs must be 0, or 2 or more, got 1"):
-        time_trace(trace, Choice(), *on, perturb=1)
+        time_trace(TraceLayout(trace, Choice(), *on), perturb=1)
 
 
 def with_a_checkpoint_and_a_reference(rank: int) -> None:
