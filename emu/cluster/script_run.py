@@ -30,7 +30,8 @@ from emu.cluster.process_services import Replacement, leave, process_replacement
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.child_processes import end_children
 from emu.cluster.rank_state.cpu_device import replace_attribute
-from emu.cluster.rank_state.script_state import Environment, Folder, Main, Modules, StandardStreams
+from emu.cluster.rank_state.rank_state import Settings
+from emu.cluster.rank_state.script_state import Environment, Main, Modules, StandardStreams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
@@ -42,6 +43,7 @@ from emu.topology.fault_injection.repair_action import RankLoss
 from emu.trace.trace import COMMAND, Trace
 
 _log = logging.getLogger("emu")
+_FOLDER = (os.getcwd, os.chdir)  # from which relative paths start
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Script:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
         main, streams, modules = Main(source.file), StandardStreams(), Modules(source.root, self.hidden)
-        cluster = make((main, Environment(), Folder(), streams, modules))
+        cluster = make((main, Environment(), Settings([_FOLDER]), streams, modules))
         launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
         with launched as on_thread, streams.watched(), modules.watched(), source.shown():
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,13 +13,7 @@ from emu.cluster.rank_state.library_state import Generators
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
-
-class _EndedProcesses:
-    """The processes of a spawn, all of which have ended, as this rank's own has."""
-
-    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Return True: all processes have ended."""
-        return True
+_ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn, which have all ended
 
 
 @contextmanager
@@ -58,6 +53,6 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
                     fn(rank, *args)
             finally:
                 del on_thread.spawned
-        return None if join else _EndedProcesses()
+        return None if join else _ENDED
 
     yield processes, "spawn", spawn
