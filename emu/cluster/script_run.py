@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -99,15 +99,9 @@ class Script:
                 for loss in (each for each in self.lost[::-1] if each.rank == rank):
                     end_before(loss.step, LostError(str(loss)))
                 with self._output_of(cluster, rank):
-                    try:
-                        exec(code, _main_names(source, main.of(rank)))
-                    except SystemExit as end:
-                        if end.code not in (None, 0):
-                            raise
-                        if isinstance(end, HardExit):
-                            return
-                    cluster.await_threads()
-                    leave(on_thread)
+                    if _runs_to_its_end(code, _main_names(source, main.of(rank))):
+                        cluster.await_threads()
+                        leave(on_thread)
 
             try:
                 return cluster.run_bare(program)
@@ -175,6 +169,21 @@ def run_loaded_script(
     """
     performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
     return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
+
+
+def _runs_to_its_end(code: CodeType, names: dict[str, Any]) -> bool:
+    """Run a script; return False if it left by `os._exit`, after which Python does nothing more.
+
+    Raises:
+        SystemExit: the script left with a code other than 0.
+    """
+    try:
+        exec(code, names)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+        return not isinstance(end, HardExit)
+    return True
 
 
 def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:

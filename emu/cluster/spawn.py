@@ -34,16 +34,11 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
     original = processes.spawn
 
     def spawn(
-        fn: Callable[..., Any],
-        args: tuple[Any, ...] = (),
-        nprocs: int = 1,
-        join: bool = True,
-        daemon: bool = False,
-        start_method: str = "spawn",
+        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
     ) -> Any:
         rank: int | None = getattr(on_thread, "rank", None)
         if rank is None:
-            return original(fn, args, nprocs, join, daemon, start_method)
+            return original(fn, args, nprocs, join, *how, **named)
         if nprocs > n_ranks:
             raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
         if rank < nprocs:

@@ -81,13 +81,7 @@ class Coordinator:
     """
 
     def __init__(
-        self,
-        n_ranks: int,
-        choice: Choice,
-        host: str,
-        say: Say,
-        pace: Pace | None = None,
-        patience_s: float = PATIENCE_S,
+        self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None, patience_s: float = PATIENCE_S
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
@@ -96,11 +90,9 @@ class Coordinator:
         self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
-        self._latest: dict[int, str] = {}
         self._waits: dict[int, _Waits] = {}  # by rank, which continues when one of them is done
-        self._ended: set[int] = set()
-        self._processes: dict[Connection, int] = {}
-        self._last_words: dict[Connection, int] = {}
+        self._ended, self._latest = set[int](), dict[int, str]()
+        self._processes, self._last_words = dict[Connection, int](), dict[Connection, int]()
         self._said_last: defaultdict[int, bytes] = defaultdict(bytes)  # by process
         self._guests: set[Connection] = set()  # connections that have not said anything
         self._lost = False  # True if a process is lost: a wait for it is no deadlock
@@ -109,8 +101,7 @@ class Coordinator:
         self.address = Address(host, self._door.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), self._store.port)
         self._end, self._ends = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
-        self._telling = threading.Lock()
-        self._alarm = Alarm(self._fail)
+        self._telling, self._alarm = threading.Lock(), Alarm(self._fail)
         met = PaceListeners(self._expected, self._due, self._slowed, self._fail)
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
         self._absence = AbsentRank(n_ranks, self._ask_where, self._fail, patience_s)

@@ -103,12 +103,6 @@ class Rests:
                 self.baton.wake(strand)
             return bool(strands)
 
-    def finish(self, work: RequestWork) -> bool:
-        """Mark a request as answered; return whether a strand has waited for it."""
-        with self.lock:
-            work.finish()
-            return self.wake(work.key)
-
     def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
         """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""
         with self.lock:
