@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from emu.backend.rank.rank_requests import ANY, RankRequest
@@ -21,11 +21,7 @@ class ArrivedRequest:
     instance: int
 
 
-@dataclass(eq=False, slots=True)
-class _OpenCollective:
-    """One collective that not all members have called yet, by group rank."""
-
-    arrived: dict[int, ArrivedRequest] = field(default_factory=dict)
+_Members = dict[int, ArrivedRequest]  # those that have called a collective, by group rank
 
 
 class RequestCounter:
@@ -51,7 +47,7 @@ class CallMatcher:
     """The requests of all ranks that still wait for other members; the matcher knows nothing of threads and processes."""
 
     def __init__(self) -> None:
-        self._open: dict[object, _OpenCollective] = {}
+        self._open: defaultdict[object, _Members] = defaultdict(dict)  # collectives that not all members have called
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
     def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
@@ -64,15 +60,14 @@ class CallMatcher:
         if call.operation in MESSAGES:
             return self._message(arrival)
         key = (call.group[:2], arrival.instance)
-        opened = self._open.setdefault(key, _OpenCollective())
-        for first in opened.arrived.values():
-            check_agrees(call, first.call)
-            break
-        opened.arrived[call.rank] = arrival
-        if len(opened.arrived) < len(call.group.ranks):
+        arrived = self._open[key]
+        if arrived:
+            check_agrees(call, next(iter(arrived.values())).call)
+        arrived[call.rank] = arrival
+        if len(arrived) < len(call.group.ranks):
             return ()
         del self._open[key]
-        return [opened.arrived[rank] for rank in sorted(opened.arrived)]
+        return [arrived[rank] for rank in sorted(arrived)]
 
     def _message(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
         call = arrival.call
@@ -94,8 +89,8 @@ class CallMatcher:
             others: Waits outside of communication, in words; the most likely causes first.
             ended: The ranks that have ended.
         """
-        open_calls: dict[object, tuple[ArrivedRequest, _OpenCollective | None]] = {}
-        open_calls |= {a.made: (a, m) for m in self._open.values() for a in m.arrived.values()}
+        open_calls: dict[object, tuple[ArrivedRequest, _Members | None]] = {}
+        open_calls |= {a.made: (a, members) for members in self._open.values() for a in members.values()}
         open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
         asked = Counter(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls)
         outside = Counter(others)
@@ -129,14 +124,14 @@ def check_message(sent: RankRequest, received: RankRequest) -> None:
         )
 
 
-def _wait(rank: int, arrival: ArrivedRequest, opened: _OpenCollective | None) -> str:
+def _wait(rank: int, arrival: ArrivedRequest, arrived: _Members | None) -> str:
     call = arrival.call
-    if opened is None:
+    if arrived is None:
         side = "receive" if call.operation == "send" else "send"
         peer = "any rank" if call.root == ANY else f"rank {call.group.ranks[call.root]}"
         missing = f"the {side} of {peer} (tag {call.tag})"
     else:
-        absent = [r for i, r in enumerate(call.group.ranks) if i not in opened.arrived]
+        absent = [r for i, r in enumerate(call.group.ranks) if i not in arrived]
         missing = f"rank {_rank_list(absent)}"
     return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
 

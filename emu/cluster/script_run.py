@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -30,7 +30,8 @@ from emu.cluster.process_services import Replacement, leave, process_replacement
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.child_processes import end_children
 from emu.cluster.rank_state.cpu_device import replace_attribute
-from emu.cluster.rank_state.script_state import Environment, Folder, Main, Modules, StandardStreams
+from emu.cluster.rank_state.rank_state import Settings
+from emu.cluster.rank_state.script_state import Environment, Main, Modules, StandardStreams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
@@ -42,6 +43,7 @@ from emu.topology.fault_injection.repair_action import RankLoss
 from emu.trace.trace import COMMAND, Trace
 
 _log = logging.getLogger("emu")
+_FOLDER = (os.getcwd, os.chdir)  # from which relative paths start
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Script:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
         main, streams, modules = Main(source.file), StandardStreams(), Modules(source.root, self.hidden)
-        cluster = make((main, Environment(), Folder(), streams, modules))
+        cluster = make((main, Environment(), Settings([_FOLDER]), streams, modules))
         launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
         with launched as on_thread, streams.watched(), modules.watched(), source.shown():
 
@@ -97,15 +99,9 @@ class Script:
                 for loss in (each for each in self.lost[::-1] if each.rank == rank):
                     end_before(loss.step, LostError(str(loss)))
                 with self._output_of(cluster, rank):
-                    try:
-                        exec(code, _main_names(source, main.of(rank)))
-                    except SystemExit as end:
-                        if end.code not in (None, 0):
-                            raise
-                        if isinstance(end, HardExit):
-                            return
-                    cluster.await_threads()
-                    leave(on_thread)
+                    if _runs_to_its_end(code, _main_names(source, main.of(rank))):
+                        cluster.await_threads()
+                        leave(on_thread)
 
             try:
                 return cluster.run_bare(program)
@@ -173,6 +169,21 @@ def run_loaded_script(
     """
     performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
     return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
+
+
+def _runs_to_its_end(code: CodeType, names: dict[str, Any]) -> bool:
+    """Run a script; return False if it left by `os._exit`, after which Python does nothing more.
+
+    Raises:
+        SystemExit: the script left with a code other than 0.
+    """
+    try:
+        exec(code, names)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+        return not isinstance(end, HardExit)
+    return True
 
 
 def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,13 +13,7 @@ from emu.cluster.rank_state.library_state import Generators
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
-
-class _EndedProcesses:
-    """The processes of a spawn, all of which have ended, as this rank's own has."""
-
-    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Return True: all processes have ended."""
-        return True
+_ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn, which have all ended
 
 
 @contextmanager
@@ -39,16 +34,11 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
     original = processes.spawn
 
     def spawn(
-        fn: Callable[..., Any],
-        args: tuple[Any, ...] = (),
-        nprocs: int = 1,
-        join: bool = True,
-        daemon: bool = False,
-        start_method: str = "spawn",
+        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
     ) -> Any:
         rank: int | None = getattr(on_thread, "rank", None)
         if rank is None:
-            return original(fn, args, nprocs, join, daemon, start_method)
+            return original(fn, args, nprocs, join, *how, **named)
         if nprocs > n_ranks:
             raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
         if rank < nprocs:
@@ -58,6 +48,6 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
                     fn(rank, *args)
             finally:
                 del on_thread.spawned
-        return None if join else _EndedProcesses()
+        return None if join else _ENDED
 
     yield processes, "spawn", spawn

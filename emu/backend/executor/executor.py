@@ -156,14 +156,17 @@ def execute(
     buffers = _without_overlap(operation, buffers, sizes)
     with torch.no_grad():
         how = _Execution(reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
-        if _is_worth_stacking(schedule, buffers, sizes):
-            _execute_stacked(schedule, operation, buffers, sizes, how)
-        else:
-            _execute_here(schedule, operation, buffers, sizes, how)
+        run = _execute_stacked if _is_worth_stacking(schedule, buffers, sizes) else _execute_here
+        run(schedule, operation, buffers, sizes, how)
         if reduce == "avg" and operation.holders > 1:
-            for output in (pair.output for pair in buffers.values()):
-                parts = torch.view_as_real(output) if output.is_complex() else output  # a complex division rounds otherwise
-                parts.div_(operation.holders)
+            _divide((pair.output for pair in buffers.values()), operation.holders)
+
+
+def _divide(outputs: Iterable[Tensor], by: int) -> None:
+    """Divide tensors in place."""
+    for output in outputs:
+        parts = torch.view_as_real(output) if output.is_complex() else output  # a complex division rounds otherwise
+        parts.div_(by)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -103,17 +103,16 @@ _KINDS: dict[int, _Kind] = {}  # by the operator's identity, as its hash is comp
 
 
 def _kind(func: OpOverload) -> _Kind:
+    """Return the rules of an operator that is counted for the first time, and keep them."""
     schema, packet = func._schema, func.overloadpacket
-    base = packet.__name__
-    arguments = schema.arguments
+    base, arguments = packet.__name__, schema.arguments
     writes = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
     unread = {a.name for a in arguments if a.is_out or base in _SHAPES or (a.name in writes and base in _OVERWRITES)}
-    unread |= {"self"} if base in _SHAPES_BACKWARD else set()
-    unread |= {_FILLED[base]} if base in _FILLED else set()
+    unread.update({"self"} if base in _SHAPES_BACKWARD else (), {_FILLED[base]} if base in _FILLED else ())
     if base.startswith("_fused_"):  # a fused optimizer declares that it writes the gradients: only to unscale them
         writes.discard("grads")
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-    return _Kind(
+    kind = _KINDS[id(func)] = _Kind(
         name=f"{func.namespace}.{base}",
         reported=not aliases and func.namespace not in _NO_WORK and base not in _ALLOCATIONS,
         func=func,
@@ -128,6 +127,7 @@ def _kind(func: OpOverload) -> _Kind:
         elements=_LOOKED_UP.get(base),
         fills=base in _FILLED,
     )
+    return kind
 
 
 def _is_composite(func: OpOverload) -> bool:
@@ -230,13 +230,11 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
         kwargs = kwargs or {}
-        if "device" in kwargs and self.host is not None:  # TorchScript asks for operators itself
-            kwargs = {**kwargs, "device": self.host(kwargs["device"])}
+        if "device" in kwargs and self.host is not None:
+            kwargs = {**kwargs, "device": self.host(kwargs["device"])}  # TorchScript asks for operators itself
         if self._paused or (not self._fake and _fake_mode()):  # the first time, DTensor runs an operator on shapes alone
             return func(*args, **kwargs)
-        kind = _KINDS.get(id(func))
-        if kind is None:
-            kind = _KINDS[id(func)] = _kind(func)
+        kind = _KINDS.get(id(func)) or _kind(func)
         if kind.composite:
             with self:
                 return func.decompose(*args, **kwargs)

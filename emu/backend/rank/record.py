@@ -25,6 +25,7 @@ from emu.backend.rank.count import Count, Operator, suspend_counting, tensors_in
 from emu.backend.rank.notes import EVEN, EventRow, Notes, Splits, merge, splits_of
 from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.rank_requests import Members, RankRequest, dtype_name
+from emu.backend.rank.request_work import WorkObserver
 from emu.backend.rank.streams import RankStreams, StreamPosition, current_streams
 from emu.errors import RunError
 from emu.trace.kernel import MOVES
@@ -89,13 +90,13 @@ class Recorder:
         self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
 
-    def request(self, call: RankRequest, instance: int) -> "RequestRecord":
-        """Add a request, and return its record.
+    def request(self, call: RankRequest, instance: int) -> WorkObserver:
+        """Add a request, and return its record, or an observer that records nothing where requests are no part of the run.
 
         The request waits for the last computation of its stream, and for the requests that its stream has joined since.
         """
         if self.aside:
-            return _UnrecordedRequest(self, -1, 0)
+            return WorkObserver()
         self._go_on()
         seq = len(self.rows)
         key = call.group[:2]
@@ -142,10 +143,8 @@ class Recorder:
         number = id(module)
         if number not in self._run:
             self._run[number] = weakref.ref(module, lambda _: self._run.pop(number, None))
-            held = chain(
-                Module.parameters(module), Module.buffers(module)
-            )  # the module may have other attributes of these names
-            self._mark(held, WEIGHTS)
+            # The module may have other attributes of these names.
+            self._mark(chain(Module.parameters(module), Module.buffers(module)), WEIGHTS)
 
     def _mark(self, tensors: Iterable[torch.Tensor], part: int) -> None:
         if self._counted is None:
@@ -230,7 +229,7 @@ class Recorder:
         return Notes(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
 
 
-class RequestRecord:
+class RequestRecord(WorkObserver):
     """The record of one request: it tells the recorder what becomes of the request's Work."""
 
     __slots__ = ("_itemsize", "_recorder", "_seq")
@@ -254,24 +253,6 @@ class RequestRecord:
         """Set the sender and the instance of a receive whose message was found."""
         rows = self._recorder.rows
         rows[self._seq] = rows[self._seq]._replace(root=peer, instance=instance)
-
-
-class _UnrecordedRequest(RequestRecord):
-    """The record of a request that is no part of the run."""
-
-    __slots__ = ()
-
-    def on_wait(self) -> None:
-        """Do nothing: no event waits for the request."""
-
-    def on_future(self) -> None:
-        """Do nothing: no event waits for the request."""
-
-    def on_size(self, count: int) -> None:
-        """Do nothing: the request is not recorded."""
-
-    def on_match(self, peer: int, instance: int) -> None:
-        """Do nothing: the request is not recorded."""
 
 
 class Recording:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial, reduce
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,8 +29,10 @@ from emu.errors import must_be
 _BACKWARD = "_engine_run_backward"  # the last Python function before autograd's C++ code
 
 
-class WorkObserver(Protocol):
-    """An observer of one work; only a wait of the program is a dependency, not a blocked host thread."""
+class WorkObserver:
+    """An observer of one work that records nothing; only a wait of the program is a dependency, not a blocked host thread."""
+
+    __slots__ = ()
 
     def on_wait(self) -> None:
         """Take note that the program waited."""
@@ -43,22 +45,6 @@ class WorkObserver(Protocol):
 
     def on_match(self, peer: int, instance: int) -> None:
         """Take note that a receive has its message: number `instance` of group rank `peer`."""
-
-
-class NoObserver:
-    """An observer that records nothing."""
-
-    def on_wait(self) -> None:
-        """Do nothing."""
-
-    def on_future(self) -> None:
-        """Do nothing."""
-
-    def on_size(self, count: int) -> None:
-        """Do nothing."""
-
-    def on_match(self, peer: int, instance: int) -> None:
-        """Do nothing."""
 
 
 class RequestWork(dist.Work):
@@ -85,7 +71,7 @@ class RequestWork(dist.Work):
         self._later = later
         self.done = False
         self.key = object()  # identifies the work where its tensors must not be held
-        self.watch: WorkObserver = NoObserver()
+        self.watch = WorkObserver()
         self.due_s = -math.inf  # with a clock: the time at which the work was due, set when it is done
         self.source = ANY  # the group rank that sent the message of a finished receive
         self._tensors = tensors

@@ -116,15 +116,12 @@ def _devices(node: Node) -> Table:
         node.index(device)
         return DeviceProperties(node.npu.name, node.npu.memory_bytes, *node.npu.capability, max(1, node.npu.cores))
 
-    def can_access(device: Any, peer: Any) -> bool:
-        return node.index(device) != node.index(peer)
-
     return {
         "device": lambda device: _CurrentDevice(node, device),
         "device_of": lambda _: nullcontext(),  # a tensor is on its rank's device
         "get_device_name": lambda device=None: properties(device).name,
         "get_device_properties": properties,
-        "can_device_access_peer": can_access,
+        "can_device_access_peer": lambda device, peer: node.index(device) != node.index(peer),
         "is_initialized": lambda: True,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda: True,
@@ -240,22 +237,14 @@ def _figures(node: Node) -> Table:
     def summary(*_: object, **__: object) -> str:
         return f"{node.npu.name}: {_live_memory().live_bytes} bytes allocated, {_live_memory().peak_since_bytes} at most"
 
-    now, most, anew = (
-        (lambda *_, **__: _live_memory().live_bytes),
-        (lambda *_, **__: _live_memory().peak_since_bytes),
-        (lambda *_, **__: _live_memory().restart()),
-    )
+    kinds = ("allocated", "reserved", "cached")
+    resets = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
     return {
-        "memory_allocated": now,
-        "memory_reserved": now,
-        "memory_cached": now,
-        "device_memory_used": now,
-        "max_memory_allocated": most,
-        "max_memory_reserved": most,
-        "max_memory_cached": most,
-        "reset_peak_memory_stats": anew,
-        "reset_max_memory_allocated": anew,
-        "reset_max_memory_cached": anew,
+        **dict.fromkeys(
+            (*(f"memory_{kind}" for kind in kinds), "device_memory_used"), lambda *_, **__: _live_memory().live_bytes
+        ),
+        **dict.fromkeys((f"max_memory_{kind}" for kind in kinds), lambda *_, **__: _live_memory().peak_since_bytes),
+        **dict.fromkeys(resets, lambda *_, **__: _live_memory().restart()),
         "reset_accumulated_memory_stats": lambda *_, **__: None,
         "mem_get_info": _free(node),
         "get_memory_info": _free(node),

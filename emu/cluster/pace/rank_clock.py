@@ -6,12 +6,13 @@ A rank goes on when its operator would have ended on a device that runs one afte
 together, but no request is made, and no answer taken, before those in front of it would have ended.
 """
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from weakref import ref
@@ -23,12 +24,16 @@ from emu.arrays import F64
 from emu.backend.rank.count import Operator
 from emu.backend.rank.record import Recorder, Recording
 from emu.backend.rank.request_work import RequestWork
+from emu.cluster.call_matcher import ArrivedRequest
+from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
-from emu.cluster.pace.pacer import DueTimes
-from emu.cluster.pace.timeliness import Tempo
+from emu.cluster.pace.pacer import DueTimes, PaceListeners, Pacer
+from emu.cluster.pace.timeliness import Pace, Tempo
+from emu.cluster.pace.traffic import warm
 from emu.cluster.rank_state.cpu_device import replace_attribute
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
+from emu.collective.algorithm import Choice
 
 _TOGETHER_S = 1e-3  # of this host
 
@@ -105,23 +110,98 @@ class _OpenRequest:
 
 
 class RankClock:
+    """The clock of ranks whose messages take no time of this host: a request is answered as soon as its data are there.
+
+    Args:
+        rests: The ranks here, as they rest and are woken.
+        check: A function that refuses a thread that is none of a rank's, and waits until it has the baton.
+    """
+
+    answers_later = False  # whether ranks can compute while a request runs
+
+    def __init__(self, rests: Rests, check: Callable[[int], None]) -> None:
+        self._rests, self._check = rests, check
+
+    def listeners(self) -> PaceListeners:
+        """Return the functions that are called with what ranks meet."""
+        return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
+
+    @property
+    def is_set(self) -> bool:
+        """True if the clock will let a rank go on."""
+        return False
+
+    @contextmanager
+    def runs(self, recording: Recording | None) -> Iterator[None]:
+        """Run the clock while ranks run."""
+        yield
+
+    def settle(self, rank: int, time_s: float) -> float:
+        """Return when a rank is where it makes a request, given the time at which this host is there."""
+        return time_s
+
+    def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
+        """Take note of a request that a rank has made."""
+
+    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+        """Take note of a request that meets others in this process."""
+
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+        """Take note that all members of a request have made it in this process."""
+
+    def carried(self, key: object, work: "ref[RequestWork]") -> None:
+        """Record that the data of a request have been moved, which nothing here may hold when its rank goes on."""
+        self._rests.answer(work, -math.inf)
+
+    def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
+        """Return once a request is done, or the run has failed."""
+        if not work.done:
+            self._check(rank)
+            self._rests.rest(this_strand().number, work)
+        elif current_strand() is not None and self._rests.has_threads(rank):
+            self._check(rank)  # as on the ranks that came before: threads of all ranks go on in one order
+            self._rests.give_way(this_strand().number)
+
+    def poll(self, work: RequestWork, rank: int) -> bool:
+        """Return True if nothing on this host is still going to complete a request."""
+        return True
+
+
+def _nobody(*_: object) -> None:
+    """Ignore reports of a clock, if there is none."""
+
+
+class PacedClock(RankClock):
     """A clock that keeps answers until they are due, and ranks until their computations would have ended.
 
     Args:
         tempo: The pace of virtual time.
         n_ranks: The number of ranks of the job.
         rests: The ranks here, as they rest and are woken.
+        check: The check as in `RankClock`.
     """
 
-    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests) -> None:
-        self.alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
-        self._tempo, self._rests = tempo, rests
+    answers_later = True
+
+    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, check: Callable[[int], None]) -> None:
+        super().__init__(rests, check)
+        self._alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
+        self._tempo = tempo
         self._held: dict[object, _OpenRequest] = {}  # by the key of the work
         self._lock = threading.Lock()
         self._prepared_until_s = 0.0
         self._sleeping = 0  # ranks that go on by themselves
         self._courses = DueTimes()
         self._computing = DeviceQueues(tempo, n_ranks, self._courses, self._sleep_until) if tempo.computes else None
+
+    def listeners(self) -> PaceListeners:
+        """Return the functions that are called with what ranks meet."""
+        return PaceListeners(self.expected, self.due, self.slowed, self._rests.stop)
+
+    @property
+    def is_set(self) -> bool:
+        """True if the clock will let a rank go on."""
+        return self._alarm.is_set
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
@@ -130,7 +210,7 @@ class RankClock:
         sys.setswitchinterval(min(switch_s, _SWITCH_S))
         try:
             with ExitStack() as open_:
-                open_.enter_context(self.alarm)
+                open_.enter_context(self._alarm)
                 open_.enter_context(replace_attribute(time, "sleep", self._in_place_of(time.sleep)))
                 if self._computing is not None and recording is not None:
                     open_.enter_context(recording.with_listener(self._computing.computed))
@@ -157,8 +237,8 @@ class RankClock:
             return
         held.due_s = time_s
         if time_s is not None:
-            self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
-            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
+            self._alarm.at(time_s - _READY_S, partial(self._prepare, held))
+            self._alarm.at(time_s - _EARLY_S, partial(self._near, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """Set when a request is answered, in this host's time, and the seconds by which that is late already."""
@@ -172,7 +252,7 @@ class RankClock:
         if self._computing is not None:
             self._computing.speed = speed
 
-    def carried(self, key: object) -> None:
+    def carried(self, key: object, work: "ref[RequestWork]") -> None:
         """Record that the data of a request have been moved."""
         self._held[key].carried = True
         self._near(key)
@@ -191,7 +271,7 @@ class RankClock:
         if now_s() >= held.due_s:
             self._land(key)
         elif not self._rests.wake(key):
-            self.alarm.at(held.due_s, partial(self._land, key))
+            self._alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
         """Answer a request, if it is due and its data are there."""
@@ -209,6 +289,7 @@ class RankClock:
         Raises:
             DistBackendError: It is not done within `timeout`; None, like 0, means any time.
         """
+        self._check(rank)
         reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
         while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
@@ -285,3 +366,34 @@ class RankClock:
                 self._computing.goes_on(strand.rank)
 
         return slept
+
+
+class FabricClock(PacedClock):
+    """A paced clock of ranks that are all in this process, with the fabric of their messages and its faults.
+
+    Args:
+        pace: The fabric, its faults, and the speed of its time.
+        n_ranks: The number of ranks.
+        choice: The algorithm of each operation.
+        rests: The ranks, as they rest and are woken.
+        check: The check as in `RankClock`.
+    """
+
+    def __init__(self, pace: Pace, n_ranks: int, choice: Choice, rests: Rests, check: Callable[[int], None]) -> None:
+        super().__init__(pace.tempo, n_ranks, rests, check)
+        self._pacer = Pacer(pace, n_ranks, choice, self.listeners(), self._alarm)
+
+    @contextmanager
+    def runs(self, recording: Recording | None) -> Iterator[None]:
+        """Run the clock while ranks run."""
+        warm()
+        with super().runs(recording):
+            yield
+
+    def came(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
+        """Give the fabric a request, of which it holds the key alone."""
+        self._pacer.came(replace(arrival, made=arrival.made.key), step, at_s)
+
+    def met(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
+        """Tell the fabric that all members of a request have made it."""
+        self._pacer.met(agreed, [replace(each, made=each.made.key) for each in arrivals])

@@ -27,7 +27,7 @@ from emu.cluster.pace.timeliness import Pace
 from emu.cluster.pace.traffic import warm
 from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
-from emu.cluster.processes.log_notices import Notice, Notices
+from emu.cluster.processes.log_notices import Notice, log_notice
 from emu.cluster.rank_failure import RankExit, takes_precedence
 from emu.cluster.watch.sight import Sight
 from emu.cluster.watch.watch import PATIENCE_S
@@ -51,17 +51,7 @@ class Address(NamedTuple):
     store_port: int
 
 
-class _Waits(NamedTuple):
-    """The waits of a rank, which continues when one of them is done."""
-
-    requests: Sequence[object]
-    others: Sequence[str]  # other waits, in words, of which the coordinator hears nothing
-
-
-class LastWordsConnection(NamedTuple):
-    """The first message on a connection on which a process says nothing until a signal ends it."""
-
-    process: int
+_Waits = tuple[Sequence[object], Sequence[str]]  # requests, and other waits in words, of which the coordinator hears nothing
 
 
 def connection(by: socket.socket) -> Connection:
@@ -91,25 +81,18 @@ class Coordinator:
     """
 
     def __init__(
-        self,
-        n_ranks: int,
-        choice: Choice,
-        host: str,
-        say: Say,
-        pace: Pace | None = None,
-        patience_s: float = PATIENCE_S,
+        self, n_ranks: int, choice: Choice, host: str, say: Say, pace: Pace | None = None, patience_s: float = PATIENCE_S
     ) -> None:
         self.failure: BaseException | None = None  # the first failure
         self.failing = threading.Event()
         self._n_ranks, self._choice, self._say = n_ranks, choice, say
-        self._places, self._calls, self._notices = RequestCounter(), CallMatcher(), Notices()
+        self._places, self._calls = RequestCounter(), CallMatcher()
+        self._noticed_before: set[Notice] = set()
         self._open: dict[object, ArrivedRequest] = {}  # by (process, number): requests that were made and not carried out
         self._met: set[object] = set()  # the keys of requests that processes have been told to carry out
-        self._latest: dict[int, str] = {}
-        self._waits: dict[int, _Waits] = {}  # by rank
-        self._ended: set[int] = set()
-        self._processes: dict[Connection, int] = {}
-        self._last_words: dict[Connection, int] = {}
+        self._waits: dict[int, _Waits] = {}  # by rank, which continues when one of them is done
+        self._ended, self._latest = set[int](), dict[int, str]()
+        self._processes, self._last_words = dict[Connection, int](), dict[Connection, int]()
         self._said_last: defaultdict[int, bytes] = defaultdict(bytes)  # by process
         self._guests: set[Connection] = set()  # connections that have not said anything
         self._lost = False  # True if a process is lost: a wait for it is no deadlock
@@ -118,8 +101,7 @@ class Coordinator:
         self.address = Address(host, self._door.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), self._store.port)
         self._end, self._ends = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
-        self._telling = threading.Lock()
-        self._alarm = Alarm(self._fail)
+        self._telling, self._alarm = threading.Lock(), Alarm(self._fail)
         met = PaceListeners(self._expected, self._due, self._slowed, self._fail)
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
         self._absence = AbsentRank(n_ranks, self._ask_where, self._fail, patience_s)
@@ -151,8 +133,8 @@ class Coordinator:
             gone: Ranks to leave out.
         """
         ranks = [(rank, waits) for rank, waits in sorted(self._waits.items()) if rank not in gone]
-        requests = [(rank, made) for rank, waits in ranks for made in waits.requests]
-        others = [words for _, waits in ranks for words in waits.others]
+        requests = [(rank, made) for rank, (requests, _) in ranks for made in requests]
+        others = [words for _, (_, others) in ranks for words in others]
         return self._calls.story(requests, others, self._ended) if ranks else ""
 
     def fatal(self, process: int) -> FatalSignal | None:
@@ -209,12 +191,12 @@ class Coordinator:
         with suppress(*_GONE, OSError, pickle.UnpicklingError):
             _reads_for(known, _MOST_SILENT_S)
             if secrets.compare_digest(known.recv_bytes(TOKEN_BYTES), self.address.token):
-                who = known.recv()
+                process, is_for_last_words = known.recv()
                 _reads_for(known, 0)
-                if isinstance(who, LastWordsConnection):
-                    self._last_words[known] = who.process
+                if is_for_last_words:  # on which the process says nothing until a signal ends it
+                    self._last_words[known] = process
                     return
-                self._processes[known] = who
+                self._processes[known] = process
                 if self.failure is not None:  # it comes after the others were told
                     self._tell(known, "stop", self.failure)
                 return
@@ -253,7 +235,7 @@ class Coordinator:
             numbers[process].append(number)
             self._met.add(arrival.made)
             waits = self._waits.get(arrival.call.global_rank)
-            if waits is not None and arrival.made in waits.requests:
+            if waits is not None and arrival.made in waits[0]:
                 del self._waits[arrival.call.global_rank]
         for each, process in self._processes.items():
             if process in numbers:
@@ -292,7 +274,7 @@ class Coordinator:
     def _wait(self, process: int, rank: int, numbers: Sequence[int], others: Sequence[str]) -> None:
         requests = [(process, number) for number in numbers]
         if all(made in self._open and made not in self._met for made in requests):
-            self._waits[rank] = _Waits(requests, others)
+            self._waits[rank] = requests, others
             self._look_for_deadlock()
 
     def _ended_rank(self, process: int, rank: int) -> None:
@@ -317,7 +299,9 @@ class Coordinator:
             self.failure.lines = lines
 
     def _noticed(self, process: int, notice: Notice) -> None:
-        self._notices.say(notice)
+        if notice not in self._noticed_before:  # else another process has sent an equal one
+            self._noticed_before.add(notice)
+            log_notice(notice)
 
     def _said(self, process: int, rank: int, stream: str, text: str) -> None:
         self._say(rank, stream, text)

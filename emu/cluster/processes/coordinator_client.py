@@ -24,7 +24,7 @@ from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.pacer import PaceListeners
 from emu.cluster.pace.timeliness import Tempo
-from emu.cluster.processes.coordinator import Address, LastWordsConnection, connection
+from emu.cluster.processes.coordinator import Address, connection
 from emu.cluster.processes.log_notices import Notice
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.strands.strand import Wait, native_waits
@@ -61,8 +61,8 @@ class CoordinatorClient:
         self.store = PrefixStore("torch", reach_store(address.host, address.store_port))
         of_rank = [p for p, held in enumerate(ranks) for _ in held]
         self._links = GlooLinks(store, process, len(ranks), host, timeout_s, of_rank)
-        self._coordinator = _guest(address, process)
-        self._last_words = _guest(address, LastWordsConnection(process))
+        self._coordinator = _guest(address, process, is_for_last_words=False)
+        self._last_words = _guest(address, process, is_for_last_words=True)
         self._telling = threading.Lock()
         self._pid = os.getpid()
         self.sight: Callable[[int], Sight | None] = lambda _: None  # returns the place of a rank
@@ -193,11 +193,11 @@ class CoordinatorClient:
             self._coordinator.send(words)
 
 
-def _guest(address: Address, who: object) -> Connection:
+def _guest(address: Address, process: int, *, is_for_last_words: bool) -> Connection:
     """Return a new connection to the coordinator, which has let it in."""
     made = connection(socket.create_connection((address.host, address.port)))
     made.send_bytes(address.token)
-    made.send(who)
+    made.send((process, is_for_last_words))
     return made
 
 

@@ -35,14 +35,6 @@ def forward_notices(tell: Callable[[Notice], Any]) -> Iterator[None]:
         _log.removeHandler(handler)
 
 
-class Notices:
-    """The log of messages from the processes of one job; equal messages of several processes are logged once."""
-
-    def __init__(self) -> None:
-        self._said: set[Notice] = set()
-
-    def say(self, notice: Notice) -> None:
-        """Log a message, unless another process has sent an equal one."""
-        if notice not in self._said:
-            self._said.add(notice)
-            _log.log(notice[0], "%s", notice[1])
+def log_notice(notice: Notice) -> None:
+    """Log a message of another process."""
+    _log.log(notice[0], "%s", notice[1])

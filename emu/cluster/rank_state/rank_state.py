@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from copy import copy
 from functools import reduce
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, NamedTuple, Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 
 class RankState(Protocol):
@@ -43,12 +44,7 @@ class Settings:
                 put(value)
 
 
-class _Place(NamedTuple):
-    """An attribute, with its value before any rank ran."""
-
-    owner: Any
-    name: str
-    first: Any
+_Place = tuple[Any, str, Any]  # the owner of an attribute, its name, and its value before any rank ran
 
 
 class Attributes:
@@ -91,20 +87,17 @@ class Attributes:
         for path in self._names[module]:
             *owners, name = path.split(".")
             owner = reduce(getattr, owners, sys.modules[module])
-            found.append(_Place(owner, name, getattr(owner, name)))
+            found.append((owner, name, getattr(owner, name)))
         self._places += found
         return found
 
 
-class _ImportHook:
-    """An import hook that calls a function when the code of a module has run, before the module's importer goes on."""
+@contextmanager
+def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
+    """Call `tell(name)` when the code of one of the modules has run, before its importer goes on, while the context lasts."""
 
-    def __init__(self, names: Collection[str], tell: Callable[[str], object]) -> None:
-        self._names, self._tell = names, tell
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of a module if it is one of the watched ones, else None."""
-        spec = PathFinder.find_spec(name, path, target) if name in self._names else None
+    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in names else None
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
@@ -112,16 +105,12 @@ class _ImportHook:
 
         def execute_and_tell(module: Any) -> None:
             execute(module)
-            self._tell(name)
+            tell(name)
 
         loader.exec_module = execute_and_tell
         return spec
 
-
-@contextmanager
-def watch_imports(names: Collection[str], tell: Callable[[str], object]) -> Iterator[None]:
-    """Call `tell(name)` for each of the modules as soon as it is loaded, while the context lasts."""
-    finder: Any = _ImportHook(names, tell)
+    finder: Any = SimpleNamespace(find_spec=find_spec)
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -107,23 +107,6 @@ def _variables() -> dict[bytes, bytes]:
     return found
 
 
-class Folder:
-    """The folder from which relative paths start."""
-
-    def of(self, rank: int) -> str:
-        """Return the present folder, with which a rank starts."""
-        return self.save()
-
-    def save(self) -> str:
-        """Return the present folder."""
-        return os.getcwd()  # noqa: PTH109 - as text: every switch between ranks needs it
-
-    def load(self, state: str) -> None:
-        """Change to a saved folder."""
-        if state != self.save():
-            os.chdir(state)
-
-
 class Modules:
     """The user's own modules, which every rank imports for itself; installed modules are imported once.
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import unwrap
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch.distributed._functional_collectives import _wrap_tensor_autograd
@@ -23,12 +24,6 @@ _GIVEN = frozenset({"mesh", "placements", "tensor_meta"})  # of a DTensorSpec
 _DYNAMO, _GUARD = "torch._dynamo", "__dynamo_disable"  # PyTorch's compiler; where a function keeps what it calls instead
 _META = "_propagate_tensor_meta_non_cached"
 _FLAG = "_propagate_use_strided_shard_flag"
-
-
-class _Few(NamedTuple):
-    """An operator's inputs as far as a flag of their placements goes: of many weights, those that differ in these."""
-
-    args_spec: tuple[Any, ...]
 
 
 @contextmanager
@@ -61,17 +56,12 @@ class _DynamoStandIn:
 
     def __getattr__(self, name: str) -> Any:
         if name == "utils" and _DYNAMO not in sys.modules:
-            return _Utils
+            return _UTILS
         return getattr(importlib.import_module(_DYNAMO), name)
 
 
-class _Utils:
-    """The part of `torch._dynamo.utils` that DDP asks for."""
-
-    @staticmethod
-    def get_optimize_ddp_mode() -> str:
-        """Return the default, which nobody has changed."""
-        return "ddp_optimizer"
+# The part of `torch._dynamo.utils` that DDP asks for: it gives the default, which nobody has changed.
+_UTILS = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
 
 
 @contextmanager
@@ -112,12 +102,12 @@ def _specify(specs: Any) -> Callable[..., None]:
 
 def _flagged(flag: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Return what looks once at inputs that are alike: PyTorch looks at all for each, a million times in a step."""
-    last: list[tuple[Any, _Few]] = []  # the operator that was asked about last
+    last: list[tuple[Any, SimpleNamespace]] = []  # the operator that was asked about last, and its inputs that differ
 
     def flagged(strategy: Any, schema: Any) -> None:
         if not last or last[0][0] is not schema:
             specs = {(spec.placements, spec.use_strided_shard_as_shard_order): spec for spec in schema.args_spec}
-            last[:] = [(schema, _Few((*specs.values(),)))]
+            last[:] = [(schema, SimpleNamespace(args_spec=(*specs.values(),)))]
         flag(strategy, last[0][1])
 
     return flagged

@@ -218,28 +218,35 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
             **kwargs: object,
         ) -> None:
             hosts = SharedStore(stores.open("hosts"), stores._base is not None)
-            self.host = host_name
-            self.port = port or _FIRST_PORT + hosts.add("ports", 1)
+            self.host, self.port = host_name, port or _FIRST_PORT + hosts.add("ports", 1)
             at = f"{host_name}:{self.port}"
-            if is_master and hosts.add(at, 1) > 1 and not kwargs.get("multi_tenant"):
-                raise dist.DistNetworkError(
-                    f"another store listens at port {self.port} of {host_name} already; take another port"
-                )
-            super().__init__(stores.open(at), stores._base is not None)
-            stores.keep(self)
-            self.set_timeout(timeout)
-            hosts.wait([at], timeout)
-            self._meet(world_size if wait_for_workers else None, is_master)
-
-        def _meet(self, world_size: int | None, is_master: bool) -> None:
-            """Count who has come, and let the one that serves wait for all."""
-            if world_size is None or world_size < 0:
-                return
-            come = self.add(_WORKERS, 1)
-            if come == world_size:
-                self.set(f"{_WORKERS}all", "1")
             if is_master:
-                self.wait([f"{_WORKERS}all"])
-                self.delete_key(f"{_WORKERS}all")
+                _claim(hosts, host_name, self.port, is_shared=bool(kwargs.get("multi_tenant")))
+            super().__init__(stores.open(at), stores._base is not None)
+            stores.keep(self).set_timeout(timeout)
+            hosts.wait([at], timeout)
+            _meet(self, world_size if wait_for_workers else None, is_master)
 
     return TCPStore
+
+
+def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None:
+    """Record that a store listens at a port.
+
+    Raises:
+        DistNetworkError: another one does, and they are not shared.
+    """
+    if hosts.add(f"{host}:{port}", 1) > 1 and not is_shared:
+        raise dist.DistNetworkError(f"another store listens at port {port} of {host} already; take another port")
+
+
+def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
+    """Count who has come to a store, and let the one that serves it wait for all."""
+    if world_size is None or world_size < 0:
+        return
+    come = store.add(_WORKERS, 1)
+    if come == world_size:
+        store.set(f"{_WORKERS}all", "1")
+    if is_master:
+        store.wait([f"{_WORKERS}all"])
+        store.delete_key(f"{_WORKERS}all")

@@ -6,27 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
 from weakref import ref
 
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import traceback_of
+from emu.cluster.pace.alarm import Alarm
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_failure import RankExit, StoppedError, job_error, takes_precedence
 from emu.cluster.strands.resumption import at_next_instruction
 from emu.cluster.strands.strand import Strand, Wait
 from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError
-
-
-class Rings(Protocol):
-    """An alarm that calls functions at moments of this host's clock."""
-
-    def at(self, time_s: float, call: Callable[[], object]) -> Any:
-        """Call a function at a time."""
-
-    def forget(self, asked: Any) -> None:
-        """Cancel a call."""
 
 
 class Rests:
@@ -39,7 +29,7 @@ class Rests:
 
     def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
         self.baton, self._beyond = baton, beyond
-        self.rings: Rings | None = None  # wakes strands at times; None: the baton does
+        self.rings: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
         self.waits: dict[int, object] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
@@ -73,12 +63,13 @@ class Rests:
             if until_s is not None:
                 self._timed.add(strand)
         self._tell_beyond(self.baton.rank_of(strand))
-        rings = self.rings if until_s is not None else None
-        ring = rings and rings.at(until_s or 0.0, partial(self.wake, _key(what)))
         with self.end_on_error():
-            self.baton.rest(strand, None if rings else until_s)
-        if rings:
-            rings.forget(ring)
+            if self.rings is None or until_s is None:
+                self.baton.rest(strand, until_s)
+            else:
+                ring = self.rings.at(until_s, partial(self.wake, _key(what)))
+                self.baton.rest(strand)
+                self.rings.forget(ring)
         self._resume()
         with self.lock:
             return not self._forget(strand)
@@ -111,12 +102,6 @@ class Rests:
                 self._forget(strand)
                 self.baton.wake(strand)
             return bool(strands)
-
-    def finish(self, work: RequestWork) -> bool:
-        """Mark a request as answered; return whether a strand has waited for it."""
-        with self.lock:
-            work.finish()
-            return self.wake(work.key)
 
     def answer(self, work: "ref[RequestWork]", due_s: float) -> bool:
         """Mark a request as answered that was due at a time; nothing holds the work that its rank may be done with."""

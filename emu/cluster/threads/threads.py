@@ -11,10 +11,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -29,10 +29,8 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
 from emu.cluster.cluster import Agreement, agree, carry_out
-from emu.cluster.pace.pacer import PaceListeners, Pacer
-from emu.cluster.pace.rank_clock import RankClock
+from emu.cluster.pace.rank_clock import FabricClock, PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
-from emu.cluster.pace.traffic import warm
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_state.cpu_device import emulate_device
@@ -83,38 +81,38 @@ class Threads:
     ) -> None:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
-        self.n_ranks = n_ranks
-        self.ranks = range(n_ranks) if beyond is None else beyond.ranks
-        self._choice = choice or Choice()
-        self._recording = recording
-        self._beyond = beyond
+        self.n_ranks, self.ranks = n_ranks, range(n_ranks) if beyond is None else beyond.ranks
+        self._choice, self._recording, self._beyond = choice or Choice(), recording, beyond
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
-        self._process = os.getpid()
-        self._places = RequestCounter()
-        self._calls = CallMatcher()
-        self._ended: set[int] = set()
-        self._polls = 0
+        self._process, self._polls = os.getpid(), 0
+        self._places, self._calls, self._ended = RequestCounter(), CallMatcher(), set[int]()
         self._attributes, library = library_state()
-        # Where ranks wait for other processes, or for a time, they do not have a processor all the time.
-        core = Core() if beyond is None and pace is None else None
+        core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
         self._rests = Rests(self._baton, beyond)
         self._strands = Strands(n_ranks, self._rests, recording, find_groups)
-        of_run = self._strands, self._calls, self._ended
-        self._standstill = Standstill(self.ranks, self._rests, *of_run, self._is_told)
-        others = self._standstill.others if beyond is None else lambda: 0  # else the coordinator knows
-        told = self._rests.let_run, others, self._standstill.lasts, self._give_up
-        self._watch = Watch(self._strands.running, *told, patience_s)
-        if beyond is None:
+        self._standstill = Standstill(self.ranks, self._rests, self._strands, self._calls, self._ended, self._is_told)
+        self._clock, self._watch = self._clock_of(pace), self._watch_with(patience_s)
+
+    def _clock_of(self, pace: Pace | None) -> RankClock:
+        """Return the clock by which the ranks go on."""
+        if pace is not None:
+            return FabricClock(pace, self.n_ranks, self._choice, self._rests, self._check_here)
+        if self._beyond is not None and self._beyond.tempo is not None:
+            return PacedClock(self._beyond.tempo, self.n_ranks, self._rests, self._check_here)
+        return RankClock(self._rests, self._check_here)
+
+    def _watch_with(self, patience_s: float) -> Watch:
+        """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
+        others = self._standstill.others
+        if self._beyond is None:
             self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
         else:
-            beyond.sight = self._strands.sight
-        tempo = pace.tempo if pace is not None else beyond.tempo if beyond is not None else None
-        self._clock = None if tempo is None else RankClock(tempo, n_ranks, self._rests)
-        self._pacer = None
-        if pace is not None and self._clock is not None:
-            self._pacer = Pacer(pace, n_ranks, self._choice, self._met(), self._clock.alarm)
+            others = _nobody_else
+            self._beyond.sight = self._strands.sight
+        told = self._rests.let_run, others, self._standstill.lasts, self._give_up
+        return Watch(self._strands.running, *told, patience_s)
 
     def run(self, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
@@ -146,7 +144,7 @@ class Threads:
             self._told(),
             processor_release(),
         ):
-            with self._strands.watched(self._stores.replacements()), self._by_clock(), self._watch.runs():
+            with self._strands.watched(self._stores.replacements()), self._clock.runs(self._recording), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
             self._baton.restore()
@@ -160,17 +158,8 @@ class Threads:
         if self._beyond is None:
             yield
             return
-        with self._beyond.heard(self._hear, self._met()):
+        with self._beyond.heard(self._hear, self._clock.listeners()):
             yield
-
-    def _met(self) -> PaceListeners:
-        """Return the functions that are called with what ranks meet."""
-        clock, stop = self._clock, self._rests.stop
-        return (
-            PaceListeners(_nobody, _nobody, _nobody, stop)
-            if clock is None
-            else PaceListeners(clock.expected, clock.due, clock.slowed, stop)
-        )
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -178,16 +167,6 @@ class Threads:
             yield
             return
         with self._recording.hooks(), emulate_device():
-            yield
-
-    @contextmanager
-    def _by_clock(self) -> Iterator[None]:
-        if self._clock is None:
-            yield
-            return
-        if self._pacer is not None:
-            warm()
-        with self._clock.runs(self._recording):
             yield
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
@@ -208,7 +187,7 @@ class Threads:
     def submit(self, call: RankRequest) -> RequestWork:
         """Start a request of the running rank; perform it if this was the last missing member."""
         self._check_here(call.global_rank)
-        asked_s = call.asked_s if self._clock is None else self._clock.settle(call.global_rank, call.asked_s)
+        asked_s = self._clock.settle(call.global_rank, call.asked_s)
         if self._rests.failure is not None:
             raise self._rests.stopped()
         self._polls = 0
@@ -232,9 +211,8 @@ class Threads:
 
     def _submit(self, call: RankRequest, asked_s: float) -> RequestWork:
         rank = call.global_rank
-        work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock is not None)
-        if self._clock is not None:
-            self._clock.asked(rank, work, asked_s)
+        work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock.answers_later)
+        self._clock.asked(rank, work, asked_s)
         arrival = self._places.arrival(call, work)
         step = 0
         if self._recording is not None:
@@ -243,12 +221,10 @@ class Threads:
         if self._beyond is not None:
             self._beyond.ask(arrival, step, asked_s)
             return work
-        if self._pacer is not None:
-            self._pacer.came(replace(arrival, made=work.key), step, asked_s)
+        self._clock.came(arrival, step, asked_s)
         if complete := self._calls.arrive(arrival):
             agreed = agree(self._choice, [a.call for a in complete], complete[0].instance)
-            if self._pacer is not None:
-                self._pacer.met(agreed, [replace(each, made=each.made.key) for each in complete])
+            self._clock.met(agreed, complete)
             self._carry_out(agreed, [*complete])
         return work
 
@@ -273,12 +249,9 @@ class Threads:
                 if operation == "recv":
                     work.match(agreed.source, agreed.instance)
                 work.watch.on_size(agreed.size)
-            if self._clock is None:
-                self._rests.finish(work)
-            else:
-                key = work.key
-                del work
-                self._clock.carried(key)
+            key, known = work.key, ref(work)
+            del work
+            self._clock.carried(key, known)
 
     def _hear(self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]) -> None:
         """Carry out what the coordinator says; on a thread beside those of the ranks."""
@@ -290,17 +263,7 @@ class Threads:
             self._rests.fail(rank, error)
 
     def _block(self, rank: int, work: RequestWork, timeout: timedelta | None) -> None:
-        if self._clock is not None:
-            self._check_here(rank)
-            self._clock.block(work, rank, timeout)
-        elif not work.done:
-            self._check_here(rank)
-            self._rests.rest(this_strand().number, work)
-        elif current_strand() is not None and self._rests.has_threads(rank):
-            self._check_here(rank)
-            self._rests.give_way(
-                this_strand().number
-            )  # as on the ranks that came before: threads of all ranks go on in one order
+        self._clock.block(work, rank, timeout)
         if not work.done:
             if this_strand().ends:
                 raise StrandEnd
@@ -309,10 +272,11 @@ class Threads:
     def _poll(self, rank: int, work: RequestWork) -> None:
         """Let others run after a question whether a request is done; a rank that asks for ever ends the run."""
         self._check_here(rank)
-        self._polls += self._clock is None or self._clock.poll(work, rank)
-        if self._beyond is not None and self._clock is None:
+        self._polls += self._clock.poll(work, rank)
+        is_timed = self._clock.answers_later
+        if self._beyond is not None and not is_timed:
             time.sleep(_POLL_S)
-        if self._polls > (_MOST_TIMED_POLLS if self._beyond or self._clock else _MOST_POLLS) * len(self.ranks):
+        if self._polls > (_MOST_TIMED_POLLS if self._beyond or is_timed else _MOST_POLLS) * len(self.ranks):
             self._asks_for_ever(rank, work)
         if self._rests.failure is not None:
             raise self._rests.stopped()
@@ -328,7 +292,7 @@ class Threads:
 
     def _is_told(self) -> bool:
         """Return whether the coordinator knows if any other rank can go on, or a clock will let one go on."""
-        return self._beyond is not None or (self._clock is not None and self._clock.alarm.is_set)
+        return self._beyond is not None or self._clock.is_set
 
     def _stuck(self) -> None:
         self._standstill.begins()
@@ -394,5 +358,6 @@ class Threads:
         self._end_all(stopped)
 
 
-def _nobody(*_: object) -> None:
-    """Ignore reports of a clock, if there is none."""
+def _nobody_else() -> int:
+    """Return 0: the coordinator knows which ranks wait."""
+    return 0

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from emu.cluster.pace.rank_clock import RankClock
+from emu.cluster.pace.rank_clock import PacedClock
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
 from emu.cluster.pace.traffic import Arrival as Due
 from emu.cluster.pace.traffic import Traffic
@@ -52,15 +52,15 @@ def test_an_answer_that_is_put_off_when_its_rank_has_been_woken_for_it_comes_whe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put_off = set[object]()
-    look = RankClock._look_at_the_clock
+    look = PacedClock._look_at_the_clock
 
-    def puts_off(self: RankClock, key: object) -> None:
+    def puts_off(self: PacedClock, key: object) -> None:
         if key not in put_off:
             put_off.add(key)
             self.expected(key, now() + 0.02)
         look(self, key)
 
-    monkeypatch.setattr(RankClock, "_look_at_the_clock", puts_off)
+    monkeypatch.setattr(PacedClock, "_look_at_the_clock", puts_off)
     x = torch.ones(20 * MS)
     assert min(run(lambda rank: took(lambda: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)))) >= 0.020
     assert len(put_off) == 2
