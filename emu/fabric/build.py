@@ -63,8 +63,7 @@ class Builder:
         """Add messages that nobody owns, and return their numbers; the columns are those of a `Graph`."""
         nobody = np.full(len(alpha_fs), -1, np.int32)
         free = Graph.free(self.capacity_Bps, alpha_fs, nobody, nobody)
-        hops = {"hop_start": hop_start, "hop_link": hop_link, "hop_weight": hop_weight}
-        return self._append(replace(free, size_bytes=size_bytes, **hops))
+        return self._append(replace(free, size_bytes=size_bytes, hop_start=hop_start, hop_link=hop_link, hop_weight=hop_weight))
 
     def piece(self, piece: LoweredSchedule, owner: ArrayLike, origin: ArrayLike) -> int:
         """Add a lowered schedule, and return the number of its first task.
@@ -101,7 +100,7 @@ class Builder:
         owner, origin = (column(each, np.int32) for each in columns)
         return self._append(replace(_repeated(graph, times), owner=owner, origin=origin))[:: max(graph.n_tasks, 1)]
 
-    def wait(self, task: I64, pred: I64) -> None:
+    def wait(self, task: I32 | I64, pred: I32 | I64) -> None:
         """Let each task wait until the predecessor at the same index has ended."""
         self._waits.append(Edges.of(task, pred))
 

@@ -219,7 +219,11 @@ def _is_in(place: str, table: str) -> bool:
 
 def from_nothing(ways: Mapping[str, Callable[[], Answer | float | str]]) -> dict[str, AnswerFunction]:
     """Return functions of rows that need neither the paper nor the row, as functions of both."""
-    return {row: lambda _, __, way=way: way() for row, way in ways.items()}
+
+    def answering(way: Callable[[], Answer | float | str]) -> AnswerFunction:
+        return lambda _, __: way()
+
+    return {row: answering(way) for row, way in ways.items()}
 
 
 def place_text(place: str) -> str:

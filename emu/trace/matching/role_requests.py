@@ -152,9 +152,11 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     words = (events.name, events.dtype)
     name, ran = (np.array([number.setdefault(of[i], len(number)) for i in rows], np.int64) for of in words)
     columns = (events.kind, events.group, events.instance, events.root, events.tag)
-    of_event = (c[at].astype(np.int64) for c in columns)
+    kind, group, instance, root, tag = (c[at].astype(np.int64) for c in columns)
     size, setup = timed_bytes(events, dtype)[at], (events.step[at] == 0).astype(np.int64)
-    return RequestColumns(at, *of_event, name, ran, size, events.count[at], setup, np.diff(events.split_start)[at])
+    return RequestColumns(
+        at, kind, group, instance, root, tag, name, ran, size, events.count[at], setup, np.diff(events.split_start)[at]
+    )
 
 
 def first_of(keys: I64) -> tuple[I64, I64]:

@@ -122,7 +122,7 @@ class Entries(NamedTuple):
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
-    pred: I64  # [W] the task for whose end it waits
+    pred: I32 | I64  # [W] the task for whose end it waits
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":

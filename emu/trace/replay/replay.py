@@ -205,8 +205,8 @@ class TraceLayout:
         of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
         begins, ends, instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
-        for where, tasks in self._compute(builder, ranks):
-            begins[where] = ends[where] = tasks
+        for where, computed in self._compute(builder, ranks):
+            begins[where] = ends[where] = computed
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
         calls = np.cumsum([0, *(len(batch.ranks) for batch in self.batches)])
         for number, (batch, (_, _, *tasks)) in enumerate(zip(self.batches, met, strict=True)):
@@ -214,10 +214,16 @@ class TraceLayout:
             begins[events], ends[events] = tasks
             instance[events], call[events] = number, calls[number] + np.arange(len(events)) // batch.what.n_ranks
         entries = self._wait(builder, ranks, delays, begins, ends, instance)
-        laid = self.first_event, *(column(c, np.int32) for c in (begins, ends, instance, call))
-        pieces_of = tuple(piece for piece, *_ in met), column([first for _, first, *_ in met], np.int64)
-        told = tuple(self._services()), self.device.assumptions, len(ranks.first)
-        return ReplayGraph(builder.graph(), *laid, *pieces_of, *told, column(of_links.number, np.int64), entries)
+        return ReplayGraph(
+            builder.graph(), self.first_event, begins, ends, instance, call,
+            pieces=tuple(piece for piece, *_ in met),
+            firsts=column([first for _, first, *_ in met], np.int64),
+            services=tuple(self._services()),
+            assumptions=self.device.assumptions,
+            timed_ranks=len(ranks.first),
+            link=column(of_links.number, np.int64),
+            entries=entries,
+        )  # fmt: skip
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
@@ -244,7 +250,7 @@ class TraceLayout:
 
     def _add_calls(
         self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
-    ) -> Iterator[tuple[LoweredSchedule | Delay, int, I64, I64]]:
+    ) -> Iterator[tuple[LoweredSchedule | Delay, int, I32 | I64, I32 | I64]]:
         """Add all calls; yield the piece and the first task of each, and the tasks with which its members enter and leave."""
         for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
             piece = pieces[laid]

@@ -96,7 +96,7 @@ def passes(levels: int) -> int:
 
 def least_link_rate(word: str) -> float:
     """Return the bandwidth of the slowest link in Gb/s."""
-    return round(build_once(word).links.bandwidth_Bps.min() / GBPS)
+    return float(round(build_once(word).links.bandwidth_Bps.min() / GBPS))
 
 
 def mean_link_rate(word: str) -> float:

@@ -288,8 +288,15 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
     "rx-eq13": (_eq13, ("with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer",)),
     "rx-eq13-lat": (_eq13_latency, ()),
 }
+
+
+def _check_cases(cases: Callable[[], Iterator[FormulaCase]], notes: tuple[str, ...]) -> Answer:
+    """Answer whether the cases of a formula hold."""
+    return check_formula(cases(), *notes)
+
+
 TIMES: Mapping[str, Callable[[], Answer]] = {
-    **{row: lambda of=of: check_formula(of[0](), *of[1]) for row, of in _CASES.items()},
+    **{row: partial(_check_cases, *of) for row, of in _CASES.items()},
     "rx-eq8-k": _crossover,
     "rx-eq11": _argmin,
     "rx-eq13-vs8": _against_rings,

@@ -82,9 +82,13 @@ class Composition:
         shares = self.busy_s / (found.step_time_s or 1.0)
         low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
-        on = self.asked.trace, self.topology, device, of.dtype, self.choice
-        moments = replayed, timeline, found, shares, None, self.wall_s + time.perf_counter() - began
-        return TimedTrace(*on, *moments, self.asked, between_s, (COMPOSED, _between_told(*between_s)))
+        return TimedTrace(
+            self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares, None,
+            wall_fabric_s=self.wall_s + time.perf_counter() - began,
+            asked=self.asked,
+            between_s=between_s,
+            composing=(COMPOSED, _between_told(*between_s)),
+        )  # fmt: skip
 
     def judged(self, frame: StepFrame) -> StepReport:
         """Return the figures without any laid stretch: a quick way to compare choices of algorithms.

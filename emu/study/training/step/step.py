@@ -141,9 +141,7 @@ class TimedTrace:
     shares: F64  # [L] as `busy_shares`
     spread: Spread | None
     wall_fabric_s: float
-    asked: PlaceRequests | None = (
-        None  # of a composed step, in which each rank of the trace stands for several; None: all ranks
-    )
+    asked: PlaceRequests | None = None  # of a composed step, whose ranks stand for several each; None: all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
     composing: tuple[str, ...] = ()  # what composing assumes
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
