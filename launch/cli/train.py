@@ -7,26 +7,20 @@ from pathlib import Path
 
 import click
 
-from emu.cluster.pace.timeliness import Pace
 from emu.errors import InputError
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.plan.rank_axes import AXES, TITLES
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
-from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.learn.program import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
-from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace_file import save
 from launch.cli.options.common import (
-    algorithm_choice,
     algorithm_option,
-    build_with_stack,
-    calls_of,
     calls_option,
     device_option,
     import_option,
@@ -39,18 +33,16 @@ from launch.cli.options.common import (
 )
 from launch.cli.options.files import OutputFolder, may_fail
 from launch.cli.options.job_options import (
-    PaceOptions,
-    check_fault_options,
+    JobOptions,
     fault_option,
-    faults_of_job,
-    pace_options,
+    faulty_job,
+    pace_compute_option,
+    pace_option,
     pacing_of,
     png_option,
-    show_jobs,
-    with_pace,
 )
 from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.trace_steps import time_with_faults
+from launch.cli.trace_steps import TimingOptions
 from launch.clusters import ClusterOptions, cluster_options
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
@@ -92,13 +84,12 @@ class CheckpointOptions:
         """The flag `--checkpoint`, if it was given."""
         return () if self.folder is None else ("--checkpoint",)
 
-    def check(self, topologies: Sequence[str], *, paced: bool, lossy: bool) -> None:
+    def check(self, topologies: Sequence[str], job: JobOptions) -> None:
         """Refuse options that do not fit together.
 
         Args:
             topologies: The topologies of the job.
-            paced: Whether virtual time runs by the clock of this host.
-            lossy: Whether there are faults.
+            job: The faults of the job, and whether virtual time runs by the clock of this host.
 
         Raises:
             InputError: naming the option.
@@ -108,25 +99,14 @@ class CheckpointOptions:
             raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
         if self.folder is not None and len(topologies) > 1:
             raise InputError(f"--checkpoint: must have one --topology, got {len(topologies)}; leave the others out")
-        if self.folder is not None and paced and (lossy or self.elastic):
+        if self.folder is not None and job.factor is not None and (job.faults or self.elastic):
             flag = "--elastic" if self.elastic else "--fault"
             raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
 
-    def beside(self, trace: Path | None) -> dict[str, object]:
-        """Return the options that a job with checkpoints cannot have, by flag."""
-        return {"--trace": trace} if self.given else {}
-
     def run_job(
-        self,
-        request: TrainRequest,
-        topology: str,
-        device: Device,
-        faults: Sequence[str],
-        where: ClusterOptions,
-        stack: str,
-        pace: Pace | None,
-    ) -> FaultyJob:
-        """Run the job, and return its steps.
+        self, request: TrainRequest, timing: TimingOptions, job: JobOptions, where: ClusterOptions, *, as_json: bool
+    ) -> None:
+        """Run the job on the first topology, and print its steps.
 
         Raises:
             InputError: as `train_with_checkpoints`.
@@ -134,9 +114,12 @@ class CheckpointOptions:
         """
         assert self.folder is not None
         keeping = CheckpointPolicy(self.folder, self.every, self.elastic, where.cluster == "ray")
-        built, under = build_topology(topology), calls_of(stack)
+        device, under = find_device(timing.device, request.dtype), timing.calls
+        built = build_topology(timing.topologies[0])
+        pace = job.pace(timing.topologies[0], device, request.dtype, under)
         with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-            return train_with_checkpoints(request, keeping, built, device, faults, under, cluster.record)
+            kept = train_with_checkpoints(request, keeping, built, device, job.faults, under, cluster.record)
+        job.show([kept], pace, as_json=as_json)
 
 
 checkpoint_options = options_as_one(
@@ -183,29 +166,26 @@ checkpoint_options = options_as_one(
 @view_options
 @trace_option
 @cluster_options
-@pace_options
+@pace_option
+@pace_compute_option
 @import_option
 @json_option
+@faulty_job
+@options_as_one("timing", TimingOptions)
 def train_command(
     model: str,
     plan: str,
-    topologies: tuple[str, ...],
+    timing: TimingOptions,
     steps: int,
     global_batch: int | None,
     seq: int | None,
     data: Path | None,
     seed: int,
-    device: str,
-    dtype: str,
-    algorithms: tuple[str, ...],
-    stack: str,
-    faults: tuple[str, ...],
+    job: JobOptions,
     keeping: CheckpointOptions,
-    png: Path | None,
     looks: ViewOptions,
     trace: Path | None,
     where: ClusterOptions,
-    pacing: PaceOptions,
     as_json: bool,
 ) -> None:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
@@ -223,30 +203,27 @@ def train_command(
         text=read_text(data),
         steps=steps,
         seed=seed,
-        dtype=dtype,
-        algorithms=algorithm_choice(algorithms, calls_of(stack)),
+        dtype=timing.dtype or AS_RAN,
+        algorithms=timing.words,
     )
-    keeping.check(topologies, paced=pacing.factor is not None, lossy=bool(faults))
-    check_fault_options(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
+    keeping.check(timing.topologies, job)
+    job.check({**looks.given, **({"--trace": trace} if keeping.given else {})}, checkpoints=keeping.given)
     if keeping.given:
-        alone = pacing.on(build_topology(topologies[0]), find_device(device, dtype), dtype, calls_of(stack))
-        kept = keeping.run_job(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
-        show_jobs(with_pace([kept], alone), png, as_json=as_json)
+        keeping.run_job(request, timing, job, where, as_json=as_json)
         return
-    built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
-    known, lost = faults_of_job(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
-    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known)
+    built, found = timing.build(request.dtype)
+    known, lost = job.known_faults(timing.topologies, request.plan.world, steps)
+    pace = job.pace(timing.topologies[0], found, request.dtype, timing.calls, known)
     with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
     if trace is not None:
         with may_fail():
             save(learned.trace, trace)
-    if faults and not at_times(faults):
+    if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
-            words = algorithm_choice(algorithms, calls_of(stack))
-            told = time_with_faults(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
+            told = timing.time_with_faults(learned.trace, job.faults)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
-        show_jobs(with_pace(trained, pace), png, as_json=as_json)
+        job.show(trained, pace, as_json=as_json)
         return
     with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
@@ -254,4 +231,6 @@ def train_command(
     results[0] = replace(results[0], paced=pacing_of(pace))
     printed = results[0] if len(results) == 1 else results
     print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
-    looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)
+    looks.write(
+        f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {timing.device}", shown
+    )
