@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -23,17 +24,9 @@ from emu.trace.device.dtypes import AS_RAN
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
+from launch.cli.options import job_options
 from launch.cli.options.common import check_float32, import_option, json_option, trace_option
-from launch.cli.options.files import may_fail
-from launch.cli.options.job_options import (
-    JobOptions,
-    fault_option,
-    faulty_job,
-    pace_compute_option,
-    pace_option,
-    pacing_of,
-    png_option,
-)
+from launch.cli.options.files import write_output
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import TimingOptions, show_steps, timing_options
 from launch.clusters import FAKE, ClusterOptions, script_cluster_options
@@ -50,10 +43,10 @@ from launch.show.progress import progress_bar
 )
 @click.option("--log-ranks", metavar="0,3", help="Show only the output of these ranks. [default: all]")
 @script_cluster_options
-@pace_option
-@pace_compute_option
-@fault_option
-@png_option
+@job_options.pace_option
+@job_options.pace_compute_option
+@job_options.fault_option
+@job_options.png_option
 @click.option(
     "--roles",
     metavar="0,1,1023",
@@ -64,7 +57,7 @@ from launch.show.progress import progress_bar
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@faulty_job
+@job_options.faulty_job
 def run_command(
     ranks: int,
     timing: TimingOptions,
@@ -73,7 +66,7 @@ def run_command(
     no_cuda: bool,
     log_ranks: str | None,
     where: ClusterOptions,
-    job: JobOptions,
+    job: job_options.JobOptions,
     roles: str | None,
     as_json: bool,
     module: bool,
@@ -126,9 +119,7 @@ def run_command(
     if code == 0:
         recorded = with_steps(recorded)
     recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), timing.words, built, dtype)
-    if trace is not None:
-        with may_fail():
-            save(recorded, trace)
+    write_output(trace, partial(save, recorded))
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
@@ -141,11 +132,11 @@ def run_command(
     with progress_bar("timing the step"):
         time_one = time_step if fake else time_trace
         timed = [time_one(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
-    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=pacing_of(pace))
+    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=job_options.pacing_of(pace))
     return code
 
 
-def _check_fake(job: JobOptions) -> None:
+def _check_fake(job: job_options.JobOptions) -> None:
     """Refuse a pace and faults where no rank runs.
 
     Raises:

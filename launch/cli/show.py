@@ -8,14 +8,14 @@ import click
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import operation as find_operation
-from emu.collective.shape import parse_grid, ranks_of, show_shape
+from emu.collective.shape import Shape, ranks_of, show_shape
 from emu.errors import must_be
 from emu.files import write_file
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
-from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.files import OutputFile, may_fail, print_text, write_png
+from launch.cli.options.common import GRID, import_option, json_option, print_json
+from launch.cli.options.files import OutputFile, print_text, write_output, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes
@@ -24,6 +24,7 @@ from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
 
 _SHOWN_RANKS = 8
+_DIMS_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 
 
 @click.group("show")
@@ -80,9 +81,7 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option(
-    "--dims", metavar="4x4", help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
-)
+@click.option("--dims", "grid", type=GRID, default="", help=_DIMS_HELP)
 @click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
@@ -92,7 +91,7 @@ def _collective(
     operation: str,
     algorithm: str,
     ranks: int | None,
-    dims: str | None,
+    grid: Shape,
     root: int,
     png: Path | None,
     xml: Path | None,
@@ -106,7 +105,6 @@ def _collective(
     emu show collective all_reduce ring --ranks 4
     emu show collective all_reduce direct --ranks 8 --png direct.png
     """
-    grid = parse_grid(dims, "--dims") if dims else ()
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
     shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
@@ -120,9 +118,7 @@ def _collective(
     else:
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
     write_png(png, "chart.algorithm_chart:round_figure", built, title)
-    if xml is not None:
-        with may_fail():
-            write_file("--xml", xml, text.encode())
+    write_output(xml, lambda path: write_file("--xml", path, text.encode()))
 
 
 @show_command.command("timeline")

@@ -26,17 +26,7 @@ from emu.trace.device.dtypes import usual_dtype
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
-from launch.cli.options.common import (
-    algorithm_choice,
-    algorithm_option,
-    calls_of,
-    calls_option,
-    device_option,
-    dtype_option,
-    options_as_one,
-    print_result,
-    topology_option,
-)
+from launch.cli.options import common
 from launch.cli.options.view_options import ViewOptions
 from launch.data.devices import find_device
 from launch.show.text.step_report import step_report
@@ -57,12 +47,12 @@ class TimingOptions:
     @property
     def calls(self) -> Stack:
         """The times that the software adds to messages and requests."""
-        return calls_of(self.stack)
+        return common.calls_of(self.stack)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The words that choose algorithms for a run."""
-        return algorithm_choice(self.algorithms, self.calls)
+        return common.algorithm_choice(self.algorithms, self.calls)
 
     def build(self, dtype: str) -> tuple[list[Topology], Device]:
         """Return the topologies and the device, each with the times that the stack adds to messages and requests.
@@ -115,7 +105,7 @@ class RecordedTrace(TimingOptions):
     def words(self) -> tuple[str, ...]:
         """The words that choose algorithms: the given ones alone where one of them is `recorded`."""
         others = tuple(word for word in self.algorithms if word != RECORDED)
-        return others if RECORDED in self.algorithms else algorithm_choice(others, self.calls)
+        return others if RECORDED in self.algorithms else common.algorithm_choice(others, self.calls)
 
     def time(self, perturb: int = 0) -> list[TimedTrace]:
         """Return the trace timed on each topology.
@@ -143,9 +133,11 @@ def _check_met(told: Sequence[FaultyJob], faults: Sequence[str]) -> None:
             check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
 
 
-_TIMING = (topology_option, device_option, dtype_option, algorithm_option, calls_option)
-timing_options = options_as_one("timing", TimingOptions, *_TIMING)
-recorded_options = options_as_one("recorded", RecordedTrace, click.argument("trace", type=click.Path(path_type=Path)), *_TIMING)
+_TIMING = (common.topology_option, common.device_option, common.dtype_option, common.algorithm_option, common.calls_option)
+timing_options = common.options_as_one("timing", TimingOptions, *_TIMING)
+recorded_options = common.options_as_one(
+    "recorded", RecordedTrace, click.argument("trace", type=click.Path(path_type=Path)), *_TIMING
+)
 
 
 def show_steps(
@@ -163,5 +155,5 @@ def show_steps(
     steps = [with_costliest(each.step(), each) for each in timed]
     steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
-    print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)
+    common.print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)
     looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))

@@ -19,28 +19,8 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace_file import save
-from launch.cli.options.common import (
-    algorithm_option,
-    calls_option,
-    device_option,
-    import_option,
-    json_option,
-    model_option,
-    options_as_one,
-    print_result,
-    topology_option,
-    trace_option,
-)
-from launch.cli.options.files import OutputFolder, may_fail
-from launch.cli.options.job_options import (
-    JobOptions,
-    fault_option,
-    faulty_job,
-    pace_compute_option,
-    pace_option,
-    pacing_of,
-    png_option,
-)
+from launch.cli.options import common, job_options
+from launch.cli.options.files import OutputFolder, write_output
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import TimingOptions
 from launch.clusters import ClusterOptions, cluster_options
@@ -84,7 +64,7 @@ class CheckpointOptions:
         """The flag `--checkpoint`, if it was given."""
         return () if self.folder is None else ("--checkpoint",)
 
-    def check(self, topologies: Sequence[str], job: JobOptions) -> None:
+    def check(self, topologies: Sequence[str], job: job_options.JobOptions) -> None:
         """Refuse options that do not fit together.
 
         Args:
@@ -104,7 +84,7 @@ class CheckpointOptions:
             raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
 
     def run_job(
-        self, request: TrainRequest, timing: TimingOptions, job: JobOptions, where: ClusterOptions, *, as_json: bool
+        self, request: TrainRequest, timing: TimingOptions, job: job_options.JobOptions, where: ClusterOptions, *, as_json: bool
     ) -> None:
         """Run the job on the first topology, and print its steps.
 
@@ -122,7 +102,7 @@ class CheckpointOptions:
         job.show([kept], pace, as_json=as_json)
 
 
-checkpoint_options = options_as_one(
+checkpoint_options = common.options_as_one(
     "keeping",
     CheckpointOptions,
     click.option("--checkpoint", "folder", type=OutputFolder(), help=_CHECKPOINT),
@@ -144,9 +124,9 @@ checkpoint_options = options_as_one(
 
 
 @click.command("train")
-@model_option
+@common.model_option
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
-@topology_option
+@common.topology_option
 @click.option("--steps", default=5, show_default=True, help="The number of training steps.")
 @click.option("--global-batch", type=int, help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
 @click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
@@ -154,24 +134,24 @@ checkpoint_options = options_as_one(
     "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
 )
 @click.option("--seed", default=0, show_default=True, help="The seed of weights and data.")
-@device_option
+@common.device_option
 @click.option(
     "--dtype", default="bfloat16", show_default=True, help=f"The data type as which float32 is timed. {AS_RAN}: as it ran."
 )
-@algorithm_option
-@calls_option
-@fault_option
+@common.algorithm_option
+@common.calls_option
+@job_options.fault_option
 @checkpoint_options
-@png_option
+@job_options.png_option
 @view_options
-@trace_option
+@common.trace_option
 @cluster_options
-@pace_option
-@pace_compute_option
-@import_option
-@json_option
-@faulty_job
-@options_as_one("timing", TimingOptions)
+@job_options.pace_option
+@job_options.pace_compute_option
+@common.import_option
+@common.json_option
+@job_options.faulty_job
+@common.options_as_one("timing", TimingOptions)
 def train_command(
     model: str,
     plan: str,
@@ -181,7 +161,7 @@ def train_command(
     seq: int | None,
     data: Path | None,
     seed: int,
-    job: JobOptions,
+    job: job_options.JobOptions,
     keeping: CheckpointOptions,
     looks: ViewOptions,
     trace: Path | None,
@@ -216,9 +196,7 @@ def train_command(
     pace = job.pace(timing.topologies[0], found, request.dtype, timing.calls, known)
     with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
-    if trace is not None:
-        with may_fail():
-            save(learned.trace, trace)
+    write_output(trace, partial(save, learned.trace))
     if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
             told = timing.time_with_faults(learned.trace, job.faults)
@@ -228,9 +206,9 @@ def train_command(
     with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
-    results[0] = replace(results[0], paced=pacing_of(pace))
+    results[0] = replace(results[0], paced=job_options.pacing_of(pace))
     printed = results[0] if len(results) == 1 else results
-    print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
+    common.print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
     looks.write(
         f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {timing.device}", shown
     )

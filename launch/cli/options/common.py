@@ -11,6 +11,7 @@ import click
 
 from emu.collective.algorithm import AUTO, Algorithm
 from emu.collective.msccl.program_file import file_program
+from emu.collective.shape import Shape, parse_grid
 from emu.errors import must_be
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack, beside, parse_stack
@@ -77,6 +78,8 @@ class TextType(click.ParamType[T]):
 
 SIZE = TextType("SIZE", parse_size)  # such as 64MiB; in bytes
 TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
+# 4x4:0-7 takes ranks 0 to 7; empty: no grid
+GRID: TextType[Shape] = TextType("4x4", lambda text, name: parse_grid(text, name) if text else ())
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 topology_option = click.option(

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,10 @@ class OutputFile(click.ParamType[Path]):
             raise must_be(flag, "FILE", f"a name that ends in {self._ending}", str(path))
 
 
-class OutputFolder(click.ParamType[Path]):
+class OutputFolder(OutputFile):
     """The type of an option that names a folder to write to; a missing folder is made."""
 
     name = "DIR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
-        return Path(value)
 
     def check(self, flag: str, path: Path) -> None:
         """Refuse a path that cannot be written to.
@@ -101,6 +97,13 @@ def may_fail() -> Iterator[None]:
         _failures().append(str(error))
 
 
+def write_output(path: Path | None, write: Callable[[Path], object]) -> None:
+    """Write the file or folder of an option, if it was given; the command reports a write error at its end."""
+    if path is not None:
+        with may_fail():
+            write(path)
+
+
 def write_png(png: Path | None, chart: str, *drawn: object) -> None:
     """Draw a picture to the file of `--png`, if one was given.
 
@@ -110,9 +113,7 @@ def write_png(png: Path | None, chart: str, *drawn: object) -> None:
         drawn: The arguments of that function.
     """
     if png is not None:
-        figure = _late(chart)(*drawn)
-        with may_fail():
-            _late("canvas:save")(figure, png)
+        write_output(png, partial(_late("canvas:save"), _late(chart)(*drawn)))
 
 
 def write_html(html: Path | None, page: str, *shown: object) -> None:
@@ -124,9 +125,7 @@ def write_html(html: Path | None, page: str, *shown: object) -> None:
         shown: The arguments of that function.
     """
     if html is not None:
-        report = _late(page)(*shown)
-        with may_fail():
-            _late("html.page:write_page")(report, html)
+        write_output(html, partial(_late("html.page:write_page"), _late(page)(*shown)))
 
 
 def _late(name: str) -> Callable[..., Any]:
@@ -194,7 +193,7 @@ def _check(ctx: click.Context) -> None:
     taken = {_real_path(path): flag for flag, path in _input_files(ctx)}
     for param in ctx.command.params:
         path = ctx.params.get(param.name or "")
-        if isinstance(param.type, OutputFile | OutputFolder) and path is not None:
+        if isinstance(param.type, OutputFile) and path is not None:
             flag = _flag(param)
             param.type.check(flag, path)
             if not is_stream(path) and taken.setdefault(_real_path(path), flag) != flag:
@@ -208,7 +207,7 @@ def _input_files(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     yield from ctx.meta.get(_READ, ())
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
-        if not isinstance(param.type, OutputFile | OutputFolder | click.types.UnprocessedParamType):
+        if not isinstance(param.type, OutputFile | click.types.UnprocessedParamType):
             for each in value if isinstance(value, tuple) else (value,):
                 if isinstance(each, str | Path) and os.path.isfile(each):  # noqa: PTH113  a value may be no path at all
                     yield _flag(param), Path(each)

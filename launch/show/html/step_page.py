@@ -5,6 +5,8 @@ The key figures and the tables of a step's HTML page.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from operator import getitem
 
 from matplotlib.colors import to_hex, to_rgb
 
@@ -98,7 +100,7 @@ def steps_table(step: Step) -> Table:
     columns: list[Column[int]] = [
         figures("step", lambda i: i + 1),
         figures("virtual time", step.step_times_s.__getitem__, format_time),
-        *(figures(name, loss.__getitem__, "{:.6f}".format) for name, loss in losses.items()),
+        *(figures(name, partial(getitem, loss), "{:.6f}".format) for name, loss in losses.items()),
     ]
     return Table(columns, range(len(step.step_times_s)))
 
