@@ -257,13 +257,15 @@ def _table(rows: list[BenchRow]) -> str:
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
     engines = ", ".join(sorted({row.how for row in rows}))
+    named = ((f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread) for row in rows)
+    chaotic = [line for name, spread in named for line in spread_lines(name, spread)]
     lines = [
         column_table(_COLUMNS, rows),
         "",
         f"virtual time (engine: {engines}); {moved}; send overhead {overhead}",
         *_by_library(rows),
         *_passed_over(rows),
-        *(line for row in rows for line in _chaotic(row)),
+        *chaotic,
         bounds_text(rows),
         "",
         *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]),
@@ -275,12 +277,8 @@ def _by_library(rows: list[BenchRow]) -> list[str]:
     """Return a line for each choice of a library, with the sizes that it holds for."""
     said = [(row.topology, row.chosen, row.size_bytes) for row in rows if row.chosen]
     alike = [(key, [size for *_, size in of]) for key, of in groupby(said, key=lambda each: each[:2])]
-    return [f"chosen on {name}, {_size_range(sizes)}: {chosen}" for (name, chosen), sizes in alike]
-
-
-def _size_range(sizes: list[int]) -> str:
-    """Return the first and the last size in words."""
-    return " to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1]))))
+    ranges = [" to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1])))) for _, sizes in alike]
+    return [f"chosen on {name}, {sizes}: {chosen}" for ((name, chosen), _), sizes in zip(alike, ranges, strict=True)]
 
 
 def _passed_over(rows: list[BenchRow]) -> list[str]:
@@ -290,8 +288,3 @@ def _passed_over(rows: list[BenchRow]) -> list[str]:
         by_topology.setdefault(row.topology, set()).update(row.passed_over)
     why = "too many messages to be timed for a choice; name one with --algorithm to time it"
     return [f"not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
-
-
-def _chaotic(row: BenchRow) -> list[str]:
-    """Return the line about the spread of a row's time; none where the time is not chaotic."""
-    return spread_lines(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)

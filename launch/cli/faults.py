@@ -12,7 +12,7 @@ from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost.cost import Cost, cost
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
-from emu.study.faults.waste import Machine, Restarts, Waste, check_group, machine_of, optimal_restarts, waste
+from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
 from launch.cli.cost import NPU_PRICE
@@ -157,11 +157,12 @@ def faults_command(
     """
     source, sizes = _source(asked), _groups(groups)
     _check_price(asked)
+    book = None if asked["prices"] is None else find_book(asked["prices"])
     built = [build_topology(word) for word in topologies]
     npus = asked["npus"] or max(_NPUS, *(topology.n_npus for topology in built))
     machines = [machine_of(topology, npus) for topology in built]
     found = {size: source(size) for size in {machine.npus for machine in machines}}
-    networks = {machine.topology.name: _network(machine, asked["prices"]) for machine in machines}
+    networks = {machine.topology.name: cost(machine.topology, book) if book else None for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
         check_group(machine, group, asked["job"])
@@ -169,7 +170,10 @@ def faults_command(
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row = waste(machine, group, found[machine.npus].states)
         rows.append(_machine_waste(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
-    notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
+    notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
+    if book is not None:
+        lost = f"the average number of NPUs that are faulty or find no group, at {asked['npu'].dollars:g} $ each"
+        notes.append(f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}")
     told = {"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes}
     print_result(told, lambda: faults_report(rows, notes), as_json=as_json)
     write_png(png, "chart.job_chart:waste_figure", [kept.waste for kept in rows])
@@ -222,20 +226,6 @@ def _check_price(asked: dict[str, Any]) -> None:
         raise InputError("faults: --prices and --npu go together; give both or none")
     if asked["mfu"] is not None and asked["checkpoint"] is None:
         raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
-
-
-def _network(machine: Machine, prices: str | None) -> Cost | None:
-    """Return the cost of a machine's network by a price book; None where no book was given."""
-    return None if prices is None else cost(machine.topology, find_book(prices))
-
-
-def _notes(asked: dict[str, Any]) -> list[str]:
-    """Return the assumption about prices; none where no price book was given."""
-    if asked["prices"] is None:
-        return []
-    book = find_book(asked["prices"])
-    lost = f"the average number of NPUs that are faulty or find no group, at {asked['npu'].dollars:g} $ each"
-    return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}"]
 
 
 def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:

@@ -87,7 +87,9 @@ class TimingOptions:
         if at_times(faults):
             ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
             told = [run_through_timed_faults(*each) for each in zip(ran, built, known, strict=True)]
-            _check_met(told, faults)
+            for each in told:
+                if each.stopped is None:  # a fault after the end of the job is refused
+                    check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
         else:
             timed = times_of_trace(recorded, chosen, found, dtype, stack)
             told = [time_faulty_job(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
@@ -120,17 +122,6 @@ class RecordedTrace(TimingOptions):
         dtype = self.dtype or usual_dtype(recorded)
         built, device = self.build(dtype)
         return [time_replay(recorded, self.words, each, device, dtype, perturb=perturb) for each in built]
-
-
-def _check_met(told: Sequence[FaultyJob], faults: Sequence[str]) -> None:
-    """Refuse faults at times after the end of the job.
-
-    Raises:
-        InputError: a fault is too late.
-    """
-    for each in told:
-        if each.stopped is None:
-            check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
 
 
 _TIMING = (common.topology_option, common.device_option, common.dtype_option, common.algorithm_option, common.calls_option)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -123,13 +123,6 @@ perturb_option = click.option(
 )
 
 
-def with_options(command: F, *options: Callable[[F], F]) -> F:
-    """Return the command with these options, which its help lists in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> Callable[[F], F]:
     """Return a decorator that adds options to a command, which takes their values as one object.
 
@@ -145,7 +138,7 @@ def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> 
             own = {field.name: values.pop(field.name) for field in fields(make) if field.name in values}
             return command(*given, **{name: make(**own)}, **values)
 
-        return with_options(cast("F", called), *options)
+        return reduce(lambda made, option: option(made), reversed(options), cast("F", called))
 
     return add
 
@@ -245,15 +238,10 @@ def print_json(value: object) -> None:
 def _plain(value: object) -> object:
     """Return a value in terms of dicts, lists, strings and numbers."""
     if is_dataclass(value) and not isinstance(value, type):
-        kept = {f.name: getattr(value, f.name) for f in fields(value)}
-        return _plain({name: each for name, each in kept.items() if each is not None or name not in _optional_fields(value)})
+        kept = ((f.name, getattr(value, f.name), "left out" in f.metadata) for f in fields(value))
+        return _plain({name: each for name, each, optional in kept if each is not None or not optional})
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(v) for v in value]
     return value.item() if hasattr(value, "item") else value
-
-
-def _optional_fields(value: Any) -> set[str]:
-    """Return the fields of a result that JSON leaves out where they are None."""
-    return {f.name for f in fields(value) if "left out" in f.metadata}

@@ -7,6 +7,7 @@ A chart of the plans of a search: MFU against memory, and the line of those plan
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -56,16 +57,9 @@ def _dress(axes: Axes, planned: PlanTable) -> None:
     most = max(size for size, _ in planned.seen)
     if planned.memory_bytes and planned.memory_bytes < _FAR * most:
         axes.axvline(planned.memory_bytes, color=_LIMIT, linestyle="--", linewidth=1)
-        axes.annotate(
-            f"{format_size(planned.memory_bytes)} of the {planned.device}",
-            (planned.memory_bytes, 0.02),
-            (-4, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            color=GREY,
-        )
+        told, at = f"{format_size(planned.memory_bytes)} of the {planned.device}", (planned.memory_bytes, 0.02)
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "color": GREY}
+        axes.annotate(told, at, (-4, 0), xycoords=("data", "axes fraction"), **style)
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(MultipleLocator(2 ** (int(high - low) // _TICKS).bit_length()))  # round in binary units
 

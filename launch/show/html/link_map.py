@@ -60,9 +60,7 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     ]
     names = [told for *_, told in marks]
     drawn = cables_of(topology.links, shares, curves(topology.links, drawing.at), names, min(1.0, _THICK_PT / points))
-    labels = [
-        (*_rounded_place(words.at), round(words.size_pt / points, 3), words.text) for words in frame_labels(drawing, points)
-    ]
+    labels = [(*_rounded_place(at), round(size / points, 3), words) for words, at, size in frame_labels(drawing, points)]
     boxes = frames(drawing.boxes, drawing.at)
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
 from launch.show.html.page import ChartAxis, ColouredPart, KeyFigure, Page, Section, Svg, Table, TextBlock, frame_of
-from launch.show.html.step_page import TimedStep, breakdown, step_sections
+from launch.show.html.step_page import TimedStep, breakdown, rates, step_sections
 from launch.show.step_parts import exposed_axes, exposed_column
 from launch.show.text.estimate_table import PLAN_COLUMNS, not_searched_text, number_column, searched_text, undecided_text
 from launch.show.text.table import Column, figures
@@ -42,8 +42,7 @@ def _figures(planned: PlanTable) -> tuple[KeyFigure, ...]:
     memory = f"of {format_size(planned.memory_bytes)}" if planned.memory_bytes else "of the rank that holds most"
     return (
         KeyFigure("step_time_s", "fastest step", format_time(row.step_time_s), row.step_time_s),
-        KeyFigure("mfu", "MFU", f"{row.mfu:.3f}", row.mfu, f"HFU {row.hfu:.3f}"),
-        KeyFigure("tokens_per_s", "tokens/s", f"{row.tokens_per_s:,.0f}", row.tokens_per_s),
+        *rates(row),
         KeyFigure("peak_memory_bytes", "memory a rank", format_size(row.peak_memory_bytes), row.peak_memory_bytes, memory),
         KeyFigure("npus", "NPUs", f"{planned.npus:,}", planned.npus, planned.device),
         KeyFigure("plans", "plans", f"{planned.plans:,}", planned.plans, f"{planned.timed:,} candidates had to be timed"),

@@ -33,7 +33,7 @@ def figures_of(step: Step) -> tuple[KeyFigure, ...]:
     whole, peak = "whole script" if step.whole else "step", step.peak_memory_bytes
     return (
         KeyFigure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
-        *_rates(step),
+        *rates(step),
         _part("compute_s", "computation", step.compute_s, step),
         _part("exposed_comm_s", "exposed communication", step.exposed_comm_s, step),
         _part("idle_s", "idle", step.idle_s, step, _idle_note(step)),
@@ -56,13 +56,12 @@ def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> K
     return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
-def _rates(step: Step) -> list[KeyFigure]:
+def rates(step: StepTimes) -> list[KeyFigure]:
     """Return the key figures MFU and tokens per second; none where the step has no model."""
     if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
         return []
-    hfu = f"HFU {step.hfu:.3f}"
     return [
-        KeyFigure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, hfu),
+        KeyFigure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, f"HFU {step.hfu:.3f}"),
         KeyFigure("tokens_per_s", "tokens/s", f"{step.tokens_per_s:,.0f}", step.tokens_per_s),
     ]
 

@@ -68,11 +68,6 @@ def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:
     return Page(title, ", ".join(machines), (), sections)
 
 
-def _most(rows: Sequence[MachineWaste]) -> float:
-    """Return the upper end of the axis of waste, a share of the NPUs."""
-    return max(_LEAST, 1.05 * max(float(row.waste.wasted.max()) for row in rows))
-
-
 def _over_time(rows: Sequence[MachineWaste]) -> Svg:
     """Return the chart of waste over time, with a line for each row."""
     lines = []
@@ -102,4 +97,4 @@ def _by_amount(rows: Sequence[MachineWaste]) -> Svg:
 
 def _axis(rows: Sequence[MachineWaste]) -> ChartAxis:
     """Return the axis of waste in percent."""
-    return ChartAxis("waste", _most(rows), 100.0, " %")
+    return ChartAxis("waste", max(_LEAST, 1.05 * max(float(row.waste.wasted.max()) for row in rows)), 100.0, " %")

@@ -36,7 +36,7 @@ def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
 
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
-    rows, topologies = planned.rows, list(dict.fromkeys(row.topology for row in planned.rows))
+    rows, off, topologies = planned.rows, planned.either_way, list(dict.fromkeys(row.topology for row in planned.rows))
     columns = [
         number_column("", rows),
         *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "MFU")),
@@ -53,20 +53,13 @@ def plans_report(planned: PlanTable) -> str:
         "",
         *_reasons(rows),
         "",
-        *_expected(planned),
+        *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
         *([f"not decided     {undecided_text(planned)}"] if planned.least_s is not None else []),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
-
-
-def _expected(planned: PlanTable) -> list[str]:
-    """Return how far the times may be off; no line where no run of the kind is known."""
-    if planned.either_way is None:
-        return []
-    return [f"expected        each step {off_told(planned.device, planned.either_way, planned.either_way_by)}"]
 
 
 def searched_text(planned: PlanTable) -> str:
