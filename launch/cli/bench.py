@@ -69,16 +69,12 @@ def _axes(text: str, name: str) -> tuple[int, ...]:
 )
 @click.option("-b", "--begin", type=common.SIZE, help="The smallest of several sizes.")
 @click.option("-e", "--end", type=common.SIZE, help="The largest of several sizes.")
-@click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="The ratio of each size to the one before.")
-@click.option("-d", "--dtype", default="float32", show_default=True, help="The data type of the elements.")
-@click.option(
-    "-o",
-    "--reduce",
-    default="sum",
-    show_default=True,
-    help="How elements are combined: sum, avg, min, max, product, and, or, xor.",
+@common.default_option("-f", "--factor", type=float, default=2.0, help="The ratio of each size to the one before.")
+@common.default_option("-d", "--dtype", default="float32", help="The data type of the elements.")
+@common.default_option(
+    "-o", "--reduce", default="sum", help="How elements are combined: sum, avg, min, max, product, and, or, xor."
 )
-@click.option("-r", "--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@common.default_option("-r", "--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--ranks", type=int, help="The number of ranks. [default: all NPUs of the topology]")
 @click.option(
     "--dims",
@@ -94,20 +90,18 @@ def _axes(text: str, name: str) -> tuple[int, ...]:
 )
 @click.option("--timing-only", is_flag=True, help="Move no data. Use it for sizes beyond the memory of this machine.")
 @common.perturb_option
-@click.option(
+@common.default_option(
     "--bounds",
     "effort",
     type=common.TextType("TEXT", _effort),
     default="quick",
-    show_default=True,
     help="quick, or `all`: also compute the bounds that take long.",
 )
-@click.option(
+@common.default_option(
     "--send-overhead",
     "send_overhead_fs",
     type=common.TIME,
     default="0s",
-    show_default=True,
     help="The time between two sends of a rank (o in LogGP).",
 )
 @cluster_options

@@ -92,14 +92,10 @@ def _step_of(asked: dict[str, Any]) -> "Callable[[Topology], StepEstimate] | Non
     is_flag=True,
     help="Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.",
 )
-@click.option(
-    "--years",
-    type=_AMOUNT,
-    default=0.0,
-    show_default=True,
-    help="The years that the network runs. They add the cost of energy.",
+@common.default_option(
+    "--years", type=_AMOUNT, default=0.0, help="The years that the network runs. They add the cost of energy."
 )
-@click.option("--kwh", type=_AMOUNT, default=0.1, show_default=True, help="The dollars of a kilowatt-hour, for --years.")
+@common.default_option("--kwh", type=_AMOUNT, default=0.1, help="The dollars of a kilowatt-hour, for --years.")
 @click.option(
     "--npu", type=NPU_PRICE, default="dollars=0,watts=0", help="The price and the power of an NPU, for the TCO of --model."
 )
@@ -147,20 +143,13 @@ def cost_command(
             "all-to-all: each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
         )
     if step is not None:
-        notes += _job_notes(npu, asked["model"], asked["plan"])
+        bought = f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W"
+        each = bought if any(npu) else "NPUs cost nothing here; --npu gives their price"
+        job = f"{asked['model']} by {asked['plan']}"
+        notes += [
+            f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
+            f"tokens/s are of {job}; they are divided by the job's share of the TCO, in 1,000 $",
+        ]
     rows = [cost_as_json(each) for each in paid]
     told = {"prices": book.name, "source": book.source, "rows": rows, "assumptions": notes}
     common.print_result(told, lambda: cost_report(paid, notes), as_json=as_json)
-
-
-def _job_notes(npu: Price, model: str, plan: str) -> list[str]:
-    """Return the assumptions about the total cost of ownership and the tokens per second."""
-    each = (
-        f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W"
-        if any(npu)
-        else "NPUs cost nothing here; --npu gives their price"
-    )
-    return [
-        f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
-        f"tokens/s are of {model} by {plan}; they are divided by the job's share of the TCO, in 1,000 $",
-    ]

@@ -94,18 +94,22 @@ def _command(name: str) -> click.Command:
             if png is not None:
                 _draw(paper, figure, png)
         rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
-        told = [row.as_json() for row in rows]
-        found = {"paper": name, "place": place, "rows": told, "assumptions": paper.assumptions()}
+        found = {"paper": name, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
         print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
         write_output(docs, partial(_write, {name: paper}, {name: rows}))
 
-    command.help = (
+    command.help = _help(name)
+    return command
+
+
+def _help(name: str) -> str:
+    """Return the help of the command of one paper."""
+    return (
         f"Compute the rows of the {name} paper.\n\n"
         "Each row of its tables and figures is compared with the printed value. Results are kept. "
         " An interrupted command goes on where it stopped when it is started again.\n\n"
         f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
     )
-    return command
 
 
 def _place(table: str | None, figure: str | None, docs: Path | None) -> str | None:

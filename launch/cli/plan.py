@@ -46,12 +46,8 @@ _PROCESSES = 2  # most processes that time candidates
 @click.option(
     "--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of your own, listed among those found; repeat it."
 )
-@click.option(
-    "--top",
-    default=BEST,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="The number of plans to find. Fewer are found sooner.",
+@common.default_option(
+    "--top", default=BEST, type=click.IntRange(min=1), help="The number of plans to find. Fewer are found sooner."
 )
 @common.cache_option
 @click.option(

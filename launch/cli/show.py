@@ -14,7 +14,7 @@ from emu.files import write_file
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
-from launch.cli.options.common import GRID, import_option, json_option, print_json
+from launch.cli.options.common import GRID, default_option, import_option, json_option, print_json, print_result
 from launch.cli.options.files import OutputFile, print_text, write_output, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
@@ -62,18 +62,14 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         if png is not None:
             raise must_be("show topology", "--png", "left out where --route is given", str(png), "routes are shown as text")
         ends = [find_node(built, word) for word in route]
-        if as_json:
-            print_json(routes_as_json(built, *ends))
-        else:
-            print_text(routes_table(built, *ends))
+        print_result(routes_as_json(built, *ends), lambda: routes_table(built, *ends), as_json=as_json)
         return
     facts = summary(built)
-    if as_json:
-        shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
-        tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
-        print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
-    else:
-        print_text("\n".join(f"{label:<14}{value}" for label, value in topology_rows(built, facts)))
+    shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
+    tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
+    told = {"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions}
+    rows = topology_rows(built, facts)
+    print_result(told, lambda: "\n".join(f"{label:<14}{value}" for label, value in rows), as_json=as_json)
     write_png(png, "topology_picture:picture", built, facts)
 
 
@@ -82,20 +78,13 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
 @click.option("--dims", "grid", type=GRID, default="", help=_DIMS_HELP)
-@click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @import_option
 @json_option
 def _collective(
-    operation: str,
-    algorithm: str,
-    ranks: int | None,
-    grid: Shape,
-    root: int,
-    png: Path | None,
-    xml: Path | None,
-    as_json: bool,
+    operation: str, algorithm: str, ranks: int | None, grid: Shape, root: int, png: Path | None, xml: Path | None, as_json: bool
 ) -> None:
     """Show what each rank sends in each round.
 
@@ -143,11 +132,9 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
     title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
     # Before anything is printed, because it refuses too many ranks.
     write_png(png, "chart.time_chart:timeline_figure", found, title, step.began_fs, step.ended_fs)
-    if as_json:
-        print_json([_times(lane) for lane in found])
-    else:
-        rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
-        print_text(table(("who", "what", "spans", "busy", "from", "to"), rows))
+    rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
+    text = table(("who", "what", "spans", "busy", "from", "to"), rows)
+    print_result([_times(lane) for lane in found], lambda: text, as_json=as_json)
     looks.write_timeline(timed)
 
 
@@ -159,6 +146,5 @@ def _spans(lane: Lane) -> tuple[float, float, float]:
 
 def _times(lane: Lane) -> dict[str, object]:
     """Return a lane as JSON fields."""
-    busy_s, from_s, to_s = _spans(lane)
-    count = len(lane.start)
-    return {"who": lane.owner, "what": lane.stream, "spans": count, "busy_s": busy_s, "from_s": from_s, "to_s": to_s}
+    times = dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True))
+    return {"who": lane.owner, "what": lane.stream, "spans": len(lane.start), **times}

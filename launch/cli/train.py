@@ -106,14 +106,8 @@ checkpoint_options = common.options_as_one(
     "keeping",
     CheckpointOptions,
     click.option("--checkpoint", "folder", type=OutputFolder(), help=_CHECKPOINT),
-    click.option(
-        "--checkpoint-every",
-        "every",
-        type=int,
-        default=1,
-        show_default=True,
-        metavar="STEPS",
-        help="Steps between checkpoints.",
+    common.default_option(
+        "--checkpoint-every", "every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."
     ),
     click.option(
         "--elastic",
@@ -127,17 +121,15 @@ checkpoint_options = common.options_as_one(
 @common.model_option
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
 @common.topology_option
-@click.option("--steps", default=5, show_default=True, help="The number of training steps.")
+@common.default_option("--steps", default=5, help="The number of training steps.")
 @click.option("--global-batch", type=int, help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
 @click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
 )
-@click.option("--seed", default=0, show_default=True, help="The seed of weights and data.")
+@common.default_option("--seed", default=0, help="The seed of weights and data.")
 @common.device_option
-@click.option(
-    "--dtype", default="bfloat16", show_default=True, help=f"The data type as which float32 is timed. {AS_RAN}: as it ran."
-)
+@common.default_option("--dtype", default="bfloat16", help=f"The data type as which float32 is timed. {AS_RAN}: as it ran.")
 @common.algorithm_option
 @common.calls_option
 @job_options.fault_option

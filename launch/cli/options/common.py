@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -81,6 +81,7 @@ TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
 # 4x4:0-7 takes ranks 0 to 7; empty: no grid
 GRID: TextType[Shape] = TextType("4x4", lambda text, name: parse_grid(text, name) if text else ())
 
+default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 topology_option = click.option(
     "--topology",

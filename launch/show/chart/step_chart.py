@@ -87,15 +87,12 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     for name, colour, times_s in step_parts(results):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
-    dress_bars(axes, [_bar(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
+    npus = [f" · {r.ranks} NPUs" if len(ranks) > 1 else "" for r in results]
+    named = [Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}{more}") for r, more in zip(results, npus, strict=True)]
+    dress_bars(axes, named[::-1], 1.3 * max(r.step_time_s for r in results))
     below = -0.32 / max(1, len(results) / 4)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=6, frameon=False, fontsize=8)
     return figure
-
-
-def _bar(r: StepEstimate, *, several: bool) -> Bar:
-    """Return the name, time and note of the bar of a result; the note has the number of NPUs where results differ in it."""
-    return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))
 
 
 def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:

@@ -105,13 +105,7 @@ def _switch_names(axes: Axes, names: Sequence[str], at: F64, points: float, swit
 def _write_over(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
     """Write a text above a node."""
     x, y = map(float, at)
-    style: dict[str, Any] = {
-        "fontsize": size_pt,
-        "color": INK,
-        "path_effects": _HALO,
-        "zorder": 5,
-        "rotation": 90.0 if upright else 0.0,
-    }
+    style: dict[str, Any] = {"fontsize": size_pt, "color": INK, "path_effects": _HALO, "zorder": 5, "rotation": 90.0 * upright}
     axes.annotate(text, (x, y), (0, up_pt), textcoords="offset points", ha="center", va="bottom", **style)
 
 

@@ -128,10 +128,9 @@ def _figures(step: SweepStep | None, names: Sequence[str], axes: Sequence[str]) 
     return [*(getattr(step, name) for name in names), *(step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)]
 
 
-def estimates_report(results: Sequence[StepEstimate]) -> str:
-    """Return a table with a line for each topology and a column of exposed communication for each axis."""
-    first = results[0]
-    columns: list[Column[StepEstimate]] = [
+def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:
+    """Return the columns of the table of estimates, with one of exposed communication for each axis."""
+    return [
         Column("topology", lambda r: r.topology),
         figures("NPUs", lambda r: r.ranks),
         figures("dp", lambda r: r.dp),
@@ -147,17 +146,22 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         figures("tasks", lambda r: r.tasks),
         figures("wall", lambda r: r.wall_s, "{:.1f}".format, "(s)"),
     ]
-    of = dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results)
+
+
+def estimates_report(results: Sequence[StepEstimate]) -> str:
+    """Return a table with a line for each topology and a column of exposed communication for each axis."""
+    first = results[0]
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
     algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if r.auto is not None]
     lines = [
-        *of,
+        *dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results),
         f"{first.device}; placement {first.axes}: neighbouring NPUs are on the first axis",
         "",
-        column_table(columns, results),
+        column_table(_estimate_columns(results), results),
+        "",
+        f"expected: {off_told(first.device, first.either_way, first.either_way_by)}",
     ]
-    algorithms = [f"expected: {off_told(first.device, first.either_way, first.either_way_by)}", *algorithms]
-    return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
+    return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 
 
 def estimate_report(r: StepEstimate) -> str:

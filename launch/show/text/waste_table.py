@@ -40,9 +40,8 @@ def _recovery_line(how: Recovery) -> str:
     place = f"the checkpoint after step {how.went_on_from}" if how.went_on_from else "the beginning"
     again = f"{how.lost_steps} step{'s' * (how.lost_steps != 1)} done again"
     took = f"{format_time(how.recovery_s)} of recovery"
-    return (
-        f"went on         in step {how.step}, as {how.lost}: from {place} with {how.plan} on {how.ranks} NPUs; {again}, {took}"
-    )
+    went_on = f"went on         in step {how.step}, as {how.lost}: from {place} with {how.plan} on {how.ranks} NPUs"
+    return f"{went_on}; {again}, {took}"
 
 
 def _steps(result: FaultyJob) -> str:
@@ -50,9 +49,8 @@ def _steps(result: FaultyJob) -> str:
     head = ("step", "time", "of it mending", "what happened")
     if result.loss is None or result.reference_loss is None:
         return table(head, [_row(steps) for steps in _equal_runs(result.steps)])
-    learned = {
-        step: (f"{a:.6f}", f"{b:.6f}") for step, (a, b) in enumerate(zip(result.loss, result.reference_loss, strict=True), 1)
-    }
+    losses = enumerate(zip(result.loss, result.reference_loss, strict=True), 1)
+    learned = {step: (f"{own:.6f}", f"{one:.6f}") for step, (own, one) in losses}
     rows = [_row([step]) for step in result.steps]
     full = [(row[0], *learned[step.step], *row[1:]) for row, step in zip(rows, result.steps, strict=True)]
     return table((head[0], "loss", "one process", *head[1:]), full)
@@ -106,9 +104,7 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
     """Return the waste of a machine as JSON fields; shares are of the machine's NPUs, averaged over time."""
     row = kept.waste
     return {
-        "topology": row.topology,
-        "copies": row.copies,
-        "npus": row.npus,
+        **{name: getattr(row, name) for name in ("topology", "copies", "npus")},
         "tp": row.group,
         "faulty": float(row.share @ row.faulty),
         "waste": row.mean,
