@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby, tee
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from emu.bound.limit import ALL, QUICK, Effort
 from emu.collective.algorithm import AUTO
-from emu.collective.shape import parse_grid
 from emu.errors import InputError, RunError, must_be
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -21,19 +20,7 @@ from emu.study.training.composed.software_costs import topology_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size, format_time
-from launch.cli.options.common import (
-    SIZE,
-    TIME,
-    algorithm_choice,
-    calls_of,
-    calls_option,
-    import_option,
-    json_option,
-    perturb_option,
-    print_json,
-    print_result,
-    topology_option,
-)
+from launch.cli.options import common
 from launch.cli.options.files import OutputFile, print_text, write_png
 from launch.clusters import ClusterOptions, cluster_options
 from launch.show.progress import late_notice, with_progress
@@ -47,9 +34,31 @@ _ALL = "all"
 _EFFORTS = {"quick": QUICK, "all": ALL}
 
 
+def _effort(text: str, name: str) -> Effort:
+    """Return how long bounds are looked for.
+
+    Raises:
+        InputError: the text is no value of the option.
+    """
+    if text not in _EFFORTS:
+        raise must_be("bench", name, " or ".join(_EFFORTS), text)
+    return _EFFORTS[text]
+
+
+def _axes(text: str, name: str) -> tuple[int, ...]:
+    """Return the order of dimensions that an option gives; none where the text is empty.
+
+    Raises:
+        InputError: the text is no list of numbers.
+    """
+    if text and not re.fullmatch(r"\d{1,2}(,\d{1,2})*", text):
+        raise must_be("bench", name, "numbers of dimensions joined by commas, such as 0,2,1,3", text)
+    return tuple(map(int, filter(None, text.split(","))))
+
+
 @click.command("bench")
 @click.argument("operation")
-@topology_option
+@common.topology_option
 @click.option(
     "--algorithm",
     "name",
@@ -58,44 +67,50 @@ _EFFORTS = {"quick": QUICK, "all": ALL}
     "4 channels.  [default: auto, or the choice of the library of --stack]",
 )
 @click.option("--png", type=OutputFile(".png"), help="Draw the times to this file. With --algorithm all, give one topology.")
-@click.option("--size", type=SIZE, help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter).")
-@click.option("-b", "--begin", type=SIZE, help="The smallest of several sizes.")
-@click.option("-e", "--end", type=SIZE, help="The largest of several sizes.")
-@click.option("-f", "--factor", type=float, default=2.0, show_default=True, help="The ratio of each size to the one before.")
-@click.option("-d", "--dtype", default="float32", show_default=True, help="The data type of the elements.")
 @click.option(
-    "-o",
-    "--reduce",
-    default="sum",
-    show_default=True,
-    help="How elements are combined: sum, avg, min, max, product, and, or, xor.",
+    "--size", type=common.SIZE, help="The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter)."
 )
-@click.option("-r", "--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@click.option("-b", "--begin", type=common.SIZE, help="The smallest of several sizes.")
+@click.option("-e", "--end", type=common.SIZE, help="The largest of several sizes.")
+@common.default_option("-f", "--factor", type=float, default=2.0, help="The ratio of each size to the one before.")
+@common.default_option("-d", "--dtype", default="float32", help="The data type of the elements.")
+@common.default_option(
+    "-o", "--reduce", default="sum", help="How elements are combined: sum, avg, min, max, product, and, or, xor."
+)
+@common.default_option("-r", "--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--ranks", type=int, help="The number of ranks. [default: all NPUs of the topology]")
 @click.option(
     "--dims",
-    metavar="4x4",
+    type=common.GRID,
+    default="",
     help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7. [default: the topology's]",
 )
 @click.option(
     "--axes",
-    metavar="0,2,1,3",
+    type=common.TextType("0,2,1,3", _axes),
+    default="",
     help="The order of the topology's dimensions in which ranks are numbered; the last one changes fastest.",
 )
 @click.option("--timing-only", is_flag=True, help="Move no data. Use it for sizes beyond the memory of this machine.")
-@perturb_option
-@click.option("--bounds", default="quick", show_default=True, help="quick, or `all`: also compute the bounds that take long.")
-@click.option(
+@common.perturb_option
+@common.default_option(
+    "--bounds",
+    "effort",
+    type=common.TextType("TEXT", _effort),
+    default="quick",
+    help="quick, or `all`: also compute the bounds that take long.",
+)
+@common.default_option(
     "--send-overhead",
-    type=TIME,
+    "send_overhead_fs",
+    type=common.TIME,
     default="0s",
-    show_default=True,
     help="The time between two sends of a rank (o in LogGP).",
 )
 @cluster_options
-@calls_option
-@import_option
-@json_option
+@common.calls_option
+@common.import_option
+@common.json_option
 def bench_command(
     operation: str,
     topologies: tuple[str, ...],
@@ -105,19 +120,11 @@ def bench_command(
     begin: int | None,
     end: int | None,
     factor: float,
-    dtype: str,
-    reduce: str,
-    root: int,
-    ranks: int | None,
-    dims: str | None,
-    axes: str | None,
     timing_only: bool,
-    perturb: int,
-    bounds: str,
-    send_overhead: int,
     where: ClusterOptions,
     stack: str,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Move real data with a collective, check every element, and time the same schedule on the fabric.
 
@@ -129,36 +136,20 @@ def bench_command(
     emu bench all_reduce --algorithm 2d-ring@2 --dims 8x8 --axes 0,2,1,3 --topology railx:torus:m=2,n=2,nodes=4x4 --size 3MiB
     """
     sizes = _sizes(size, begin, end, factor)
-    grid = parse_grid(dims, "--dims") if dims else ()
-    order = _axes(axes) if axes else ()
-    under = calls_of(stack)
-    [name] = [name] if name else algorithm_choice((), under)
-    request = BenchRequest(
-        operation,
-        AUTO if name == _ALL else name,
-        sizes,
-        dtype,
-        reduce,
-        root,
-        ranks,
-        send_overhead_fs=send_overhead,
-        dims=grid,
-        axes=order,
-        perturb=perturb,
-        effort=_effort(bounds),
-        launch_s=under.launch_s,
-    )
+    under = common.calls_of(stack)
+    [name] = [name] if name else common.algorithm_choice((), under)
+    request = BenchRequest(operation, AUTO if name == _ALL else name, sizes, launch_s=under.launch_s, **asked)
     _check(name, where, png, len(topologies))
     built = [build_topology(word) for word in topologies]
     for each in built:
-        _check_axes(each, order)
-    asked = [place_bench(topology_under(under, each), request) for each in built]
+        _check_axes(each, request.axes)
+    placed = [place_bench(topology_under(under, each), request) for each in built]
     if name == _ALL:
-        _compare(asked, png, as_json=as_json)
+        _compare(placed, png, as_json=as_json)
         return
-    with _mover(asked, where, timing_only=timing_only) as mover:
-        rows = [row for each in asked for row in with_progress(measure(each, mover), _label(each), len(sizes))]
-    print_result(rows, lambda: _table(rows), as_json=as_json)
+    with _mover(placed, where, timing_only=timing_only) as mover:
+        rows = [row for each in placed for row in with_progress(measure(each, mover), _label(each), len(sizes))]
+    common.print_result(rows, lambda: _table(rows), as_json=as_json)
     write_png(png, "chart.algorithm_chart:topology_figure", rows)
     wrong = sum(row.wrong or 0 for row in rows)
     if wrong:
@@ -200,7 +191,9 @@ def _compare(asked: list[PlacedBench], png: Path | None, *, as_json: bool) -> No
     """Compare all algorithms on each topology, print the rows as JSON or text, and draw those of the first topology."""
     tables = [_comparison_rows(each, as_json=as_json) for each in asked]
     if as_json:
-        print_json([asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows])
+        common.print_json(
+            [asdict(row) | {"fastest": best_rows(rows)[row.size_bytes] is row} for rows in tables for row in rows]
+        )
     write_png(png, "chart.algorithm_chart:algorithm_figure", [row for row in tables[0] if isinstance(row, BenchRow)])
 
 
@@ -213,28 +206,6 @@ def _comparison_rows(asked: PlacedBench, *, as_json: bool) -> list[BenchRow | Un
         print_text(line)
     print_text("")
     return list(rows)
-
-
-def _effort(text: str) -> Effort:
-    """Return how long bounds are looked for.
-
-    Raises:
-        InputError: the text is no value of `--bounds`.
-    """
-    if text not in _EFFORTS:
-        raise must_be("bench", "--bounds", " or ".join(_EFFORTS), text)
-    return _EFFORTS[text]
-
-
-def _axes(text: str) -> tuple[int, ...]:
-    """Return the order of dimensions that `--axes` gives.
-
-    Raises:
-        InputError: the text is no list of numbers.
-    """
-    if not re.fullmatch(r"\d{1,2}(,\d{1,2})*", text):
-        raise must_be("bench", "--axes", "numbers of dimensions joined by commas, such as 0,2,1,3", text)
-    return tuple(map(int, text.split(",")))
 
 
 def _check_axes(topology: Topology, axes: tuple[int, ...]) -> None:
@@ -283,13 +254,15 @@ def _table(rows: list[BenchRow]) -> str:
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
     engines = ", ".join(sorted({row.how for row in rows}))
+    named = ((f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread) for row in rows)
+    chaotic = [line for name, spread in named for line in spread_lines(name, spread)]
     lines = [
         column_table(_COLUMNS, rows),
         "",
         f"virtual time (engine: {engines}); {moved}; send overhead {overhead}",
         *_by_library(rows),
         *_passed_over(rows),
-        *(line for row in rows for line in _chaotic(row)),
+        *chaotic,
         bounds_text(rows),
         "",
         *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]),
@@ -301,12 +274,8 @@ def _by_library(rows: list[BenchRow]) -> list[str]:
     """Return a line for each choice of a library, with the sizes that it holds for."""
     said = [(row.topology, row.chosen, row.size_bytes) for row in rows if row.chosen]
     alike = [(key, [size for *_, size in of]) for key, of in groupby(said, key=lambda each: each[:2])]
-    return [f"chosen on {name}, {_size_range(sizes)}: {chosen}" for (name, chosen), sizes in alike]
-
-
-def _size_range(sizes: list[int]) -> str:
-    """Return the first and the last size in words."""
-    return " to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1]))))
+    ranges = [" to ".join(dict.fromkeys(map(format_size, (sizes[0], sizes[-1])))) for _, sizes in alike]
+    return [f"chosen on {name}, {sizes}: {chosen}" for ((name, chosen), _), sizes in zip(alike, ranges, strict=True)]
 
 
 def _passed_over(rows: list[BenchRow]) -> list[str]:
@@ -316,8 +285,3 @@ def _passed_over(rows: list[BenchRow]) -> list[str]:
         by_topology.setdefault(row.topology, set()).update(row.passed_over)
     why = "too many messages to be timed for a choice; name one with --algorithm to time it"
     return [f"not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
-
-
-def _chaotic(row: BenchRow) -> list[str]:
-    """Return the line about the spread of a row's time; none where the time is not chaotic."""
-    return spread_lines(f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread)

@@ -2,8 +2,7 @@
 
 import importlib
 import re
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,20 +10,10 @@ import click
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost.cost import Cost, OwnershipTerms, Price, cost, ownership_cost
+from emu.study.cost.cost import OwnershipTerms, Price, cost, ownership_cost
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
-from launch.cli.options.common import (
-    TextType,
-    algorithm_choice,
-    device_option,
-    import_option,
-    json_option,
-    print_result,
-    stack_of,
-    stack_option,
-    topology_option,
-)
+from launch.cli.options import common
 from launch.data.devices import find_device
 from launch.data.prices import BOOKS, find_book
 from launch.show.progress import with_progress
@@ -65,32 +54,12 @@ def _npu_price(text: str, name: str) -> Price:
     return Price(*(float(given.get(field, 0)) for field in Price._fields))
 
 
-NPU_PRICE = TextType(_NPU, _npu_price)
-_AMOUNT = TextType("NUMBER", _amount)
+NPU_PRICE = common.TextType(_NPU, _npu_price)
+_AMOUNT = common.TextType("NUMBER", _amount)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A training step whose performance is divided by the cost: the options of `emu estimate`."""
-
-    model: str
-    plan: str
-    global_batch: int
-    seq: int
-    device: str
-    stack: str
-
-    def on(self, topology: Topology) -> "StepEstimate":
-        """Return the estimated step on a topology."""
-        laid, stack = parse_plan(self.plan, global_batch=self.global_batch, seq=self.seq), stack_of(self.stack)
-        of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
-        request = of.EstimateRequest(self.model, laid, stack, algorithm_choice((), stack))
-        found: StepEstimate = of.estimate(request, topology, find_device(self.device, stack.precision.activation))
-        return found
-
-
-def _job(asked: dict[str, Any]) -> _Job | None:
-    """Return the training step that the options give; None where they give none.
+def _step_of(asked: dict[str, Any]) -> "Callable[[Topology], StepEstimate] | None":
+    """Return the function that estimates the training step of the options on a topology; None where they give none.
 
     Raises:
         InputError: some of the options that a step needs are missing.
@@ -102,11 +71,17 @@ def _job(asked: dict[str, Any]) -> _Job | None:
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]
         raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
-    return _Job(**{name: asked[name] for name in (*needed, "device", "stack")})
+    of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
+    laid, stack = (
+        parse_plan(asked["plan"], global_batch=asked["global_batch"], seq=asked["seq"]),
+        common.stack_of(asked["stack"]),
+    )
+    request, device = of.EstimateRequest(asked["model"], laid, stack, common.algorithm_choice((), stack)), asked["device"]
+    return lambda topology: of.estimate(request, topology, find_device(device, stack.precision.activation))
 
 
 @click.command("cost")
-@topology_option
+@common.topology_option
 @click.option(
     "--prices", required=True, metavar="BOOK|FILE.toml", help=f"The price book: {', '.join(BOOKS)}, or a file of your own."
 )
@@ -117,14 +92,10 @@ def _job(asked: dict[str, Any]) -> _Job | None:
     is_flag=True,
     help="Add the all-to-all bandwidth: what an NPU sends while all NPUs send to all others.",
 )
-@click.option(
-    "--years",
-    type=_AMOUNT,
-    default=0.0,
-    show_default=True,
-    help="The years that the network runs. They add the cost of energy.",
+@common.default_option(
+    "--years", type=_AMOUNT, default=0.0, help="The years that the network runs. They add the cost of energy."
 )
-@click.option("--kwh", type=_AMOUNT, default=0.1, show_default=True, help="The dollars of a kilowatt-hour, for --years.")
+@common.default_option("--kwh", type=_AMOUNT, default=0.1, help="The dollars of a kilowatt-hour, for --years.")
 @click.option(
     "--npu", type=NPU_PRICE, default="dollars=0,watts=0", help="The price and the power of an NPU, for the TCO of --model."
 )
@@ -136,10 +107,10 @@ def _job(asked: dict[str, Any]) -> _Job | None:
 @click.option("--plan", metavar="tp=8,sp,dp=8", help="The plan of --model, as in `emu train`.")
 @click.option("--global-batch", type=int, help="Sequences in a step.")
 @click.option("--seq", type=int, help="Tokens in a sequence.")
-@device_option
-@stack_option
-@import_option
-@json_option
+@common.device_option
+@common.stack_option
+@common.import_option
+@common.json_option
 def cost_command(
     topologies: tuple[str, ...],
     prices: str,
@@ -157,12 +128,13 @@ def cost_command(
     emu cost --topology infinitehbd:k=2 --topology nvl:72 --prices infinitehbd
     emu cost --topology fat-tree:radix=64,planes=36 --prices railx --across
     """
-    book, terms, job = find_book(prices), OwnershipTerms(npu, years, kwh), _job(asked)
+    book, terms, step = find_book(prices), OwnershipTerms(npu, years, kwh), _step_of(asked)
     built = [build_topology(word) for word in topologies]
-    of = partial(cost, book=book, across=across, exchange=exchange)
-    paid = [
-        _network_cost(of(topology), topology, terms, job) for topology in with_progress(built, "counting parts", len(built))
-    ]
+    paid = []
+    for topology in with_progress(built, "counting parts", len(built)):
+        of = cost(topology, book, across=across, exchange=exchange)
+        energy = of.energy_dollars(years, kwh) if years else None
+        paid.append(NetworkCost(of, energy, *((ownership_cost(of, terms), step(topology)) if step else ())))
     notes = [f"all prices are from one book: {book.source or book.name}"]
     if years:
         notes.append(f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted")
@@ -170,27 +142,14 @@ def cost_command(
         notes.append(
             "all-to-all: each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
         )
-    if job is not None:
-        notes += _job_notes(npu, job)
+    if step is not None:
+        bought = f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W"
+        each = bought if any(npu) else "NPUs cost nothing here; --npu gives their price"
+        job = f"{asked['model']} by {asked['plan']}"
+        notes += [
+            f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
+            f"tokens/s are of {job}; they are divided by the job's share of the TCO, in 1,000 $",
+        ]
     rows = [cost_as_json(each) for each in paid]
     told = {"prices": book.name, "source": book.source, "rows": rows, "assumptions": notes}
-    print_result(told, lambda: cost_report(paid, notes), as_json=as_json)
-
-
-def _network_cost(of: Cost, topology: Topology, terms: OwnershipTerms, job: _Job | None) -> NetworkCost:
-    """Return the cost of a network, with its energy and with the cost of the step where they were asked for."""
-    energy = of.energy_dollars(terms.years, terms.kwh_dollars) if terms.years else None
-    return NetworkCost(of, energy) if job is None else NetworkCost(of, energy, ownership_cost(of, terms), job.on(topology))
-
-
-def _job_notes(npu: Price, job: _Job) -> list[str]:
-    """Return the assumptions about the total cost of ownership and the tokens per second."""
-    each = (
-        f"an NPU costs {npu.dollars:g} $ and draws {npu.watts:g} W"
-        if any(npu)
-        else "NPUs cost nothing here; --npu gives their price"
-    )
-    return [
-        f"TCO is the price of the network and its NPUs, and the energy of --years; {each}",
-        f"tokens/s are of {job.model} by {job.plan}; they are divided by the job's share of the TCO, in 1,000 $",
-    ]
+    common.print_result(told, lambda: cost_report(paid, notes), as_json=as_json)

@@ -16,29 +16,10 @@ from emu.topology.fault_injection.fault_script import faults_of, job_steps
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.trace_file import save
-from launch.cli.options.common import (
-    algorithm_choice,
-    algorithm_option,
-    device_option,
-    import_option,
-    json_option,
-    model_option,
-    print_result,
-    stack_of,
-    stack_option,
-    topology_option,
-)
-from launch.cli.options.files import OutputFile, may_fail, write_png
+from launch.cli.options import common
+from launch.cli.options.files import OutputFile, write_output, write_png
 from launch.cli.options.job_options import check_fault_options, fault_option, show_jobs
-from launch.cli.options.sweep import (
-    SweepPoint,
-    check_no_csv,
-    check_sweep_options,
-    parse_sweeps,
-    show_sweep,
-    sweep_option,
-    sweep_steps,
-)
+from launch.cli.options.sweep import SweepOptions, SweepPoint, sweep_option, swept
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
@@ -46,13 +27,13 @@ from launch.show.text.estimate_table import estimate_report, estimates_report
 
 
 @click.command("estimate")
-@model_option
+@common.model_option
 @click.option("--plan", required=True, metavar="tp=8,sp,dp=8", help="The plan, in the words of `emu train --plan`.")
-@topology_option
+@common.topology_option
 @click.option("--global-batch", required=True, type=int, help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=int, help="Tokens in a sequence.")
-@device_option
-@algorithm_option
+@common.device_option
+@common.algorithm_option
 @click.option(
     "--axes",
     default="",
@@ -69,10 +50,11 @@ from launch.show.text.estimate_table import estimate_report, estimates_report
 @sweep_option
 @click.option("--csv", type=OutputFile(), help="Write the steps of a --sweep to this file. [default: print them]")
 @fault_option
-@stack_option
+@common.stack_option
 @view_options
-@import_option
-@json_option
+@common.import_option
+@common.json_option
+@swept
 def estimate_command(
     model: str,
     plan: str,
@@ -83,10 +65,8 @@ def estimate_command(
     algorithms: tuple[str, ...],
     axes: str,
     scale_dp: bool,
-    png: Path | None,
+    sweep: SweepOptions,
     trace: Path | None,
-    sweeps: tuple[str, ...],
-    csv: Path | None,
     faults: tuple[str, ...],
     stack: str,
     looks: ViewOptions,
@@ -100,40 +80,35 @@ def estimate_command(
     emu estimate --config scenario.toml --fault "npu 5 at step 3" --png steps.png
     """
     laid = parse_plan(plan, global_batch=global_batch, seq=seq)
-    under = stack_of(stack)
+    under = common.stack_of(stack)
     order = tuple(axes.split(",")) if axes else ()
-    request = EstimateRequest(model, laid, under, algorithm_choice(algorithms, under), order, scale_dp)
-    if sweeps:
-        check_sweep_options("estimate", {**looks.given, "--trace": trace, "--fault": faults})
+    request = EstimateRequest(model, laid, under, common.algorithm_choice(algorithms, under), order, scale_dp)
+    sweep.check("estimate", {**looks.given, "--trace": trace, "--fault": faults})
+    if sweep.sweeps:
         words = {"model": model, "plan": plan, "stack": stack, "device": device}
-        batch = {"seq": str(seq), "global-batch": str(global_batch)}
-        rows = sweep_steps(
-            words | batch, topologies, parse_sweeps(sweeps), partial(_step_at, request), label="estimating the steps"
-        )
-        show_sweep(rows, f"A step of {model}", csv, png, as_json=as_json)
+        words |= {"seq": str(seq), "global-batch": str(global_batch)}
+        rows = sweep.steps(words, topologies, partial(_step_at, request), label="estimating the steps")
+        sweep.show(rows, f"A step of {model}", as_json=as_json)
         return
-    check_no_csv("estimate", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     check_fault_options(faults, {**looks.given, "--trace": trace})
     if faults:
         with progress_bar(f"estimating a step of {model}"):
             told = [_job_with_faults(request, each, found, faults) for each in built]
-        show_jobs(told, png, as_json=as_json)
+        show_jobs(told, sweep.png, as_json=as_json)
         return
     with progress_bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
     results = [estimated for estimated, _ in shown]
     first = results[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
-    if len(results) == 1:
-        print_result(first, lambda: estimate_report(first), as_json=as_json)
-    else:
-        print_result(results, lambda: estimates_report(results), as_json=as_json)
+    printed = first if len(results) == 1 else results
+    common.print_result(
+        printed, lambda: estimate_report(first) if len(results) == 1 else estimates_report(results), as_json=as_json
+    )
     looks.write(f"A training step of {first.model}", subtitle, shown)
-    if trace is not None:
-        with may_fail():
-            save(generate(find_model(model), laid, under), trace)
-    write_png(png, "chart.step_chart:parts_figure", results)
+    write_output(trace, lambda path: save(generate(find_model(model), laid, under), path))
+    write_png(sweep.png, "chart.step_chart:parts_figure", results)
 
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:

@@ -12,11 +12,11 @@ from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost.cost import Cost, cost
 from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
-from emu.study.faults.waste import Machine, Restarts, Waste, check_group, machine_of, optimal_restarts, waste
+from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
 from emu.topology.catalogue import build_topology
 from emu.units import seconds
 from launch.cli.cost import NPU_PRICE
-from launch.cli.options.common import TIME, TextType, import_option, json_option, print_result, topology_option
+from launch.cli.options import common
 from launch.cli.options.files import OutputFile, write_html, write_png
 from launch.cli.options.view_options import html_option
 from launch.data.fault_logs import GPUS, SOURCE, production_log
@@ -62,7 +62,7 @@ def _share(text: str, name: str) -> float:
     return share
 
 
-_SPAN, _SHARE = TextType("SPAN", _days), TextType("SHARE", _share)
+_SPAN, _SHARE = common.TextType("SPAN", _days), common.TextType("SHARE", _share)
 
 
 def _domain(text: str, node: int) -> PartLifetimes:
@@ -98,10 +98,8 @@ def _groups(text: str) -> tuple[int, ...]:
 
 
 @click.command("faults")
-@topology_option
-@click.option(
-    "--tp", "groups", default="32", show_default=True, metavar="N,...", help="The NPUs of a group: one size or several."
-)
+@common.topology_option
+@common.default_option("--tp", "groups", default="32", metavar="N,...", help="The NPUs of a group: one size or several.")
 @click.option(
     "--npus", type=_AT_LEAST, help=f"The NPUs of the machine. A smaller topology is repeated. [default: at least {_NPUS}]"
 )
@@ -111,18 +109,14 @@ def _groups(text: str) -> tuple[int, ...]:
     help="A log of faults: a CSV of server,start_day,end_day. [default: the published trace of InfiniteHBD]",
 )
 @click.option("--servers", type=_AT_LEAST, help="The servers of --log, including those without a fault.")
-@click.option(
-    "--npus-per-server", "server", type=_AT_LEAST, default=GPUS, show_default=True, help="The NPUs of a server of the log."
-)
-@click.option("--npus-per-node", "node", type=_AT_LEAST, default=4, show_default=True, help="The NPUs that fail together.")
+@common.default_option("--npus-per-server", "server", type=_AT_LEAST, default=GPUS, help="The NPUs of a server of the log.")
+@common.default_option("--npus-per-node", "node", type=_AT_LEAST, default=4, help="The NPUs that fail together.")
 @click.option("--rate", type=_SHARE, help="In place of a log: the probability that a node is faulty.")
-@click.option(
-    "--draws", type=_AT_LEAST, default=1000, show_default=True, help="The number of random states of the machine, for --rate."
-)
+@common.default_option("--draws", type=_AT_LEAST, default=1000, help="The number of random states of the machine, for --rate.")
 @click.option("--mtbf", type=_SPAN, help="In place of a log: how long a node works on average (12h, 60d or 3y).")
 @click.option("--afr", type=_SHARE, help="In place of --mtbf, the share of the nodes that fail in a year.")
 @click.option("--mttr", type=_SPAN, help="The repair of a node takes this time on average.")
-@click.option("--days", type=_SPAN, default="365d", show_default=True, help="The time for which --mtbf or --afr draws faults.")
+@common.default_option("--days", type=_SPAN, default="365d", help="The time for which --mtbf or --afr draws faults.")
 @click.option(
     "--domain",
     "domains",
@@ -131,20 +125,20 @@ def _groups(text: str) -> tuple[int, ...]:
     help="A part, such as a switch, that takes so many NPUs with it; repeat it.",
 )
 @click.option(
-    "--checkpoint", type=TIME, help="The time of a checkpoint. Goodput is added, with the best interval of checkpoints."
+    "--checkpoint", type=common.TIME, help="The time of a checkpoint. Goodput is added, with the best interval of checkpoints."
 )
-@click.option("--restart", type=TIME, default="0s", help="The time of a restart, for --checkpoint.")
+@click.option("--restart", type=common.TIME, default="0s", help="The time of a restart, for --checkpoint.")
 @click.option("--mfu", type=_SHARE, help="The MFU of the job while it runs. Goodput is then a share of the machine's peak.")
 @click.option("--job", type=_AT_LEAST, help="The NPUs of a job. The share of the time in which it must wait for room is added.")
 @click.option(
     "--prices", metavar="BOOK|FILE.toml", help="Add the aggregate cost: the network by this price book, and lost NPUs by --npu."
 )
 @click.option("--npu", type=NPU_PRICE, help="The price of an NPU, for --prices.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random numbers.")
+@common.default_option("--seed", type=click.IntRange(min=0), default=0, help="The seed of random numbers.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the waste over time, and its distribution, to this file.")
 @html_option
-@import_option
-@json_option
+@common.import_option
+@common.json_option
 def faults_command(
     topologies: tuple[str, ...], groups: str, png: Path | None, html: Path | None, as_json: bool, **asked: Any
 ) -> None:
@@ -157,11 +151,12 @@ def faults_command(
     """
     source, sizes = _source(asked), _groups(groups)
     _check_price(asked)
+    book = None if asked["prices"] is None else find_book(asked["prices"])
     built = [build_topology(word) for word in topologies]
     npus = asked["npus"] or max(_NPUS, *(topology.n_npus for topology in built))
     machines = [machine_of(topology, npus) for topology in built]
     found = {size: source(size) for size in {machine.npus for machine in machines}}
-    networks = {machine.topology.name: _network(machine, asked["prices"]) for machine in machines}
+    networks = {machine.topology.name: cost(machine.topology, book) if book else None for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
         check_group(machine, group, asked["job"])
@@ -169,9 +164,12 @@ def faults_command(
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
         row = waste(machine, group, found[machine.npus].states)
         rows.append(_machine_waste(row, found[machine.npus].per_day, networks[machine.topology.name], asked))
-    notes = [*dict.fromkeys(note for each in found.values() for note in each.notes), *_notes(asked)]
+    notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
+    if book is not None:
+        lost = f"the average number of NPUs that are faulty or find no group, at {asked['npu'].dollars:g} $ each"
+        notes.append(f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}")
     told = {"rows": [waste_as_json(kept) for kept in rows], "assumptions": notes}
-    print_result(told, lambda: faults_report(rows, notes), as_json=as_json)
+    common.print_result(told, lambda: faults_report(rows, notes), as_json=as_json)
     write_png(png, "chart.job_chart:waste_figure", [kept.waste for kept in rows])
     write_html(html, "html.waste_page:faults_page", rows, notes)
 
@@ -222,20 +220,6 @@ def _check_price(asked: dict[str, Any]) -> None:
         raise InputError("faults: --prices and --npu go together; give both or none")
     if asked["mfu"] is not None and asked["checkpoint"] is None:
         raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
-
-
-def _network(machine: Machine, prices: str | None) -> Cost | None:
-    """Return the cost of a machine's network by a price book; None where no book was given."""
-    return None if prices is None else cost(machine.topology, find_book(prices))
-
-
-def _notes(asked: dict[str, Any]) -> list[str]:
-    """Return the assumption about prices; none where no price book was given."""
-    if asked["prices"] is None:
-        return []
-    book = find_book(asked["prices"])
-    lost = f"the average number of NPUs that are faulty or find no group, at {asked['npu'].dollars:g} $ each"
-    return [f"aggregate cost: the network by the prices of {book.source or book.name}, and {lost}"]
 
 
 def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:

@@ -7,8 +7,7 @@ from emu.model.model import ARCHITECTURES, MODELS
 from emu.topology.catalogue import TOPOLOGIES
 from emu.trace.device.dtypes import TF32
 from emu.units import format_bandwidth, format_count, format_flops, format_size
-from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.files import print_text
+from launch.cli.options.common import import_option, json_option, print_result
 from launch.data.devices import DEVICES
 from launch.show.text.table import table
 
@@ -25,10 +24,7 @@ def list_command() -> None:
 
 def _show(rows: list[dict[str, object]], as_json: bool) -> None:
     """Print rows as JSON or as a table."""
-    if as_json:
-        print_json(rows)
-    else:
-        print_text(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]))
+    print_result(rows, lambda: table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]), as_json=as_json)
 
 
 @list_command.command("collectives")
@@ -40,11 +36,13 @@ def _collectives(as_json: bool) -> None:
     A star marks the default. `--json` adds their families.
     """
     found = sorted((a for _, a in ALGORITHMS), key=lambda a: (a.operation, a.name))
+    fields = ("operation", "algorithm", "default", "summary", "family")
+    rows: list[dict[str, object]]
     if as_json:
-        fields = ("operation", "algorithm", "default", "summary", "family")
-        print_json([dict(zip(fields, (a.operation, a.name, a.default, a.summary, _family(a)), strict=True)) for a in found])
-        return
-    _show([{"operation": a.operation, "algorithm": a.name + " *" * a.default, "": a.summary} for a in found], False)
+        rows = [dict(zip(fields, (a.operation, a.name, a.default, a.summary, _family(a)), strict=True)) for a in found]
+    else:
+        rows = [{"operation": a.operation, "algorithm": a.name + " *" * a.default, "": a.summary} for a in found]
+    _show(rows, as_json)
 
 
 def _family(found: Algorithm) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.study.planning.search.timer import ResultCache
 from launch.cli.options.common import cache_folder, cache_option, import_option, json_option, print_result
-from launch.cli.options.files import OutputFile, OutputFolder, may_fail, write_png
+from launch.cli.options.files import OutputFile, OutputFolder, write_output, write_png
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import REGISTERED, Paper
 from launch.papers.row_answers import RowRequest, answers
@@ -50,9 +51,7 @@ def all_command(docs: Path | None, cache: Path | None, as_json: bool) -> None:
     told = [{"paper": name, **row.as_json()} for name, each in rows.items() for row in each]
     text = "\n\n".join((scores(rows), unmet_rows(every), score(every)))
     print_result({"score": score(every), "rows": told}, lambda: text, as_json=as_json)
-    if docs is not None:
-        with may_fail():
-            _write(docs, papers, rows)
+    write_output(docs, partial(_write, papers, rows))
 
 
 def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cache: Path | None) -> dict[str, list[PaperRow]]:
@@ -66,7 +65,7 @@ def _rows(papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], cac
     return rows
 
 
-def _write(folder: Path, papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]]) -> None:
+def _write(papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]], folder: Path) -> None:
     """Write the page of each paper."""
     make_folder("--docs", folder)
     for name, paper in papers.items():
@@ -95,20 +94,22 @@ def _command(name: str) -> click.Command:
             if png is not None:
                 _draw(paper, figure, png)
         rows = _rows({name: paper}, [(name, target) for target in targets], cache)[name]
-        told = [row.as_json() for row in rows]
-        found = {"paper": name, "place": place, "rows": told, "assumptions": paper.assumptions()}
+        found = {"paper": name, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
         print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
-        if docs is not None:
-            with may_fail():
-                _write(docs, {name: paper}, {name: rows})
+        write_output(docs, partial(_write, {name: paper}, {name: rows}))
 
-    command.help = (
+    command.help = _help(name)
+    return command
+
+
+def _help(name: str) -> str:
+    """Return the help of the command of one paper."""
+    return (
         f"Compute the rows of the {name} paper.\n\n"
         "Each row of its tables and figures is compared with the printed value. Results are kept. "
         " An interrupted command goes on where it stopped when it is started again.\n\n"
         f"\b\nemu repro {name}\nemu repro {name} {REGISTERED[name].example} --json"
     )
-    return command
 
 
 def _place(table: str | None, figure: str | None, docs: Path | None) -> str | None:

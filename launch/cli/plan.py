@@ -17,30 +17,9 @@ from emu.study.training.estimate import EstimateRequest, estimate_moments
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.cli.options.common import (
-    algorithm_choice,
-    algorithm_option,
-    cache_folder,
-    cache_option,
-    device_option,
-    import_option,
-    json_option,
-    model_option,
-    print_result,
-    stack_of,
-    stack_option,
-    topology_option,
-)
+from launch.cli.options import common
 from launch.cli.options.files import OutputFile, write_html, write_png
-from launch.cli.options.sweep import (
-    SweepPoint,
-    check_no_csv,
-    check_sweep_options,
-    parse_sweeps,
-    show_sweep,
-    sweep_option,
-    sweep_steps,
-)
+from launch.cli.options.sweep import SweepOptions, SweepPoint, sweep_option, swept
 from launch.cli.options.view_options import html_option
 from launch.data.devices import find_device
 from launch.show.progress import late_notice, progress_bar
@@ -50,13 +29,13 @@ _PROCESSES = 2  # most processes that time candidates
 
 
 @click.command("plan")
-@model_option
+@common.model_option
 @click.option("--npus", required=True, type=click.IntRange(min=1), help="The number of NPUs that the job uses.")
-@topology_option
+@common.topology_option
 @click.option("--global-batch", required=True, type=click.IntRange(min=1), help="Sequences in a step, over all ranks.")
 @click.option("--seq", required=True, type=click.IntRange(min=1), help="Tokens in a sequence.")
-@device_option
-@algorithm_option
+@common.device_option
+@common.algorithm_option
 @click.option(
     "--plan",
     "given",
@@ -67,14 +46,10 @@ _PROCESSES = 2  # most processes that time candidates
 @click.option(
     "--beside", multiple=True, metavar="tp=8,sp,dp=8", help="A plan of your own, listed among those found; repeat it."
 )
-@click.option(
-    "--top",
-    default=BEST,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="The number of plans to find. Fewer are found sooner.",
+@common.default_option(
+    "--top", default=BEST, type=click.IntRange(min=1), help="The number of plans to find. Fewer are found sooner."
 )
-@cache_option
+@common.cache_option
 @click.option(
     "--png",
     type=OutputFile(".png"),
@@ -82,10 +57,11 @@ _PROCESSES = 2  # most processes that time candidates
 )
 @sweep_option
 @click.option("--csv", type=OutputFile(), help="Write the best plans of a --sweep to this file. [default: print them]")
-@stack_option
+@common.stack_option
 @html_option
-@import_option
-@json_option
+@common.import_option
+@common.json_option
+@swept
 def plan_command(
     model: str,
     npus: int,
@@ -98,9 +74,7 @@ def plan_command(
     beside: tuple[str, ...],
     top: int,
     cache: Path | None,
-    png: Path | None,
-    sweeps: tuple[str, ...],
-    csv: Path | None,
+    sweep: SweepOptions,
     stack: str,
     html: Path | None,
     as_json: bool,
@@ -113,25 +87,24 @@ def plan_command(
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack --sweep plan.tp=1,2,4,8
     """
-    under = stack_of(stack)
+    under = common.stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, algorithm_choice(algorithms, under), given, named, top)
-    if sweeps:
-        check_sweep_options("plan", {"--html": html, "--beside": beside})
+    request = PlanRequest(model, npus, global_batch, seq, under, common.algorithm_choice(algorithms, under), given, named, top)
+    sweep.check("plan", {"--html": html, "--beside": beside})
+    if sweep.sweeps:
         words = {"model": model, "plan": given, "stack": stack, "device": device}
         sizes = {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
-        with closing(ResultCache(cache_folder(cache))) as kept:
-            rows = sweep_steps(words | sizes, topologies, parse_sweeps(sweeps, "npus"), partial(_best_at, request, kept))
-        show_sweep(rows, f"The best plan of {model}", csv, png, as_json=as_json)
+        with closing(ResultCache(common.cache_folder(cache))) as kept:
+            rows = sweep.steps(words | sizes, topologies, partial(_best_at, request, kept))
+        sweep.show(rows, f"The best plan of {model}", as_json=as_json)
         return
-    check_no_csv("plan", csv)
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
-    with closing(ResultCache(cache_folder(cache))) as kept:
+    with closing(ResultCache(common.cache_folder(cache))) as kept:
         planned = _find(request, built, found, kept)
-    print_result(planned, lambda: plans_report(planned), as_json=as_json)
+    common.print_result(planned, lambda: plans_report(planned), as_json=as_json)
     if html is not None:
         _write_page(planned, request, built, found, html)
-    write_png(png, "chart.step_chart:plans_figure", planned)
+    write_png(sweep.png, "chart.step_chart:plans_figure", planned)
 
 
 def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, kept: ResultCache) -> PlanTable:

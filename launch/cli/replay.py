@@ -1,11 +1,10 @@
 """The command `emu replay`: a recorded run, timed on other fabrics."""
 
-from pathlib import Path
-
 import click
 
+from emu.trace.trace_file import load
 from launch.cli.options.common import import_option, json_option, perturb_option
-from launch.cli.options.job_options import check_fault_options, fault_option, png_option, show_jobs
+from launch.cli.options.job_options import JobOptions, fault_option, faulty_job, png_option
 from launch.cli.options.view_options import ViewOptions, view_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options, show_steps
 from launch.show.progress import progress_bar
@@ -19,9 +18,8 @@ from launch.show.progress import progress_bar
 @perturb_option
 @import_option
 @json_option
-def replay_command(
-    recorded: RecordedTrace, faults: tuple[str, ...], png: Path | None, looks: ViewOptions, perturb: int, as_json: bool
-) -> None:
+@faulty_job
+def replay_command(recorded: RecordedTrace, job: JobOptions, looks: ViewOptions, perturb: int, as_json: bool) -> None:
     """Time a recorded trace on topologies, without running it again.
 
     With `--algorithm recorded`, operations that no other --algorithm names keep the algorithms of the recorded run.
@@ -31,11 +29,11 @@ def replay_command(
     emu replay ddp.trace --topology ub-mesh:board --algorithm recorded --algorithm broadcast=binomial
     emu replay ddp.trace --topology ub-mesh:board --fault "link 0-1 at step 2" --png steps.png
     """
-    check_fault_options(faults, {**looks.given, "--perturb": perturb}, png)
-    if faults:
+    job.check({**looks.given, "--perturb": perturb})
+    if job.faults:
         with progress_bar(f"timing {recorded.trace}"):
-            results = recorded.time_with_faults(faults)
-        show_jobs(results, png, as_json=as_json)
+            results = recorded.time_with_faults(load(recorded.trace), job.faults, clock=True)
+        job.show(results, None, as_json=as_json)
         return
     with progress_bar(f"timing {recorded.trace}"):
         timed = recorded.time(perturb)

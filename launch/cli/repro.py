@@ -1,12 +1,13 @@
 """The command `emu repro`: published figures computed again, with a sub-command for each source."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
 from launch.cli.options.common import import_option, json_option, print_result
-from launch.cli.options.files import OutputFile, may_fail
+from launch.cli.options.files import OutputFile, write_output
 from launch.cli.papers import add_papers
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.papers.kernels import report as kernels
@@ -84,9 +85,7 @@ def measured_command(data: Path | None, fit_to: Path | None, as_json: bool) -> N
     constants = {device: {"fitted_on": of.models, "constants": of.constants} for device, of in fitted.items()}
     told = {"rows": rows, "errors": sums, "constants": constants, "fitted_by": COMMAND, "assumptions": _NOTES}
     print_result(told, lambda: measured_report(rows, sums, fitted, _NOTES), as_json=as_json)
-    if fit_to is not None:
-        with may_fail():
-            write_fitted(fitted, fit_to)
+    write_output(fit_to, partial(write_fitted, fitted))
 
 
 def _predicted() -> Iterator[PreparedRun]:
@@ -144,9 +143,7 @@ def torchtitan_command(fit_to: Path | None, as_json: bool) -> None:
     told_by = {"clock": clock, "set_by": torchtitan.SET_BY, "fitted_by": torchtitan.COMMAND}
     told = {"rows": rows, "pairs": compared, **told_by, "assumptions": torchtitan.NOTES}
     print_result(told, lambda: torchtitan_report(rows, compared, clock), as_json=as_json)
-    if fit_to is not None:
-        with may_fail():
-            torchtitan.write_clock(clock, fit_to)
+    write_output(fit_to, partial(torchtitan.write_clock, clock))
 
 
 @repro_command.command("kernels")
@@ -165,8 +162,7 @@ def kernels_command(fit_to: Path | None, as_json: bool) -> None:
     if fit_to is not None:
         with late_notice("fitting the constants of products"):
             found = fit_products()
-        with may_fail():
-            write_fit(found, fit_to)
+        write_output(fit_to, partial(write_fit, found))
     rows = kernels.rows()
     sums = [*kernels.summaries(rows)]
     told = {"rows": rows, "errors": sums, "fitted_by": KERNELS_FIT, "assumptions": _KERNEL_NOTES}

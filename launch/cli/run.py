@@ -2,9 +2,10 @@
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,7 +18,6 @@ from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
 from emu.study.training.step.step import time_trace
 from emu.study.training.traced_step import time_step
-from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times, job_steps
 from emu.topology.placement import place
 from emu.trace.device.dtypes import AS_RAN
@@ -25,38 +25,17 @@ from emu.trace.replay.replay import TraceLayout
 from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import save
-from launch.cli.options.common import (
-    algorithm_choice,
-    build_with_stack,
-    calls_of,
-    check_float32,
-    import_option,
-    json_option,
-    timing_options,
-    topology_option,
-    trace_option,
-)
-from launch.cli.options.files import may_fail
-from launch.cli.options.job_options import (
-    PaceOptions,
-    check_fault_options,
-    fault_option,
-    faults_of_job,
-    pace_options,
-    pacing_of,
-    png_option,
-    show_jobs,
-    with_pace,
-)
+from launch.cli.options import job_options
+from launch.cli.options.common import check_float32, import_option, json_option, trace_option
+from launch.cli.options.files import write_output
 from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.trace_steps import show_steps, time_with_faults
+from launch.cli.trace_steps import TimingOptions, show_steps, timing_options
 from launch.clusters import FAKE, ClusterOptions, script_cluster_options
 from launch.show.progress import progress_bar
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--ranks", type=int, required=True, help="The number of ranks (the WORLD_SIZE of the script).")
-@topology_option
 @timing_options
 @view_options
 @trace_option
@@ -65,9 +44,10 @@ from launch.show.progress import progress_bar
 )
 @click.option("--log-ranks", metavar="0,3", help="Show only the output of these ranks. [default: all]")
 @script_cluster_options
-@pace_options
-@fault_option
-@png_option
+@job_options.pace_option
+@job_options.pace_compute_option
+@job_options.fault_option
+@job_options.png_option
 @click.option(
     "--roles",
     metavar="0,1,1023",
@@ -78,21 +58,16 @@ from launch.show.progress import progress_bar
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@job_options.faulty_job
 def run_command(
     ranks: int,
-    topologies: tuple[str, ...],
-    device: str,
-    dtype: str | None,
-    algorithms: tuple[str, ...],
-    stack: str,
+    timing: TimingOptions,
     looks: ViewOptions,
     trace: Path | None,
     no_cuda: bool,
     log_ranks: str | None,
     where: ClusterOptions,
-    pacing: PaceOptions,
-    faults: tuple[str, ...],
-    png: Path | None,
+    job: job_options.JobOptions,
     roles: str | None,
     as_json: bool,
     module: bool,
@@ -118,24 +93,23 @@ def run_command(
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
-    dtype = dtype or AS_RAN
-    built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
+    dtype = timing.dtype or AS_RAN
+    built, found = timing.build(dtype)
     check_float32(found, dtype)
-    words = algorithm_choice(algorithms, calls_of(stack))
-    choices = [choice_on(each, words, dtype) for each in built]
+    choices = [choice_on(each, timing.words, dtype) for each in built]
     for each in built:
         place(each, ranks)
-    heard = _log_ranks(log_ranks, ranks)
+    heard = None if log_ranks is None else _ranks("--log-ranks", log_ranks, ranks)
     npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
     read = Script.of(read_source(script, module=module), args, ("launch",), npu, heard)
     named, fake = _roles(roles, where.cluster, ranks), where.cluster == FAKE
-    check_fault_options(faults, looks.given, png)
+    job.check(looks.given)
     if fake:
-        _check_fake(pacing, faults)
-    known, lost = faults_of_job(faults, topologies, ranks, job_steps(faults), clock=pacing.factor is not None)
+        _check_fake(job)
+    known, lost = job.known_faults(timing.topologies, ranks, job_steps(job.faults))
     recorded: Trace
     code: int
-    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known)
+    pace = job.pace(timing.topologies[0], found, dtype, timing.calls, known)
     with redirect_stdout(sys.stderr if as_json else sys.stdout), _with_script_lines():
         if fake:
             fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
@@ -145,42 +119,34 @@ def run_command(
                 recorded, code = run_loaded_script(replace(read, lost=lost), ranks, choices[0], cluster)
     if code == 0:
         recorded = with_steps(recorded)
-    recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), words, built, dtype)
-    if trace is not None:
-        with may_fail():
-            save(recorded, trace)
+    recorded = with_words(recorded if fake else with_choice(recorded, choices[0]), timing.words, built, dtype)
+    write_output(trace, partial(save, recorded))
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
         click.echo(f"emu: {'as the script has failed, nothing is timed' if code else neither}", err=True)
         return code
-    if faults and not at_times(faults):
-        faults_of_job(faults, topologies, ranks, count_steps(recorded))
-        disturbed = time_with_faults(recorded, topologies, faults, words, calls_of(stack), device, dtype)
-        show_jobs(with_pace(disturbed, pace), png, as_json=as_json)
+    if job.faults and not at_times(job.faults):
+        job.known_faults(timing.topologies, ranks, count_steps(recorded))
+        job.show(timing.time_with_faults(recorded, job.faults), pace, as_json=as_json)
         return code
-    check_words(recorded, algorithms, built)
+    check_words(recorded, timing.algorithms, built)
     with progress_bar("timing the step"):
         layouts = [TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True)]
         timed = [(time_step if fake else time_trace)(laying) for laying in layouts]
-    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=pacing_of(pace))
+    show_steps(f"Run of {read.source.name}", timed, looks, as_json=as_json, paced=job_options.pacing_of(pace))
     return code
 
 
-def _check_fake(pacing: PaceOptions, faults: Sequence[str]) -> None:
+def _check_fake(job: job_options.JobOptions) -> None:
     """Refuse a pace and faults where no rank runs.
 
     Raises:
         InputError: one of them was given.
     """
-    if pacing.factor is not None:
+    if job.factor is not None:
         raise must_be("run", "--cluster", "local or ray where --pace is given", FAKE, "no rank runs there")
-    if faults:
+    if job.faults:
         raise must_be("run", "--cluster", "local or ray where --fault is given", FAKE, "save a --trace, and replay that")
-
-
-def _log_ranks(words: str | None, ranks: int) -> list[int] | None:
-    """Return the ranks that `--log-ranks` gives; None where it was not given."""
-    return None if words is None else _ranks("--log-ranks", words, ranks)
 
 
 def _roles(words: str | None, cluster: str, ranks: int) -> list[int]:

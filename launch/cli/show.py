@@ -8,14 +8,14 @@ import click
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import operation as find_operation
-from emu.collective.shape import parse_grid, ranks_of, show_shape
+from emu.collective.shape import Shape, ranks_of, show_shape
 from emu.errors import must_be
 from emu.files import write_file
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
 from emu.units import format_time, seconds
-from launch.cli.options.common import import_option, json_option, print_json
-from launch.cli.options.files import OutputFile, may_fail, print_text, write_png
+from launch.cli.options.common import GRID, default_option, import_option, json_option, print_json, print_result
+from launch.cli.options.files import OutputFile, print_text, write_output, write_png
 from launch.cli.options.view_options import ViewOptions, timeline_options
 from launch.cli.trace_steps import RecordedTrace, recorded_options
 from launch.show.lanes import Lane, lanes
@@ -24,6 +24,7 @@ from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
 
 _SHOWN_RANKS = 8
+_DIMS_HELP = "The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
 
 
 @click.group("show")
@@ -61,18 +62,14 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
         if png is not None:
             raise must_be("show topology", "--png", "left out where --route is given", str(png), "routes are shown as text")
         ends = [find_node(built, word) for word in route]
-        if as_json:
-            print_json(routes_as_json(built, *ends))
-        else:
-            print_text(routes_table(built, *ends))
+        print_result(routes_as_json(built, *ends), lambda: routes_table(built, *ends), as_json=as_json)
         return
     facts = summary(built)
-    if as_json:
-        shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
-        tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
-        print_json({"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions})
-    else:
-        print_text("\n".join(f"{label:<14}{value}" for label, value in topology_rows(built, facts)))
+    shown = ("dimension", "name", "links", "bandwidth_Bps", "latency_s")
+    tiers = [{key: getattr(each, key) for key in shown} for each in link_classes(built)]
+    told = {"name": name, **asdict(facts), "tiers": tiers, "bill": built.bill, "assumptions": built.assumptions}
+    rows = topology_rows(built, facts)
+    print_result(told, lambda: "\n".join(f"{label:<14}{value}" for label, value in rows), as_json=as_json)
     write_png(png, "topology_picture:picture", built, facts)
 
 
@@ -80,23 +77,14 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option(
-    "--dims", metavar="4x4", help="The shape of the grid, for an algorithm on a grid. 4x4:0-7 takes its ranks 0 to 7."
-)
-@click.option("--root", default=0, show_default=True, help="The root rank, for an operation that has one.")
+@click.option("--dims", "grid", type=GRID, default="", help=_DIMS_HELP)
+@default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
 @import_option
 @json_option
 def _collective(
-    operation: str,
-    algorithm: str,
-    ranks: int | None,
-    dims: str | None,
-    root: int,
-    png: Path | None,
-    xml: Path | None,
-    as_json: bool,
+    operation: str, algorithm: str, ranks: int | None, grid: Shape, root: int, png: Path | None, xml: Path | None, as_json: bool
 ) -> None:
     """Show what each rank sends in each round.
 
@@ -106,7 +94,6 @@ def _collective(
     emu show collective all_reduce ring --ranks 4
     emu show collective all_reduce direct --ranks 8 --png direct.png
     """
-    grid = parse_grid(dims, "--dims") if dims else ()
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
     found = find_algorithm(operation, algorithm)
     shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
@@ -120,9 +107,7 @@ def _collective(
     else:
         print_text("\n".join([title, *(round_lines(built) if n <= MOST_RANKS else ())]))
     write_png(png, "chart.algorithm_chart:round_figure", built, title)
-    if xml is not None:
-        with may_fail():
-            write_file("--xml", xml, text.encode())
+    write_output(xml, lambda path: write_file("--xml", path, text.encode()))
 
 
 @show_command.command("timeline")
@@ -147,11 +132,9 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
     title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
     # Before anything is printed, because it refuses too many ranks.
     write_png(png, "chart.time_chart:timeline_figure", found, title, step.began_fs, step.ended_fs)
-    if as_json:
-        print_json([_times(lane) for lane in found])
-    else:
-        rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
-        print_text(table(("who", "what", "spans", "busy", "from", "to"), rows))
+    rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
+    text = table(("who", "what", "spans", "busy", "from", "to"), rows)
+    print_result([_times(lane) for lane in found], lambda: text, as_json=as_json)
     looks.write_timeline(timed)
 
 
@@ -163,6 +146,5 @@ def _spans(lane: Lane) -> tuple[float, float, float]:
 
 def _times(lane: Lane) -> dict[str, object]:
     """Return a lane as JSON fields."""
-    busy_s, from_s, to_s = _spans(lane)
-    count = len(lane.start)
-    return {"who": lane.owner, "what": lane.stream, "spans": count, "busy_s": busy_s, "from_s": from_s, "to_s": to_s}
+    times = dict(zip(("busy_s", "from_s", "to_s"), _spans(lane), strict=True))
+    return {"who": lane.owner, "what": lane.stream, "spans": len(lane.start), **times}

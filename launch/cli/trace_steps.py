@@ -21,34 +21,93 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_before_end
 from emu.topology.fault_injection.fault_script import at_times, faults_of, given_faults, job_steps
 from emu.topology.topology import Topology
+from emu.trace.device.device import Device
 from emu.trace.device.dtypes import usual_dtype
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
-from launch.cli.options.common import (
-    build_with_stack,
-    calls_of,
-    options_as_one,
-    print_result,
-    recorded_choice,
-    timing_options,
-    topology_option,
-)
+from launch.cli.options import common
 from launch.cli.options.view_options import ViewOptions
 from launch.data.devices import find_device
 from launch.show.text.step_report import step_report
 
+RECORDED = "recorded"  # a word of `--algorithm`: the algorithms of the recorded run
+
 
 @dataclass(frozen=True, slots=True)
-class RecordedTrace:
-    """A trace in a file, with the options that say how it is timed."""
+class TimingOptions:
+    """The options that say on which topologies a trace is timed, and how."""
 
-    trace: Path
     topologies: tuple[str, ...]
     device: str
     dtype: str | None  # None: the dtype that the command of the trace uses
     algorithms: tuple[str, ...]
     stack: str
+
+    @property
+    def calls(self) -> Stack:
+        """The times that the software adds to messages and requests."""
+        return common.calls_of(self.stack)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that choose algorithms for a run."""
+        return common.algorithm_choice(self.algorithms, self.calls)
+
+    def build(self, dtype: str) -> tuple[list[Topology], Device]:
+        """Return the topologies and the device, each with the times that the stack adds to messages and requests.
+
+        Raises:
+            InputError: a topology, the device or the dtype is unknown.
+        """
+        built = [topology_under(self.calls, build_topology(word)) for word in self.topologies]
+        return built, device_under(self.calls, find_device(self.device, dtype))
+
+    def time_with_faults(self, recorded: Trace, faults: Sequence[str], *, clock: bool = False) -> list[FaultyJob]:
+        """Return the steps of a trace on each topology while parts fail; a trace of one step is repeated.
+
+        Args:
+            recorded: The trace.
+            faults: The faults as `read_faults` returns them.
+            clock: Whether a fault may be at a time instead of a step.
+
+        Raises:
+            InputError: a topology, the device, an algorithm or a fault is unknown.
+        """
+        stack, dtype = self.calls, self.dtype or usual_dtype(recorded)
+        found = device_under(stack, find_device(self.device, dtype))
+        steps, ranks = count_steps(recorded), recorded.n_ranks
+        steps = steps if steps > 1 else job_steps(faults)
+        built = [build_topology(word) for word in self.topologies]
+        known = [faults_of(faults, each, ranks, steps, clock=clock) for each in built]
+
+        def chosen(topology: Topology) -> Choice:
+            return choice_for(recorded, self.words, topology, dtype)
+
+        if at_times(faults):
+            ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
+            told = [run_through_timed_faults(*each) for each in zip(ran, built, known, strict=True)]
+            for each in told:
+                if each.stopped is None:  # a fault after the end of the job is refused
+                    check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
+        else:
+            timed = times_of_trace(recorded, chosen, found, dtype, stack)
+            told = [time_faulty_job(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
+        how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
+        return [replace(each, timed=how) for each in told]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrace(TimingOptions):
+    """A trace in a file, with the options that say how it is timed."""
+
+    trace: Path
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that choose algorithms: the given ones alone where one of them is `recorded`."""
+        others = tuple(word for word in self.algorithms if word != RECORDED)
+        return others if RECORDED in self.algorithms else common.algorithm_choice(others, self.calls)
 
     def time(self, perturb: int = 0) -> list[TimedTrace]:
         """Return the trace timed on each topology.
@@ -61,80 +120,14 @@ class RecordedTrace:
         """
         recorded = load(self.trace)
         dtype = self.dtype or usual_dtype(recorded)
-        built, device = build_with_stack(calls_of(self.stack), self.topologies, self.device, dtype)
-        words = recorded_choice(self.algorithms, calls_of(self.stack))
-        return [time_replay(recorded, words, each, device, dtype, perturb=perturb) for each in built]
-
-    def time_with_faults(self, faults: Sequence[str]) -> list[FaultyJob]:
-        """Return the steps of the trace on each topology while parts fail; a trace of one step is repeated.
-
-        Raises:
-            InputError: as `time`; or a fault names a part that does not exist.
-        """
-        recorded, stack = load(self.trace), calls_of(self.stack)
-        words, dtype = recorded_choice(self.algorithms, stack), self.dtype or usual_dtype(recorded)
-        return time_with_faults(recorded, self.topologies, faults, words, stack, self.device, dtype, clock=True)
+        built, device = self.build(dtype)
+        return [time_replay(recorded, self.words, each, device, dtype, perturb=perturb) for each in built]
 
 
-def time_with_faults(
-    recorded: Trace,
-    topologies: Sequence[str],
-    faults: Sequence[str],
-    words: Sequence[str],
-    stack: Stack,
-    device: str,
-    dtype: str,
-    *,
-    clock: bool = False,
-) -> list[FaultyJob]:
-    """Return the steps of a trace on each topology while parts fail.
-
-    Args:
-        recorded: The trace.
-        topologies: The topologies as they were written.
-        faults: The faults as `read_faults` returns them.
-        words: The words that choose algorithms.
-        stack: The times that the software adds to messages and requests.
-        device: The name of the device.
-        dtype: The dtype as which float32 is timed.
-        clock: Whether a fault may be at a time instead of a step.
-
-    Raises:
-        InputError: a topology, the device, an algorithm or a fault is unknown.
-    """
-    found = device_under(stack, find_device(device, dtype))
-    steps, ranks = count_steps(recorded), recorded.n_ranks
-    steps = steps if steps > 1 else job_steps(faults)
-    built = [build_topology(word) for word in topologies]
-    known = [faults_of(faults, each, ranks, steps, clock=clock) for each in built]
-
-    def chosen(topology: Topology) -> Choice:
-        return choice_for(recorded, words, topology, dtype)
-
-    if at_times(faults):
-        ran = [RecordedSteps(recorded, chosen(topology_under(stack, each)), found, dtype, stack) for each in built]
-        told = [run_through_timed_faults(*each) for each in zip(ran, built, known, strict=True)]
-        _check_met(told, faults)
-    else:
-        timed = times_of_trace(recorded, chosen, found, dtype, stack)
-        told = [time_faulty_job(each, of, ranks, steps, timed, found.name) for each, of in zip(built, known, strict=True)]
-    how = timed_told(dtype, products_of(recorded, found, dtype), messages_of(recorded, dtype))
-    return [replace(each, timed=how) for each in told]
-
-
-def _check_met(told: Sequence[FaultyJob], faults: Sequence[str]) -> None:
-    """Refuse faults at times after the end of the job.
-
-    Raises:
-        InputError: a fault is too late.
-    """
-    for each in told:
-        if each.stopped is None:
-            check_before_end(given_faults(faults), sum(step.time_s for step in each.steps))
-
-
-recorded_options = options_as_one(
-    "recorded", RecordedTrace, click.argument("trace", type=click.Path(path_type=Path)), topology_option, timing_options
+_TIMING = (common.topology_option, common.device_option, common.dtype_option, common.algorithm_option, common.calls_option)
+timing_options = common.options_as_one("timing", TimingOptions, *_TIMING)
+recorded_options = common.options_as_one(
+    "recorded", RecordedTrace, click.argument("trace", type=click.Path(path_type=Path)), *_TIMING
 )
 
 
@@ -153,5 +146,5 @@ def show_steps(
     steps = [with_costliest(each.step(), each) for each in timed]
     steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
-    print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)
+    common.print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)
     looks.write(title, f"{steps[0].ranks} {steps[0].device} on {topologies}", list(zip(steps, timed, strict=True)))

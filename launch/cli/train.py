@@ -7,50 +7,22 @@ from pathlib import Path
 
 import click
 
-from emu.cluster.pace.timeliness import Pace
 from emu.errors import InputError
 from emu.model.pipeline.pipeline_order import ORDERS
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_text import parse_plan
 from emu.model.plan.rank_axes import AXES, TITLES
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
-from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.learn.program import read_text
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
-from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.trace_file import save
-from launch.cli.options.common import (
-    algorithm_choice,
-    algorithm_option,
-    build_with_stack,
-    calls_of,
-    calls_option,
-    device_option,
-    import_option,
-    json_option,
-    model_option,
-    options_as_one,
-    print_result,
-    topology_option,
-    trace_option,
-)
-from launch.cli.options.files import OutputFolder, may_fail
-from launch.cli.options.job_options import (
-    PaceOptions,
-    check_fault_options,
-    fault_option,
-    faults_of_job,
-    pace_options,
-    pacing_of,
-    png_option,
-    show_jobs,
-    with_pace,
-)
+from launch.cli.options import common, job_options
+from launch.cli.options.files import OutputFolder, write_output
 from launch.cli.options.view_options import ViewOptions, view_options
-from launch.cli.trace_steps import time_with_faults
+from launch.cli.trace_steps import TimingOptions
 from launch.clusters import ClusterOptions, cluster_options
 from launch.data.devices import find_device
 from launch.show.progress import progress_bar
@@ -92,13 +64,12 @@ class CheckpointOptions:
         """The flag `--checkpoint`, if it was given."""
         return () if self.folder is None else ("--checkpoint",)
 
-    def check(self, topologies: Sequence[str], *, paced: bool, lossy: bool) -> None:
+    def check(self, topologies: Sequence[str], job: job_options.JobOptions) -> None:
         """Refuse options that do not fit together.
 
         Args:
             topologies: The topologies of the job.
-            paced: Whether virtual time runs by the clock of this host.
-            lossy: Whether there are faults.
+            job: The faults of the job, and whether virtual time runs by the clock of this host.
 
         Raises:
             InputError: naming the option.
@@ -108,25 +79,14 @@ class CheckpointOptions:
             raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
         if self.folder is not None and len(topologies) > 1:
             raise InputError(f"--checkpoint: must have one --topology, got {len(topologies)}; leave the others out")
-        if self.folder is not None and paced and (lossy or self.elastic):
+        if self.folder is not None and job.factor is not None and (job.faults or self.elastic):
             flag = "--elastic" if self.elastic else "--fault"
             raise InputError(f"--pace: must be given without {flag} where --checkpoint is given; leave --pace or {flag} out")
 
-    def beside(self, trace: Path | None) -> dict[str, object]:
-        """Return the options that a job with checkpoints cannot have, by flag."""
-        return {"--trace": trace} if self.given else {}
-
     def run_job(
-        self,
-        request: TrainRequest,
-        topology: str,
-        device: Device,
-        faults: Sequence[str],
-        where: ClusterOptions,
-        stack: str,
-        pace: Pace | None,
-    ) -> FaultyJob:
-        """Run the job, and return its steps.
+        self, request: TrainRequest, timing: TimingOptions, job: job_options.JobOptions, where: ClusterOptions, *, as_json: bool
+    ) -> None:
+        """Run the job on the first topology, and print its steps.
 
         Raises:
             InputError: as `train_with_checkpoints`.
@@ -134,23 +94,20 @@ class CheckpointOptions:
         """
         assert self.folder is not None
         keeping = CheckpointPolicy(self.folder, self.every, self.elastic, where.cluster == "ray")
-        built, under = build_topology(topology), calls_of(stack)
+        device, under = find_device(timing.device, request.dtype), timing.calls
+        built = build_topology(timing.topologies[0])
+        pace = job.pace(timing.topologies[0], device, request.dtype, under)
         with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-            return train_with_checkpoints(request, keeping, built, device, faults, under, cluster.record)
+            kept = train_with_checkpoints(request, keeping, built, device, job.faults, under, cluster.record)
+        job.show([kept], pace, as_json=as_json)
 
 
-checkpoint_options = options_as_one(
+checkpoint_options = common.options_as_one(
     "keeping",
     CheckpointOptions,
     click.option("--checkpoint", "folder", type=OutputFolder(), help=_CHECKPOINT),
-    click.option(
-        "--checkpoint-every",
-        "every",
-        type=int,
-        default=1,
-        show_default=True,
-        metavar="STEPS",
-        help="Steps between checkpoints.",
+    common.default_option(
+        "--checkpoint-every", "every", type=int, default=1, metavar="STEPS", help="Steps between checkpoints."
     ),
     click.option(
         "--elastic",
@@ -161,51 +118,46 @@ checkpoint_options = options_as_one(
 
 
 @click.command("train")
-@model_option
+@common.model_option
 @click.option("--plan", required=True, metavar="dp=4,tp=4", help=_PLAN_HELP)
-@topology_option
-@click.option("--steps", default=5, show_default=True, help="The number of training steps.")
+@common.topology_option
+@common.default_option("--steps", default=5, help="The number of training steps.")
 @click.option("--global-batch", type=int, help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
 @click.option("--seq", type=int, help=f"Tokens in a sequence.  [default: {Plan().seq}]")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Train on the bytes of this file. [default: a text that comes with Python]"
 )
-@click.option("--seed", default=0, show_default=True, help="The seed of weights and data.")
-@device_option
-@click.option(
-    "--dtype", default="bfloat16", show_default=True, help=f"The data type as which float32 is timed. {AS_RAN}: as it ran."
-)
-@algorithm_option
-@calls_option
-@fault_option
+@common.default_option("--seed", default=0, help="The seed of weights and data.")
+@common.device_option
+@common.default_option("--dtype", default="bfloat16", help=f"The data type as which float32 is timed. {AS_RAN}: as it ran.")
+@common.algorithm_option
+@common.calls_option
+@job_options.fault_option
 @checkpoint_options
-@png_option
+@job_options.png_option
 @view_options
-@trace_option
+@common.trace_option
 @cluster_options
-@pace_options
-@import_option
-@json_option
+@job_options.pace_option
+@job_options.pace_compute_option
+@common.import_option
+@common.json_option
+@job_options.faulty_job
+@common.options_as_one("timing", TimingOptions)
 def train_command(
     model: str,
     plan: str,
-    topologies: tuple[str, ...],
+    timing: TimingOptions,
     steps: int,
     global_batch: int | None,
     seq: int | None,
     data: Path | None,
     seed: int,
-    device: str,
-    dtype: str,
-    algorithms: tuple[str, ...],
-    stack: str,
-    faults: tuple[str, ...],
+    job: job_options.JobOptions,
     keeping: CheckpointOptions,
-    png: Path | None,
     looks: ViewOptions,
     trace: Path | None,
     where: ClusterOptions,
-    pacing: PaceOptions,
     as_json: bool,
 ) -> None:
     """Train a model on emulated NPUs, compare the loss with one process, and time the step on a fabric.
@@ -223,35 +175,32 @@ def train_command(
         text=read_text(data),
         steps=steps,
         seed=seed,
-        dtype=dtype,
-        algorithms=algorithm_choice(algorithms, calls_of(stack)),
+        dtype=timing.dtype or AS_RAN,
+        algorithms=timing.words,
     )
-    keeping.check(topologies, paced=pacing.factor is not None, lossy=bool(faults))
-    check_fault_options(faults or keeping.given, {**looks.given, **keeping.beside(trace)}, png)
+    keeping.check(timing.topologies, job)
+    job.check({**looks.given, **({"--trace": trace} if keeping.given else {})}, checkpoints=keeping.given)
     if keeping.given:
-        alone = pacing.on(build_topology(topologies[0]), find_device(device, dtype), dtype, calls_of(stack))
-        kept = keeping.run_job(request, topologies[0], find_device(device, dtype), faults, where, stack, alone)
-        show_jobs(with_pace([kept], alone), png, as_json=as_json)
+        keeping.run_job(request, timing, job, where, as_json=as_json)
         return
-    built, found = build_with_stack(calls_of(stack), topologies, device, dtype)
-    known, lost = faults_of_job(faults, topologies, request.plan.world, steps, clock=pacing.factor is not None)
-    pace = pacing.on(build_topology(topologies[0]), found, dtype, calls_of(stack), known)
+    built, found = timing.build(request.dtype)
+    known, lost = job.known_faults(timing.topologies, request.plan.world, steps)
+    pace = job.pace(timing.topologies[0], found, request.dtype, timing.calls, known)
     with progress_bar(f"{steps} steps on {request.plan.world} ranks"):
         learned = run_steps(request, built, found, partial(where.record, pace=pace), lost)
-    if trace is not None:
-        with may_fail():
-            save(learned.trace, trace)
-    if faults and not at_times(faults):
+    write_output(trace, partial(save, learned.trace))
+    if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
-            words = algorithm_choice(algorithms, calls_of(stack))
-            told = time_with_faults(learned.trace, topologies, faults, words, calls_of(stack), device, dtype)
+            told = timing.time_with_faults(learned.trace, job.faults)
         trained = [replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told]
-        show_jobs(with_pace(trained, pace), png, as_json=as_json)
+        job.show(trained, pace, as_json=as_json)
         return
     with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
     results = [trained for trained, _ in shown]
-    results[0] = replace(results[0], paced=pacing_of(pace))
+    results[0] = replace(results[0], paced=job_options.pacing_of(pace))
     printed = results[0] if len(results) == 1 else results
-    print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
-    looks.write(f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {device}", shown)
+    common.print_result(printed, lambda: "\n\n".join(map(train_report, results)), as_json=as_json)
+    looks.write(
+        f"Training of {results[0].model}", f"{results[0].plan}, {steps} steps on {results[0].ranks} {timing.device}", shown
+    )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,17 +42,19 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def dress(axes: Axes, below: str, beside: str = "") -> None:
+def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] | None = "both") -> None:
     """Name the axes of a chart, draw a grid, and leave out the frame above and at the right.
 
     Args:
         axes: The axes.
         below: The name of the lower axis.
         beside: The name of the axis at the left; "": none.
+        grid: The axes whose ticks have lines; None: neither.
     """
     axes.set_xlabel(below, color=INK)
     axes.set_ylabel(beside, color=INK)
-    axes.grid(visible=True, alpha=0.3)
+    if grid is not None:
+        axes.grid(axis=grid, visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -1,9 +1,11 @@
 """The parts of a step (computation, exposed communication, bubble, straggling), and the colour of each in all pictures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from emu.study.planning.search.row import PlanRow
+from emu.study.training.step.step import Step
 from emu.units import format_time
 from launch.show.text.table import Column, figures
 
@@ -14,28 +16,7 @@ _PLAN = ("tp", "cp", "ep", "dp", "pp")
 _LEAST = 1e-3  # share of the longest step below which a part is left out
 
 
-class StepTimes(Protocol):
-    """A step with times of its parts; the parts add up to the step time."""
-
-    @property
-    def step_time_s(self) -> float:
-        """The step time in seconds."""
-
-    @property
-    def compute_s(self) -> float:
-        """The time in which the rank computes, in seconds."""
-
-    @property
-    def exposed_comm_by_axis_s(self) -> Mapping[str, float]:
-        """The exposed communication of each axis in seconds."""
-
-    @property
-    def bubble_s(self) -> float:
-        """The idle time in which the rank waits for other stages of the pipeline, in seconds."""
-
-    @property
-    def idle_s(self) -> float:
-        """The time in which the rank neither computes nor communicates, in seconds; the bubble is a part of it."""
+StepTimes = Step | PlanRow  # the parts of its time add up to the step time
 
 
 class StepPart(NamedTuple):

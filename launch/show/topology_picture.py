@@ -14,7 +14,7 @@ from emu.topology.facts.facts import Summary
 from emu.topology.topology import Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt, wrap
-from launch.show.picture.cables import NPU, TIMES, CableCounts, Palette, cable_counts, palette
+from launch.show.picture.cables import NPU, TIMES, Palette, cable_counts, palette
 from launch.show.picture.group_drawing import arrange, paint_all, paint_groups
 from launch.show.picture.groups import group_nodes, switch_names
 from launch.show.picture.layout import layout
@@ -114,17 +114,17 @@ def _line_handles(topology: Topology, colours: Palette, between: set[int] | None
     """
     drawn = cable_counts(topology.links)
     return [
-        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=_tier(c, drawn[c.dimension]) + hidden)
+        Line2D([], [], color=colours.tiers[c.dimension], linewidth=2.5, label=_tier(c, *drawn[c.dimension]) + hidden)
         for c in link_classes(topology)
         for hidden in [", within groups" if between is not None and c.dimension not in between else ""]
     ]
 
 
-def _tier(tier: LinkClass, drawn: CableCounts) -> str:
+def _tier(tier: LinkClass, cables: int, one_way: int) -> str:
     """Return a tier in words, such as `NPU to LRS: 64 cables, 56 GB/s, 300 ns each way`."""
-    cables = f"{drawn.cables:,} cable{'s' * (drawn.cables != 1)}" if drawn.cables else ""
-    one_way = f"{drawn.one_way:,} link{'s' * (drawn.one_way != 1)} one way" if drawn.one_way else ""
-    return f"{tier.title}: {' and '.join(filter(None, (cables, one_way)))}, {tier.rate}{' each way' if drawn.cables else ''}"
+    joined = f"{cables:,} cable{'s' * (cables != 1)}" if cables else ""
+    single = f"{one_way:,} link{'s' * (one_way != 1)} one way" if one_way else ""
+    return f"{tier.title}: {' and '.join(filter(None, (joined, single)))}, {tier.rate}{' each way' if cables else ''}"
 
 
 def _mark_handles(topology: Topology, colours: Palette) -> list[Line2D]:
@@ -152,12 +152,8 @@ def _legend(figure: Figure, handles: list[Line2D]) -> None:
 
 def _facts(facts: Summary) -> str:
     """Return the figures of a topology in one line."""
+    diameter = "not all joined" if facts.diameter is None else f"diameter {facts.diameter}"
     return (
-        f"{facts.npus:,} NPUs · degree {facts.degree[1]} · {_diameter(facts)} · "
+        f"{facts.npus:,} NPUs · degree {facts.degree[1]} · {diameter} · "
         f"injection {format_bandwidth(facts.injection_Bps[1])} · bisection {format_bandwidth(facts.bisection_Bps)} one way"
     )
-
-
-def _diameter(facts: Summary) -> str:
-    """Return the diameter in words."""
-    return "not all joined" if facts.diameter is None else f"diameter {facts.diameter}"

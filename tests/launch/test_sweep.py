@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.cli.options.sweep import Sweep, parse_sweeps, points, words_at
+from launch.cli.options.sweep import parse_sweeps, points, words_at
 from launch.show.chart.step_chart import sweep_figure
 from launch.show.text.estimate_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside
@@ -110,9 +110,7 @@ def test_what_does_not_go_with_a_sweep_is_one_line(emu, more, message):
     ],
 )
 def test_a_sweep_has_these_values(text, values):
-    (sweep,) = parse_sweeps([text])
-    assert sweep.values == values
-    assert sweep.name == text.partition("=")[0].replace("l_b", "l-b")
+    assert parse_sweeps([text]) == {text.partition("=")[0].replace("l_b", "l-b"): values}
 
 
 def test_a_point_changes_one_word_and_keeps_the_others():
@@ -136,7 +134,7 @@ def test_a_point_changes_one_word_and_keeps_the_others():
 
 
 def test_the_last_sweep_changes_fastest():
-    found = points([Sweep("a", ("1", "2")), Sweep("b", ("3", "4"))])
+    found = points({"a": ("1", "2"), "b": ("3", "4")})
     assert [tuple(point.values()) for point in found] == [("1", "3"), ("1", "4"), ("2", "3"), ("2", "4")]
 
 

@@ -1,9 +1,9 @@
 """Options that several commands share, and the printing of results."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -11,26 +11,22 @@ import click
 
 from emu.collective.algorithm import AUTO, Algorithm
 from emu.collective.msccl.program_file import file_program
+from emu.collective.shape import Shape, parse_grid
 from emu.errors import must_be
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack, beside, parse_stack
 from emu.registry import import_file
 from emu.store import user_folder
 from emu.study.choice import algorithm_cache
-from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.topology.catalogue import build_topology
-from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.units import parse_size, parse_time
 from launch.cli.options.files import OutputFile, OutputFolder, print_text, remember_input
-from launch.data.devices import find_device
 from launch.data.stacks import STACKS
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _IMPORTED = "emu.imported"
-RECORDED = "recorded"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
     "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. An operation "
@@ -82,7 +78,10 @@ class TextType(click.ParamType[T]):
 
 SIZE = TextType("SIZE", parse_size)  # such as 64MiB; in bytes
 TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
+# 4x4:0-7 takes ranks 0 to 7; empty: no grid
+GRID: TextType[Shape] = TextType("4x4", lambda text, name: parse_grid(text, name) if text else ())
 
+default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 topology_option = click.option(
     "--topology",
@@ -111,6 +110,7 @@ stack_option = click.option("--stack", default="", metavar="software=megatron,..
 calls_option = click.option(  # of a step that ran
     "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
 )
+dtype_option = click.option("--dtype", help=_DTYPE_HELP)
 cache_option = click.option("--cache", type=OutputFolder(), help="Keep results in this folder. [default: the user's cache]")
 trace_option = click.option(
     "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
@@ -124,25 +124,13 @@ perturb_option = click.option(
 )
 
 
-def with_options(command: F, *options: Callable[[F], F]) -> F:
-    """Return the command with these options, which its help lists in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def timing_options(command: F) -> F:
-    """Add the options that say how a trace is timed."""
-    return with_options(command, device_option, click.option("--dtype", help=_DTYPE_HELP), algorithm_option, calls_option)
-
-
 def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> Callable[[F], F]:
     """Return a decorator that adds options to a command, which takes their values as one object.
 
     Args:
         name: The parameter of the command that takes the object.
         make: The class of the object, whose fields are called as the options.
-        options: The options, in the order of the help page.
+        options: Options, in the order of the help page; others stand above the decorator.
     """
 
     def add(command: F) -> F:
@@ -151,7 +139,7 @@ def options_as_one(name: str, make: type[Any], *options: Callable[..., Any]) -> 
             own = {field.name: values.pop(field.name) for field in fields(make) if field.name in values}
             return command(*given, **{name: make(**own)}, **values)
 
-        return with_options(cast("F", called), *options)
+        return reduce(lambda made, option: option(made), reversed(options), cast("F", called))
 
     return add
 
@@ -172,16 +160,6 @@ def calls_of(words: str) -> Stack:
         InputError: as `parse_stack`, or there is a setting that only a generated step can have.
     """
     return beside(stack_of(words))
-
-
-def build_with_stack(stack: Stack, topologies: Sequence[str], device: str, dtype: str) -> tuple[list[Topology], Device]:
-    """Return the topologies and the device, each with the times that the stack adds to messages and requests.
-
-    Raises:
-        InputError: a topology, the device or the dtype is unknown.
-    """
-    built = [topology_under(stack, build_topology(word)) for word in topologies]
-    return built, device_under(stack, find_device(device, dtype))
 
 
 def check_float32(device: Device, dtype: str) -> None:
@@ -237,11 +215,6 @@ def cache_folder(cache: Path | None) -> Path | None:
     return cache or (user_folder() / "plans" if imported_algorithms() is None else None)
 
 
-def recorded_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
-    """Return the words that choose algorithms for a recorded run: the given ones alone where one of them is `recorded`."""
-    return tuple(word for word in words if word != RECORDED) if RECORDED in words else algorithm_choice(words, stack)
-
-
 def algorithm_choice(words: tuple[str, ...], stack: Stack) -> tuple[str, ...]:
     """Return the words that choose algorithms for a step.
 
@@ -266,15 +239,10 @@ def print_json(value: object) -> None:
 def _plain(value: object) -> object:
     """Return a value in terms of dicts, lists, strings and numbers."""
     if is_dataclass(value) and not isinstance(value, type):
-        kept = {f.name: getattr(value, f.name) for f in fields(value)}
-        return _plain({name: each for name, each in kept.items() if each is not None or name not in _optional_fields(value)})
+        kept = ((f.name, getattr(value, f.name), "left out" in f.metadata) for f in fields(value))
+        return _plain({name: each for name, each, optional in kept if each is not None or not optional})
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(v) for v in value]
     return value.item() if hasattr(value, "item") else value
-
-
-def _optional_fields(value: Any) -> set[str]:
-    """Return the fields of a result that JSON leaves out where they are None."""
-    return {f.name for f in fields(value) if "left out" in f.metadata}

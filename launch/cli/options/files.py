@@ -7,9 +7,9 @@ checked before anything is computed. A file that cannot be written in the end is
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,10 @@ class OutputFile(click.ParamType[Path]):
             raise must_be(flag, "FILE", f"a name that ends in {self._ending}", str(path))
 
 
-class OutputFolder(click.ParamType[Path]):
+class OutputFolder(OutputFile):
     """The type of an option that names a folder to write to; a missing folder is made."""
 
     name = "DIR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
-        return Path(value)
 
     def check(self, flag: str, path: Path) -> None:
         """Refuse a path that cannot be written to.
@@ -101,6 +97,13 @@ def may_fail() -> Iterator[None]:
         _failures().append(str(error))
 
 
+def write_output(path: Path | None, write: Callable[[Path], object]) -> None:
+    """Write the file or folder of an option, if it was given; the command reports a write error at its end."""
+    if path is not None:
+        with may_fail():
+            write(path)
+
+
 def write_png(png: Path | None, chart: str, *drawn: object) -> None:
     """Draw a picture to the file of `--png`, if one was given.
 
@@ -110,9 +113,7 @@ def write_png(png: Path | None, chart: str, *drawn: object) -> None:
         drawn: The arguments of that function.
     """
     if png is not None:
-        figure = _late(chart)(*drawn)
-        with may_fail():
-            _late("canvas:save")(figure, png)
+        write_output(png, partial(_late("canvas:save"), _late(chart)(*drawn)))
 
 
 def write_html(html: Path | None, page: str, *shown: object) -> None:
@@ -124,9 +125,7 @@ def write_html(html: Path | None, page: str, *shown: object) -> None:
         shown: The arguments of that function.
     """
     if html is not None:
-        report = _late(page)(*shown)
-        with may_fail():
-            _late("html.page:write_page")(report, html)
+        write_output(html, partial(_late("html.page:write_page"), _late(page)(*shown)))
 
 
 def _late(name: str) -> Callable[..., Any]:
@@ -191,15 +190,15 @@ def _check(ctx: click.Context) -> None:
     Raises:
         InputError: naming the option.
     """
-    taken = {_real_path(path): flag for flag, path in _input_files(ctx)}
+    taken = {os.path.realpath(path): flag for flag, path in _input_files(ctx)}
     for param in ctx.command.params:
         path = ctx.params.get(param.name or "")
-        if isinstance(param.type, OutputFile | OutputFolder) and path is not None:
+        if isinstance(param.type, OutputFile) and path is not None:
             flag = _flag(param)
             param.type.check(flag, path)
-            if not is_stream(path) and taken.setdefault(_real_path(path), flag) != flag:
+            if not is_stream(path) and taken.setdefault(os.path.realpath(path), flag) != flag:
                 raise InputError(
-                    f"{flag}: cannot write {str(path)!r}: {taken[_real_path(path)]} names it, too; name another file"
+                    f"{flag}: cannot write {str(path)!r}: {taken[os.path.realpath(path)]} names it, too; name another file"
                 )
 
 
@@ -208,15 +207,10 @@ def _input_files(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     yield from ctx.meta.get(_READ, ())
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
-        if not isinstance(param.type, OutputFile | OutputFolder | click.types.UnprocessedParamType):
+        if not isinstance(param.type, OutputFile | click.types.UnprocessedParamType):
             for each in value if isinstance(value, tuple) else (value,):
                 if isinstance(each, str | Path) and os.path.isfile(each):  # noqa: PTH113  a value may be no path at all
                     yield _flag(param), Path(each)
-
-
-def _real_path(path: Path) -> str:
-    """Return the path without links."""
-    return os.path.realpath(path)
 
 
 def _flag(param: click.Parameter) -> str:
@@ -233,7 +227,7 @@ def _set_defaults(ctx: click.Context, param: click.Parameter, path: Path | None)
     if path is not None:
         remember_input(f"--{_CONFIG}", path)
         options = {name: each for each in ctx.command.params for name in _names_of(each)}
-        found = _read(path)
+        found = {name.replace("_", "-"): value for name, value in load_toml(path, "--config", str(path)).items()}
         for name in found:
             if name not in options:
                 raise _with_path(path, unknown(f"option of `{ctx.command_path}`", name, options))
@@ -244,12 +238,6 @@ def _names_of(param: click.Parameter) -> list[str]:
     """Return the names of an option in a file: its long flags without `--`."""
     own = isinstance(param, click.Option) and param.name != _CONFIG
     return [word.removeprefix("--") for word in param.opts if word.startswith("--")] if own else []
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    """Return the keys and values of a file, with `-` for `_` in keys."""
-    found = load_toml(path, "--config", str(path))
-    return {name.replace("_", "-"): value for name, value in found.items()}
 
 
 def _value(path: Path, name: str, param: click.Parameter, value: Any) -> Any:

@@ -16,7 +16,6 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.fault_script import faults_of, read_faults
 from emu.topology.fault_injection.repair_action import RankLoss
-from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.cli.options.common import options_as_one, print_result
 from launch.cli.options.files import OutputFile, write_png
@@ -43,37 +42,12 @@ png_option = click.option(  # of a command that draws nothing but steps with fau
 )
 
 
-def faults_of_job(
-    texts: Sequence[str], topologies: Sequence[str], ranks: int, steps: int, *, clock: bool = False
-) -> tuple[tuple[Fault, ...], tuple[RankLoss, ...]]:
-    """Return the faults that `--fault` gives, and the ranks that they end, on the first topology.
-
-    They are checked against the job and every topology.
-
-    Args:
-        texts: The faults as they were written.
-        topologies: The topologies as they were written.
-        ranks: The number of ranks.
-        steps: The number of steps.
-        clock: Whether a fault may be at a time instead of a step.
-
-    Raises:
-        InputError: a topology is unknown; or as `faults_of`.
-    """
-    if not texts:
-        return (), ()
-    built = [build_topology(word) for word in topologies]
-    found = [faults_of(texts, each, ranks, steps, clock=clock) for each in built]
-    return found[0], losses(built[0], found[0], ranks, steps)
-
-
-def check_fault_options(faults: Sequence[str], beside: Mapping[str, object], png: Path | None = None) -> None:
-    """Refuse outputs that a job with faults does not have, and a picture of faults without a fault.
+def check_fault_options(faults: Sequence[str], beside: Mapping[str, object]) -> None:
+    """Refuse outputs that a job with faults does not have.
 
     Args:
         faults: The faults; empty: none.
         beside: The values of other options, by flag.
-        png: The file of the picture.
 
     Raises:
         InputError: naming the option.
@@ -83,8 +57,6 @@ def check_fault_options(faults: Sequence[str], beside: Mapping[str, object], png
             raise InputError(
                 f"{flag}: shows a single step, and --fault and --checkpoint report every step of a job; leave {flag} out"
             )
-    if png is not None and not faults:
-        raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")
 
 
 def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) -> None:
@@ -101,15 +73,17 @@ def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) 
 
 
 @dataclass(frozen=True, slots=True)
-class PaceOptions:
-    """The values of `--pace` and `--pace-compute`.
+class JobOptions:
+    """The values of `--fault` and of `--png`, which draws steps with faults, and of `--pace` and `--pace-compute`.
 
     Raises:
         InputError: `--pace-compute` has an unknown value, or is given without `--pace`.
     """
 
-    factor: float | None
-    compute: str | None
+    faults: tuple[str, ...]
+    png: Path | None
+    factor: float | None = None
+    compute: str | None = None
 
     def __post_init__(self) -> None:
         if self.compute is None:
@@ -119,11 +93,44 @@ class PaceOptions:
         if self.factor is None:
             raise InputError("run: --pace-compute needs --pace; add --pace 1000")
 
-    def on(self, topology: Topology, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
+    def check(self, beside: Mapping[str, object], *, checkpoints: Sequence[str] = ()) -> None:
+        """Refuse outputs that a job with faults or checkpoints does not have, and a picture of a job without.
+
+        Args:
+            beside: The values of other options, by flag.
+            checkpoints: The flag that asks for checkpoints; empty: there are none.
+
+        Raises:
+            InputError: naming the option.
+        """
+        check_fault_options(self.faults or checkpoints, beside)
+        if self.png is not None and not (self.faults or checkpoints):
+            raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")
+
+    def known_faults(self, topologies: Sequence[str], ranks: int, steps: int) -> tuple[tuple[Fault, ...], tuple[RankLoss, ...]]:
+        """Return the faults that `--fault` gives, and the ranks that they end, on the first topology.
+
+        They are checked against the job and every topology. Where the run is paced, a fault may be at a time.
+
+        Args:
+            topologies: The topologies as they were written.
+            ranks: The number of ranks.
+            steps: The number of steps.
+
+        Raises:
+            InputError: a topology is unknown; or as `faults_of`.
+        """
+        if not self.faults:
+            return (), ()
+        built = [build_topology(word) for word in topologies]
+        found = [faults_of(self.faults, each, ranks, steps, clock=self.factor is not None) for each in built]
+        return found[0], losses(built[0], found[0], ranks, steps)
+
+    def pace(self, topology: str, device: Device, dtype: str, stack: Stack, faults: Sequence[Fault] = ()) -> Pace | None:
         """Return the fabric and its clock; None where no pace was given.
 
         Args:
-            topology: The whole machine.
+            topology: The whole machine, as it was written.
             device: The device that gives the times of computations.
             dtype: The dtype as which float32 is timed.
             stack: The times that the software adds to messages.
@@ -135,7 +142,15 @@ class PaceOptions:
         if self.factor is None:
             return None
         tempo = Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"])
-        return Pace(tempo, topology, tuple(faults), partial(topology_under, stack))
+        return Pace(tempo, build_topology(topology), tuple(faults), partial(topology_under, stack))
+
+    def show(self, results: Sequence[FaultyJob], pace: Pace | None, *, as_json: bool) -> None:
+        """Print each job, and draw them; the first tells how well this host kept up, as it was the pace of the run.
+
+        Raises:
+            RunError: a job stopped; it is raised after everything is printed.
+        """
+        show_jobs([replace(results[0], paced=pacing_of(pace)), *results[1:]], self.png, as_json=as_json)
 
 
 def pacing_of(pace: Pace | None) -> PaceFigures | None:
@@ -143,26 +158,18 @@ def pacing_of(pace: Pace | None) -> PaceFigures | None:
     return None if pace is None else pace.figures()
 
 
-def with_pace(results: Sequence[FaultyJob], pace: Pace | None) -> list[FaultyJob]:
-    """Return the results, the first one with how well this host kept up: the run was paced by the first topology."""
-    return [replace(results[0], paced=pacing_of(pace)), *results[1:]]
-
-
-pace_options = options_as_one(
-    "pacing",
-    PaceOptions,
-    click.option(
-        "--pace",
-        "factor",
-        type=float,
-        metavar="FACTOR",
-        help="Run virtual time by the clock of this host: a second of virtual time takes FACTOR seconds, such as 1000. "
-        "Each message is held until it arrives on the first --topology. [default: messages are not held]",
-    ),
-    click.option(
-        "--pace-compute",
-        "compute",
-        metavar="on|off",
-        help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
-    ),
+pace_option = click.option(
+    "--pace",
+    "factor",
+    type=float,
+    metavar="FACTOR",
+    help="Run virtual time by the clock of this host: a second of virtual time takes FACTOR seconds, such as 1000. "
+    "Each message is held until it arrives on the first --topology. [default: messages are not held]",
 )
+pace_compute_option = click.option(
+    "--pace-compute",
+    "compute",
+    metavar="on|off",
+    help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
+)
+faulty_job = options_as_one("job", JobOptions)  # of a command with the options above: it takes their values as one object

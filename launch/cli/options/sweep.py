@@ -4,7 +4,7 @@ Also here: the steps of a sweep by `emu estimate` or `emu plan`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from launch.cli.options.common import print_json, stack_of
+from launch.cli.options.common import options_as_one, print_json, stack_of
 from launch.cli.options.files import may_fail, print_text, write_png
 from launch.data.devices import find_device
 from launch.data.stacks import STACKS
@@ -38,21 +38,14 @@ _HELP = (
     "such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio."
 )
 Words = Mapping[str, str]  # the value of each option, as text
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """A quantity, and the text of each of its values."""
-
-    name: str
-    values: tuple[str, ...]
+Sweeps = Mapping[str, tuple[str, ...]]  # the text of each value of each quantity that is swept
 
 
 sweep_option = click.option("--sweep", "sweeps", multiple=True, metavar="NAME=VALUES", help=_HELP)
 
 
-def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
-    """Return the sweeps in the order given.
+def parse_sweeps(texts: Sequence[str], *also: str) -> Sweeps:
+    """Return the sweeps in the order given: the text of each value of each quantity.
 
     Args:
         texts: Sweeps as `NAME=VALUES`.
@@ -61,18 +54,17 @@ def parse_sweeps(texts: Sequence[str], *also: str) -> tuple[Sweep, ...]:
     Raises:
         InputError: a text is not `NAME=VALUES`, or a name is unknown or given twice, or there is no value or a bad range.
     """
-    sweeps = tuple(_parse(text, (*_PLAIN, *also, *_PARTS)) for text in texts)
-    names = [sweep.name for sweep in sweeps]
-    for name in names:
-        if names.count(name) > 1:
+    sweeps: dict[str, tuple[str, ...]] = {}
+    for name, values in (_parse(text, (*_PLAIN, *also, *_PARTS)) for text in texts):
+        if name in sweeps:
             raise InputError(f"--sweep: {name} is given twice; write all its values in one, separated by commas")
+        sweeps[name] = values
     return sweeps
 
 
-def points(sweeps: Sequence[Sweep]) -> Iterator[dict[str, str]]:
-    """Yield all combinations of values; the values of the last sweep change fastest."""
-    for values in product(*(sweep.values for sweep in sweeps)):
-        yield {sweep.name: value for sweep, value in zip(sweeps, values, strict=True)}
+def points(sweeps: Sweeps) -> list[dict[str, str]]:
+    """Return all combinations of values; the values of the last sweep change fastest."""
+    return [dict(zip(sweeps, values, strict=True)) for values in product(*sweeps.values())]
 
 
 def words_at(words: Words, point: Words) -> Words:
@@ -88,8 +80,8 @@ def words_at(words: Words, point: Words) -> Words:
     return changed
 
 
-def _parse(text: str, known: Sequence[str]) -> Sweep:
-    """Return the sweep that a text gives."""
+def _parse(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the quantity and the values that a text gives."""
     name, equals, said = text.partition("=")
     name = name.strip().replace("_", "-") if "." not in name else name.strip()
     part, _, key = name.partition(".")
@@ -100,7 +92,7 @@ def _parse(text: str, known: Sequence[str]) -> Sweep:
     values = tuple(_range(name, said)) if ".." in said else tuple(value.strip() for value in said.split(","))
     if not all(values) or len(set(values)) < len(values):
         raise must_be("--sweep", f"values of {name}", "different and none of them empty", said)
-    return Sweep(name, values)
+    return name, values
 
 
 def _range(name: str, said: str) -> list[str]:
@@ -175,41 +167,75 @@ class SweepPoint(NamedTuple):
         return int(self.said[name])
 
 
-def sweep_steps(
-    words: Words,
-    topologies: Sequence[str],
-    sweeps: Sequence[Sweep],
-    timed: Callable[[SweepPoint], SweepStep],
-    *,
-    label: str = "",
-) -> list[SweepRow]:
-    """Return the step at every point on every topology, or the reason why there is none.
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """The values of `--sweep` and `--csv`, and of `--png`, which draws the steps of a sweep where there is one."""
 
-    Args:
-        words: The options that are not swept: model, plan, stack, device, seq, global-batch.
-        topologies: The topologies as they were written.
-        sweeps: The sweeps.
-        timed: The function that returns the step of a point.
-        label: The label of a progress bar of points; "": `timed` shows its own.
+    sweeps: tuple[str, ...]
+    csv: Path | None
+    png: Path | None
 
-    Raises:
-        InputError: a value is invalid at any point, or no point has a step.
-    """
-    where = [(point, words_at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
-    built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
-    for _, said in where:
-        _check(said)
-    rows = []
-    for point, said in with_progress(where, label, len(where)) if label else where:
-        try:
-            stack = stack_of(said["stack"])
-            asked = SweepPoint(said, built[said["topology"]], find_device(said["device"], stack.precision.activation), stack)
-            rows.append(SweepRow(said["topology"], point, "", timed(asked)))
-        except InputError as error:
-            rows.append(SweepRow(said["topology"], point, str(error), None))
-    if all(row.step is None for row in rows):
-        raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
-    return rows
+    def check(self, where: str, of_one: Mapping[str, object]) -> None:
+        """Refuse options that show one step where there is a sweep, and `--csv` where there is none.
+
+        Args:
+            where: The name of the command.
+            of_one: The values of the options that show one step, by flag.
+
+        Raises:
+            InputError: one of them was given.
+        """
+        for name, given in of_one.items():
+            if self.sweeps and given:
+                told = ", ".join(given) if isinstance(given, tuple) else str(given)
+                raise must_be(where, name, "left out where there is a --sweep", told, "it shows a single step")
+        if self.csv is not None and not self.sweeps:
+            raise must_be(where, "--csv", "left out where there is no --sweep", str(self.csv))
+
+    def steps(
+        self, words: Words, topologies: Sequence[str], timed: Callable[[SweepPoint], SweepStep], *, label: str = ""
+    ) -> list[SweepRow]:
+        """Return the step at every point on every topology, or the reason why there is none.
+
+        Args:
+            words: The options that are not swept: model, plan, stack, device, seq, global-batch, npus where there is one.
+            topologies: The topologies as they were written.
+            timed: The function that returns the step of a point.
+            label: The label of a progress bar of points; "": `timed` shows its own.
+
+        Raises:
+            InputError: a value is invalid at any point, or no point has a step.
+        """
+        sweeps = parse_sweeps(self.sweeps, *words.keys() & {"npus"})
+        where = [(point, words_at({**words, "topology": word}, point)) for point in points(sweeps) for word in topologies]
+        built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
+        for _, said in where:
+            _check(said)
+        rows = []
+        for point, said in with_progress(where, label, len(where)) if label else where:
+            try:
+                stack = stack_of(said["stack"])
+                device, topology = find_device(said["device"], stack.precision.activation), built[said["topology"]]
+                rows.append(SweepRow(topology.name, point, "", timed(SweepPoint(said, topology, device, stack))))
+            except InputError as error:
+                rows.append(SweepRow(said["topology"], point, str(error), None))
+        if all(row.step is None for row in rows):
+            raise InputError(f"--sweep: no point has a step; the first: {rows[0].refused}")
+        return rows
+
+    def show(self, rows: Sequence[SweepRow], title: str, *, as_json: bool) -> None:
+        """Write the table to its file, or print it where it has none; draw the picture if it was asked for."""
+        table = sweep_csv(rows)
+        if as_json:
+            print_json(rows)
+        elif self.csv is None:
+            print_text(table, nl=False)
+        if self.csv is not None:
+            _write_table(table, self.csv, as_json=as_json)
+        write_png(self.png, "chart.step_chart:sweep_figure", rows, title)
+
+
+swept = options_as_one("sweep", SweepOptions)  # of a command with `--sweep`, `--csv` and `--png`: it takes their values as one
 
 
 def _check(said: Words) -> None:
@@ -224,18 +250,6 @@ def _check(said: Words) -> None:
             raise must_be("--sweep", name, "whole numbers of 1 or more", said[name])
 
 
-def show_sweep(rows: Sequence[SweepRow], title: str, csv: Path | None, png: Path | None, *, as_json: bool) -> None:
-    """Write the table to its file, or print it where it has none; draw the picture if it was asked for."""
-    table = sweep_csv(rows)
-    if as_json:
-        print_json(rows)
-    elif csv is None:
-        print_text(table, nl=False)
-    if csv is not None:
-        _write_table(table, csv, as_json=as_json)
-    write_png(png, "chart.step_chart:sweep_figure", rows, title)
-
-
 def _write_table(table: str, path: Path, *, as_json: bool) -> None:
     """Write the table to a file; print it where that fails and JSON was not asked for."""
     with may_fail():
@@ -245,33 +259,3 @@ def _write_table(table: str, path: Path, *, as_json: bool) -> None:
             if not as_json:
                 print_text(table, nl=False)
             raise
-
-
-def check_sweep_options(where: str, of_one: Mapping[str, object]) -> None:
-    """Refuse options that show one step where there is a sweep.
-
-    Args:
-        where: The name of the command.
-        of_one: The values of these options, by flag.
-
-    Raises:
-        InputError: one of them was given.
-    """
-    for name, given in of_one.items():
-        if given:
-            raise must_be(where, name, "left out where there is a --sweep", _value_text(given), "it shows a single step")
-
-
-def check_no_csv(where: str, csv: Path | None) -> None:
-    """Refuse `--csv` where there is no sweep.
-
-    Raises:
-        InputError: it was given.
-    """
-    if csv is not None:
-        raise must_be(where, "--csv", "left out where there is no --sweep", str(csv))
-
-
-def _value_text(given: object) -> str:
-    """Return the value of an option as text."""
-    return ", ".join(given) if isinstance(given, tuple) else str(given)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
 from emu.study.training.step.step import Step, TimedTrace
 from launch.cli.options.common import options_as_one
-from launch.cli.options.files import OutputFile, may_fail, write_html
+from launch.cli.options.files import OutputFile, write_html, write_output
 from launch.show.lanes import MOST_RANKS, few_lanes, lanes
 from launch.show.perfetto import write_perfetto
 
@@ -38,8 +39,7 @@ class ViewOptions:
         """Write the timeline, if `--timeline` was given."""
         if self.timeline is not None:
             every = lanes(timed.trace, timed.replayed, timed.timeline, timed.topology)
-            with may_fail():
-                write_perfetto(every if self.every_rank else few_lanes(timed), self.timeline)
+            write_output(self.timeline, partial(write_perfetto, every if self.every_rank else few_lanes(timed)))
 
 
 html_option = click.option("--html", type=OutputFile(), help=_HTML)

@@ -102,13 +102,10 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     sizes = sorted({row.size_bytes for row in rows})
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
-        return bars([Bar(row.built, row.time_s, _of_bound(row)) for row in rows], f"{title}, {format_size(sizes[0])}")
+        notes = ["" if row.of_bound is None else f"{row.of_bound:.3f} of the bound" for row in rows]
+        drawn = [Bar(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
+        return bars(drawn, f"{title}, {format_size(sizes[0])}")
     return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
-
-
-def _of_bound(row: BenchRow) -> str:
-    """Return the note of a bar, such as `0.812 of the bound`; "" where no bound is known."""
-    return "" if row.of_bound is None else f"{row.of_bound:.3f} of the bound"
 
 
 def _lines(rows: Sequence[BenchRow]) -> list[Line]:
@@ -125,12 +122,11 @@ def _lines(rows: Sequence[BenchRow]) -> list[Line]:
     least = {size: min(of[size] for of in times.values() if size in of) for size in {row.size_bytes for row in rows}}
     best = [points for points in alike if any(least[size] == time_s for size, time_s in points)]
     colour = {points: _BEST[i % len(_BEST)] for i, points in enumerate(best)}
-    return [_line(_short_names(names), points, colour.get(points, PALE)) for points, names in alike.items()]
-
-
-def _line(name: str, points: Sequence[tuple[int, float]], colour: str) -> Line:
-    """Return a line through points of size in bytes and time in seconds."""
-    return Line(name, tuple(size for size, _ in points), tuple(time_s for _, time_s in points), colour)
+    drawn = []
+    for points, names in alike.items():
+        sizes, times_s = zip(*points, strict=True)
+        drawn.append(Line(_short_names(names), sizes, times_s, colour.get(points, PALE)))
+    return drawn
 
 
 def _short_names(names: Sequence[str]) -> str:
@@ -143,16 +139,14 @@ def _short_names(names: Sequence[str]) -> str:
 
 
 def topology_figure(rows: Sequence[BenchRow]) -> Figure:
-    """Return a chart of how long one operation takes on each topology, and by which algorithm."""
+    """Return a chart of how long one operation takes on each topology, and by which algorithm.
+
+    Times of several sizes are lines, with a colour for each topology and a mark for each algorithm.
+    """
     ranks = sorted({row.ranks for row in rows})
     title = f"{rows[0].operation} among {rank_range(ranks)} ranks"
     if len({row.size_bytes for row in rows}) == 1:
         return bars([Bar(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
-    return _by_size(rows, title)
-
-
-def _by_size(rows: Sequence[BenchRow], title: str) -> Figure:
-    """Return lines of time against size, with a colour for each topology and a mark for each algorithm."""
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
     names, drawn = list(dict.fromkeys(row.topology for row in rows)), []
     for number, name in enumerate(names):

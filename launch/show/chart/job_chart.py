@@ -5,6 +5,7 @@ A chart of what faults waste: waste over time, and the share of the time that ha
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -15,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from emu.study.faults.waste import Waste
 from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
-from launch.show.canvas import INK, dress, new_page, wrap
+from launch.show.canvas import dress, new_page, wrap
 from launch.show.text.waste_table import machine_name
 
 _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
@@ -65,12 +66,10 @@ def picture(results: Sequence[FaultyJob]) -> Figure:
     _mark(axes, results)
     most = max((step.time_s for result in results for step in result.steps), default=1.0)
     axes.set_ylim(0, 1.45 * most)
-    axes.set_xlabel("step", color=INK)
+    dress(axes, "step", grid="y")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.xaxis.set_major_formatter(partial(_step_label, [step.step for step in max((r.steps for r in results), key=len)]))
     axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    axes.grid(axis="y", visible=True, alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
     if len(results) > 1:
         figure.legend(loc="outside lower left", fontsize=_LABEL_PT, frameon=False, ncols=2)
     return figure
@@ -118,13 +117,5 @@ def _event_labels(result: FaultyJob) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 def _write(axes: Axes, place: int, words: str) -> None:
     """Write text at the top of the chart, right of the line at a place."""
-    axes.annotate(
-        words,
-        (place - 0.5, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(3, -2),
-        textcoords="offset points",
-        fontsize=_LABEL_PT,
-        color=_FAULT,
-        va="top",
-    )
+    style: dict[str, Any] = {"fontsize": _LABEL_PT, "color": _FAULT, "va": "top", "textcoords": "offset points"}
+    axes.annotate(words, (place - 0.5, 1.0), (3, -2), xycoords=("data", "axes fraction"), **style)

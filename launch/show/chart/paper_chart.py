@@ -97,12 +97,8 @@ def _dress(axes: Axes, figure: Figure) -> None:
     if "y" in figure.log:
         axes.set_yscale("log")
     if figure.words:
-        axes.set_xticks(range(len(figure.words)), _words(figure.words))
+        two_lines = len(figure.words) > 6
+        axes.set_xticks(range(len(figure.words)), [w.replace(" ", "\n", 1) if two_lines else w for w in figure.words])
     if figure.low is not None:
         axes.set_ylim(bottom=figure.low)
     dress(axes, figure.x, figure.y)
-
-
-def _words(words: Sequence[str]) -> list[str]:
-    """Return the words at the ticks, each broken into two lines where there are more than six."""
-    return [word.replace(" ", "\n", 1) if len(words) > 6 else word for word in words]

@@ -7,6 +7,7 @@ A chart of the plans of a search: MFU against memory, and the line of those plan
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -56,16 +57,9 @@ def _dress(axes: Axes, planned: PlanTable) -> None:
     most = max(size for size, _ in planned.seen)
     if planned.memory_bytes and planned.memory_bytes < _FAR * most:
         axes.axvline(planned.memory_bytes, color=_LIMIT, linestyle="--", linewidth=1)
-        axes.annotate(
-            f"{format_size(planned.memory_bytes)} of the {planned.device}",
-            (planned.memory_bytes, 0.02),
-            (-4, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            color=GREY,
-        )
+        told, at = f"{format_size(planned.memory_bytes)} of the {planned.device}", (planned.memory_bytes, 0.02)
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "color": GREY}
+        axes.annotate(told, at, (-4, 0), xycoords=("data", "axes fraction"), **style)
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(MultipleLocator(2 ** (int(high - low) // _TICKS).bit_length()))  # round in binary units
 
@@ -93,15 +87,12 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     for name, colour, times_s in step_parts(results):
         axes.barh(places, times_s, left=begins, color=colour, height=0.7, label=name)
         begins = [begin + time_s for begin, time_s in zip(begins, times_s, strict=True)]
-    dress_bars(axes, [_bar(r, several=len(ranks) > 1) for r in results[::-1]], 1.3 * max(r.step_time_s for r in results))
+    npus = [f" · {r.ranks} NPUs" if len(ranks) > 1 else "" for r in results]
+    named = [Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}{more}") for r, more in zip(results, npus, strict=True)]
+    dress_bars(axes, named[::-1], 1.3 * max(r.step_time_s for r in results))
     below = -0.32 / max(1, len(results) / 4)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=6, frameon=False, fontsize=8)
     return figure
-
-
-def _bar(r: StepEstimate, *, several: bool) -> Bar:
-    """Return the name, time and note of the bar of a result; the note has the number of NPUs where results differ in it."""
-    return Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}" + (f" · {r.ranks} NPUs" if several else ""))
 
 
 def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:

@@ -37,13 +37,8 @@ def timeline_figure(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int
     of_ranks = [lane for lane in within if len(lane.start)]
     ranks = list(dict.fromkeys(lane.owner for lane in of_ranks))
     if not 0 < len(ranks) <= MOST_RANKS:
-        raise must_be(
-            "show timeline",
-            "the picture",
-            f"of 1 to {MOST_RANKS} ranks",
-            len(ranks),
-            "write --timeline and open it in Perfetto",
-        )
+        mend = "write --timeline and open it in Perfetto"
+        raise must_be("show timeline", "the picture", f"of 1 to {MOST_RANKS} ranks", len(ranks), mend)
     streams = list(dict.fromkeys(["compute", *(lane.stream for lane in of_ranks)]))
     figure, axes = new_page(12, 1.6 + 0.36 * len(ranks), title)
     scale, unit = _timeline_scale(high_fs - low_fs)
@@ -146,9 +141,8 @@ def dress_bars(axes: Axes, upwards: Sequence[Bar], most_s: float) -> None:
     axes.set_xlim(0, most_s or 1.0)
     axes.set_ylim(-0.6, len(upwards) - 0.4)
     axes.xaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    axes.set_xlabel("virtual time", color=INK)
+    dress(axes, "virtual time", grid=None)
     axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 class Line(NamedTuple):
@@ -228,11 +222,8 @@ def _name_ends(figure: Figure, axes: Axes, drawn: Iterable[Line]) -> None:
     places = np.clip(spread_apart(axes.transAxes.inverted().transform(ends)[:, 1], apart), steps, 1 - steps[::-1])
     for line, place in zip(by_height, places.tolist(), strict=True):
         pale = line.colour == PALE
-        words: dict[str, Any] = {
-            "fontsize": _LABEL_PT,
-            "color": _GREY if pale else line.colour,
-            "fontweight": "normal" if pale else "bold",
-        }
+        words: dict[str, Any] = {"fontsize": _LABEL_PT, "color": _GREY if pale else line.colour}
+        words["fontweight"] = "normal" if pale else "bold"
         lead = {"arrowstyle": "-", "color": line.colour, "linewidth": 0.6, "shrinkA": 2, "shrinkB": 2, "relpos": (0, 0.5)}
         end = (line.sizes[-1], line.times_s[-1])
         axes.annotate(line.name, end, (1.02, place), textcoords="axes fraction", va="center", arrowprops=lead, **words)

@@ -6,7 +6,6 @@ L links of the topology, K bundles of links, G groups of nodes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,41 +29,7 @@ NOTHING = "#c3ccd5"  # colour of a link that carries nothing
 _RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
 _THINNEST, _WIDEST = 0.03, 0.11  # widths of a cable, in gaps between NPUs
 _DARK = 0.55  # brightness below which white text can be read
-
-
-@dataclass(frozen=True, slots=True)
-class CableMark:
-    """A cable of a drawing, or a bundle of cables, in the colour of its load."""
-
-    path: str
-    colour: str
-    wide: float
-    told: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextLine:
-    """A line of centred text."""
-
-    x: float
-    y: float
-    size: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeMark:
-    """A node of a drawing, or a group of nodes, with its text."""
-
-    x: float
-    y: float
-    wide: float
-    high: float
-    round: float
-    colour: str
-    ink: str
-    told: str
-    lines: tuple[TextLine, ...]
+Text = tuple[float, float, float, str]  # a line of centred text: its place, its size, and the text
 
 
 def link_map(topology: Topology, shares: F64) -> Svg:
@@ -84,18 +49,18 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     drawing, n = layout(topology), topology.n_npus
     points = _PAGE_PT / (float(np.ptp(drawing.at[:, 0])) + 2 * _MARGIN)
     near = min(points, _FAR_PT)
-    sizes = [node_size_pt(some, near) / near for some in (drawing.at[:n], drawing.at)]
-    switches, colours = switch_names(topology), palette(topology).switches
-    nodes = [_dot(at, sizes[0], NPU, str(i), topology.call(i), points) for i, at in enumerate(drawing.at[:n])]
-    for i, (at, kind) in enumerate(zip(drawing.at[n:], switches, strict=True), n):
-        told = topology.call(i) + (f", {kind}" if kind != "switch" else "")
-        nodes.append(_dot(at, sizes[1], colours[kind], str(i), told, points, turn=0.1))
-    names = [node.told for node in nodes]
-    drawn = cables_of(topology.links, shares, curves(topology.links, drawing.at), names, min(1.0, _THICK_PT / points))
-    labels = [
-        TextLine(*_rounded_place(words.at), round(words.size_pt / points, 3), words.text)
-        for words in frame_labels(drawing, points)
+    npu_size, switch_size = (node_size_pt(some, near) / near for some in (drawing.at[:n], drawing.at))
+    colours = palette(topology).switches
+    marks = [(npu_size, 0.5, NPU, topology.call(i)) for i in range(n)]
+    for i, kind in enumerate(switch_names(topology), n):
+        marks.append((switch_size, 0.1, colours[kind], topology.call(i) + (f", {kind}" if kind != "switch" else "")))
+    nodes = [
+        _node(at, (size, size, turn * size), colour, told, _number_line(str(i), at, size, points))
+        for i, (at, (size, turn, colour, told)) in enumerate(zip(drawing.at, marks, strict=True))
     ]
+    names = [told for *_, told in marks]
+    drawn = cables_of(topology.links, shares, curves(topology.links, drawing.at), names, min(1.0, _THICK_PT / points))
+    labels = [(*_rounded_place(at), round(size / points, 3), words) for words, at, size in frame_labels(drawing, points)]
     boxes = frames(drawing.boxes, drawing.at)
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN
@@ -115,9 +80,7 @@ def _group_map(topology: Topology, shares: F64) -> SimpleNamespace:
     high = [symbol_height(merged, some) if len(some) else 0.0 for some in kinds]
     most = float(shares.max(initial=0.0))
     nodes = [
-        _symbol(
-            at, high[group >= graph.n_npus], words_of(merged, group), heat(float(within[group]), most), float(within[group])
-        )
+        _symbol(at, high[group >= graph.n_npus], words_of(merged, group), float(within[group]), most)
         for group, at in enumerate(drawing.at)
     ]
     at = np.concatenate([drawing.at, course.reshape(-1, 2)])
@@ -154,41 +117,51 @@ def _map(low: F64, size: F64, shares: F64, scale: str, **marks: Sequence[object]
     )
 
 
-def _dot(at: F64, size: float, colour: str, number: str, told: str, points: float, turn: float = 0.5) -> NodeMark:
-    """Return the mark of a node, with its number where that can be read.
+def _node(at: F64, size: tuple[float, float, float], colour: str, told: str, lines: Sequence[Text]) -> SimpleNamespace:
+    """Return the mark of a node, or of a group of nodes: a rectangle with its text.
 
     Args:
-        at: [2] the place of the node.
-        size: Its width in units of the drawing.
+        at: [2] the place of its middle.
+        size: Its width, its height and the radius of its corners.
         colour: Its colour.
-        number: Its number.
         told: The text that appears when it is pointed at.
-        points: Points in a unit of the drawing.
-        turn: The radius of its corners, as a share of its width.
+        lines: The lines of its text.
     """
-    (x, y), words = _rounded_place(at), min(0.45 * size, 0.9 * size / _WORD / max(1, len(number)))
-    lines = (TextLine(x, y, round(words, 3), number),) if words * points >= _SMALLEST_PT else ()
-    half = size / 2
-    edges = (round(x - half, 3), round(y - half, 3), round(size, 3), round(size, 3), round(turn * size, 3))
-    return NodeMark(*edges, colour, ink_on(colour), told, lines)
+    (x, y), (wide, high, turn) = _rounded_place(at), size
+    edges = {"x": x - wide / 2, "y": y - high / 2, "wide": wide, "high": high, "round": turn}
+    rounded = {name: round(value, 3) for name, value in edges.items()}
+    return SimpleNamespace(**rounded, colour=colour, ink=ink_on(colour), told=told, lines=lines)
 
 
-def _symbol(at: F64, high: float, words: Sequence[str], colour: str, share: float) -> NodeMark:
+def _number_line(number: str, at: F64, size: float, points: float) -> list[Text]:
+    """Return the number of a node as a line of text; none where it cannot be read.
+
+    Args:
+        number: The number.
+        at: [2] the place of the node.
+        size: The width of the node in units of the drawing.
+        points: Points in a unit of the drawing.
+    """
+    high = min(0.45 * size, 0.9 * size / _WORD / max(1, len(number)))
+    return [(*_rounded_place(at), round(high, 3), number)] if high * points >= _SMALLEST_PT else []
+
+
+def _symbol(at: F64, high: float, words: Sequence[str], share: float, most: float) -> SimpleNamespace:
     """Return the mark of a group of nodes, with its text.
 
     Args:
         at: [2] the place of the group.
         high: Its height in units of the drawing.
         words: The lines of its text.
-        colour: Its colour.
         share: The share of the step for which its busiest inner link is busy.
+        most: The largest share of all links.
     """
-    (x, y), ink = _rounded_place(at), ink_on(colour)
+    x, y = _rounded_place(at)
     size = min(0.62 * LINE, 0.92 * WIDE / _WORD / max(map(len, words)))
     first = y - LINE * (len(words) - 1) / 2
-    lines = tuple(TextLine(x, round(first + LINE * i, 3), round(size, 3), line) for i, line in enumerate(words))
-    edges = (round(x - WIDE / 2, 3), round(y - high / 2, 3), WIDE, round(high, 3), 0.12)
-    return NodeMark(*edges, colour, ink, f"{', '.join(words)}: busiest link within {percent(share)}", lines)
+    lines = [(x, round(first + LINE * i, 3), round(size, 3), line) for i, line in enumerate(words)]
+    told = f"{', '.join(words)}: busiest link within {percent(share)}"
+    return _node(at, (WIDE, high, 0.12), heat(share, most), told, lines)
 
 
 def _rounded_place(place: Sequence[float] | F64) -> tuple[float, float]:
@@ -216,7 +189,7 @@ def percent(share: float) -> str:
 
 def cables_of(
     links: Links, shares: F64, course: F64, names: Sequence[str], gap: float, bundled: I64 | None = None
-) -> list[CableMark]:
+) -> list[SimpleNamespace]:
     """Return a mark for each cable, in the colour of the busier of its directions.
 
     The busiest are last, so that no other is drawn over them.
@@ -238,7 +211,8 @@ def cables_of(
         ends = " and ".join(names[int(end[row])] for end in (links.src, links.dst))
         many = "" if bundled is None else f", {bundled[row]:,} links"
         wide = gap * (_THINNEST + (_WIDEST - _THINNEST) * (share / most if most else 0.0))
-        found.append(CableMark(_path(course[place]), heat(share, most), round(wide, 4), f"{ends}{many}: busy {percent(share)}"))
+        told = f"{ends}{many}: busy {percent(share)}"
+        found.append(SimpleNamespace(path=_path(course[place]), colour=heat(share, most), wide=round(wide, 4), told=told))
     return found
 
 

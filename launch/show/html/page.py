@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emu.files import write_file
-from launch.show.text.table import Column, R
+from launch.show.text.table import Column
 
 _WIDE, _HIGH = 1100, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, _WIDE - 24, 16, _HIGH - 52
@@ -61,24 +61,8 @@ class ChartAxis:
         return min(value / self.most, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The axes, the ticks and the size of a chart, as the template `axes.html` draws them."""
-
-    across: str
-    up: str
-    below: Sequence[AxisTick]
-    beside: Sequence[AxisTick]
-    wide: int = _WIDE
-    high: int = _HIGH
-    left: int = _LEFT
-    right: int = _RIGHT
-    top: int = _TOP
-    bottom: int = _BOTTOM
-
-
-def frame_of(across: ChartAxis, up: ChartAxis, below: Sequence[AxisTick] = ()) -> Frame:
-    """Return the frame of two axes.
+def frame_of(across: ChartAxis, up: ChartAxis, below: Sequence[AxisTick] = ()) -> SimpleNamespace:
+    """Return the axes, the ticks and the size of a chart, as the template `axes.html` draws them.
 
     Args:
         across: The lower axis.
@@ -86,7 +70,9 @@ def frame_of(across: ChartAxis, up: ChartAxis, below: Sequence[AxisTick] = ()) -
         below: The ticks of the lower axis; empty: round decimal numbers.
     """
     along = below or [(across.x(at), across.number(at)) for at in across.decimal_ticks()]
-    return Frame(across.name, up.name, along, [(up.y(at), up.number(at)) for at in up.decimal_ticks()])
+    beside = [(up.y(at), up.number(at)) for at in up.decimal_ticks()]
+    size = {"wide": _WIDE, "high": _HIGH, "left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
+    return SimpleNamespace(across=across.name, up=up.name, below=along, beside=beside, **size)
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -104,20 +90,11 @@ class KeyFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table."""
-
-    text: str
-    key: float | str | None = None  # the column is sorted by this; None: by the text
-    wide: bool = False  # whether the cell holds a sentence and needs a wide column
-
-
-@dataclass(frozen=True, slots=True)
 class TextBlock:
     """Sentences: a paragraph where there is one, a list where there are several."""
 
     template: ClassVar[str] = "words.html"
-    lines: tuple[str, ...]
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,36 +102,17 @@ class Table:
     """A table whose rows a click on a column's head sorts."""
 
     template: ClassVar[str] = "table.html"
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Sequence[Column[Any]]
+    rows: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class BarSegment:
-    """A segment of a stacked bar."""
-
-    name: str
-    colour: str
-    share: float  # share of the width of the page, 0..1
-    told: str  # text that appears when the segment is pointed at
-
-
-@dataclass(frozen=True, slots=True)
-class StackedBar:
-    """A bar of segments side by side."""
-
-    name: str
-    pieces: tuple[BarSegment, ...]
-    told: str = ""  # text after the bar
-
-
-@dataclass(frozen=True, slots=True)
-class LegendKey:
-    """An entry of a legend: a colour and its name."""
+class ColouredPart(NamedTuple):
+    """A part of a chart that has a colour of its own: a segment of a bar, or an entry of a legend."""
 
     name: str
     colour: str
-    told: str = ""
+    told: str = ""  # text that appears when the segment is pointed at, or that follows the entry
+    share: float = 0.0  # share of the width of the page, 0..1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +120,8 @@ class StackedBars:
     """Stacked bars under one another, with their legend."""
 
     template: ClassVar[str] = "bars.html"
-    bars: tuple[StackedBar, ...]
-    keys: tuple[LegendKey, ...]
+    bars: Sequence[tuple[str, Sequence[ColouredPart], str]]  # text above the bar, its segments, and text after it
+    keys: Sequence[ColouredPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +132,7 @@ class Svg:
     drawing: str  # name of its template
     told: str  # description for readers who cannot see it
     data: SimpleNamespace  # what that template asks for
-    keys: tuple[LegendKey, ...] = ()
+    keys: Sequence[ColouredPart] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +140,7 @@ class Section:
     """Blocks under a title."""
 
     title: str
-    blocks: tuple[object, ...]
+    blocks: Sequence[TextBlock | Table | StackedBars | Svg]
     note: str = ""  # text under the title
 
 
@@ -192,20 +150,8 @@ class Page:
 
     title: str
     subtitle: str
-    figures: tuple[KeyFigure, ...]
-    sections: tuple[Section, ...]
-
-
-def table_of(head: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> Table:
-    """Return a table of texts or cells; a cell can be sorted by something else than its text."""
-    cells = [tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows]
-    return Table(tuple(head), tuple(cells))
-
-
-def column_table_of(columns: Sequence[Column[R]], rows: Sequence[R]) -> Table:
-    """Return a table of these columns, with a line for each row."""
-    cells = [tuple(Cell(c.text(row), c.key(row) if c.key else None) for c in columns) for row in rows]
-    return Table(tuple(column.head for column in columns), tuple(cells))
+    figures: Sequence[KeyFigure]
+    sections: Sequence[Section]
 
 
 def write_page(page: Page, path: Path) -> None:

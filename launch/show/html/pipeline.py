@@ -1,7 +1,7 @@
 """The HTML chart of a pipeline: a row for each stage, computation in its upper half, communication by axis in its lower."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +13,10 @@ from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals, Spans, merged
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S, format_time, seconds
-from launch.show.html.page import Cell, LegendKey, Svg, Table, table_of
+from launch.show.html.page import ColouredPart, Svg, Table
 from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
 from launch.show.step_parts import COMPUTE, IDLE, axes_in_order, colours_of
+from launch.show.text.table import Column, figures
 
 _WIDE, _HIGH = 2000, 24  # width and height of a row, in units of its drawing
 _NEAR = 0.2  # units of a gap below which two spans are drawn as one
@@ -23,15 +24,6 @@ _LEAST = 0.5  # units of the narrowest span
 _MOST = 64  # most rows
 _STEPS = (1, 2, 2.5, 5, 10)  # round numbers of a step between ticks
 _TICKS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """A row of the chart: the rank that stands for a stage."""
-
-    name: str
-    told: str
-    stretches: tuple[tuple[str, str], ...]  # a colour, and all spans of this colour as one SVG path
 
 
 def rows_of(timed: TimedTrace) -> list[RepresentativeRank]:
@@ -53,12 +45,12 @@ def pipeline(timed: TimedTrace) -> tuple[Svg, Table]:
     apart = rank_times(*_of(timed), timed.report, [each.row for each in ranks])
     axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
-    rows = tuple(_row(each, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True))
-    keys = [LegendKey(f"communication, {axis}", colour) for axis, colour in colours.items()]
+    rows = [_row(each.name, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True)]
+    keys = [ColouredPart(f"communication, {axis}", colour) for axis, colour in colours.items()]
     told = f"computation and communication of {len(rows)} ranks over {format_time(seconds(total))}"
     chart = SimpleNamespace(wide=_WIDE, high=_HIGH, idle=IDLE, rows=rows, ticks=_ticks(total))
-    drawn = Svg("pipeline.html", told, chart, (LegendKey("computation", COMPUTE), *keys, LegendKey("idle", IDLE)))
-    return drawn, _table(ranks, apart, total)
+    drawn = Svg("pipeline.html", told, chart, [ColouredPart("computation", COMPUTE), *keys, ColouredPart("idle", IDLE)])
+    return drawn, _table([*zip(ranks, apart, strict=True)], total)
 
 
 def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
@@ -71,11 +63,13 @@ def _computes(lane: Lane) -> bool:
     return lane.stream.startswith("compute")
 
 
-def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: RankTimes, colours: dict[str, str], total: int) -> StageRow:
-    """Return the row of one rank.
+def _row(
+    name: str, lanes: Sequence[Lane], parts: RankTimes, colours: dict[str, str], total: int
+) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return the row of one rank: its name, its shares in words, and all its spans of each colour as one SVG path.
 
     Args:
-        each: The rank.
+        name: The rank in words.
         lanes: Its lanes, in ticks from the beginning of the step.
         parts: The parts of its time.
         colours: The colour of each axis of communication.
@@ -91,7 +85,7 @@ def _row(each: RepresentativeRank, lanes: Sequence[Lane], parts: RankTimes, colo
     exposed = sum(parts.exposed_fs.values())
     shares = {"computes": parts.compute_fs, "communicates": exposed, "is idle": total - parts.compute_fs - exposed}
     said = ", ".join(f"{what} {100 * ticks / max(total, 1):.1f} %" for what, ticks in shares.items())
-    return StageRow(each.name, f"{each.name} {said} of the step", tuple((colour, path) for colour, path in stretches if path))
+    return name, f"{name} {said} of the step", [(colour, path) for colour, path in stretches if path]
 
 
 def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
@@ -128,23 +122,26 @@ def _ticks(total: int) -> list[tuple[float, str]]:
     return [(i * step_s * TICKS_PER_S / total, format_time(i * step_s)) for i in range(count + 1)]
 
 
-def _table(ranks: Sequence[RepresentativeRank], apart: Sequence[RankTimes], total: int) -> Table:
+def _table(rows: Sequence[tuple[RepresentativeRank, RankTimes]], total: int) -> Table:
     """Return a table of the parts of each rank's time."""
-    axes = axes_in_order(axis for parts in apart for axis, ticks in parts.exposed_fs.items() if ticks)
-    staged = any(each.stage is not None for each in ranks)
-    who = (*(("stage",) if staged else ()), "rank", "stands for")
-    head = (*who, "computation", *(f"{axis or 'other'} exposed" for axis in axes), *(("bubble",) if staged else ()), "idle")
-    rows = []
-    for each, parts in zip(ranks, apart, strict=True):
-        exposed = [parts.exposed_fs.get(axis, 0) for axis in axes]
-        idle = total - parts.compute_fs - sum(parts.exposed_fs.values())
-        numbers = (*((each.stage or 0,) if staged else ()), each.rank, each.alike)
-        bubble = (parts.bubble_fs,) if staged else ()
-        times = [_time(ticks) for ticks in (parts.compute_fs, *exposed, *bubble, idle)]
-        rows.append([*(Cell(str(number), number) for number in numbers), *times])
-    return table_of(head, rows)
+    axes = axes_in_order(axis for _, parts in rows for axis, ticks in parts.exposed_fs.items() if ticks)
+    staged = any(rank.stage is not None for rank, _ in rows)
+
+    def time(head: str, ticks: Callable[[RankTimes], int]) -> Column[tuple[RepresentativeRank, RankTimes]]:
+        return figures(head, lambda row: seconds(ticks(row[1])), format_time)
+
+    columns = [
+        *([figures("stage", lambda row: row[0].stage or 0)] if staged else []),
+        figures("rank", lambda row: row[0].rank),
+        figures("stands for", lambda row: row[0].alike),
+        time("computation", lambda parts: parts.compute_fs),
+        *(time(f"{axis or 'other'} exposed", partial(_exposed_fs, axis)) for axis in axes),
+        *([time("bubble", lambda parts: parts.bubble_fs)] if staged else []),
+        time("idle", lambda parts: total - parts.compute_fs - sum(parts.exposed_fs.values())),
+    ]
+    return Table(columns, rows)
 
 
-def _time(ticks: int) -> Cell:
-    """Return a cell with a time, given in ticks."""
-    return Cell(format_time(seconds(ticks)), seconds(ticks))
+def _exposed_fs(axis: str, parts: RankTimes) -> int:
+    """Return the exposed communication of an axis in ticks."""
+    return parts.exposed_fs.get(axis, 0)

@@ -1,27 +1,14 @@
 """The HTML page of `emu plan`: the plans in order of speed, MFU against memory, and the step of the fastest plan."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
-from launch.show.html.page import (
-    Cell,
-    ChartAxis,
-    KeyFigure,
-    LegendKey,
-    Page,
-    Section,
-    Svg,
-    Table,
-    TextBlock,
-    frame_of,
-    table_of,
-)
-from launch.show.html.step_page import TimedStep, breakdown, step_sections
-from launch.show.step_parts import exposed_axes
-from launch.show.text.estimate_table import not_searched_text, searched_text, undecided_text
+from launch.show.html.page import ChartAxis, ColouredPart, KeyFigure, Page, Section, Svg, Table, TextBlock, frame_of
+from launch.show.html.step_page import TimedStep, breakdown, rates, step_sections
+from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.text.estimate_table import PLAN_COLUMNS, not_searched_text, number_column, searched_text, undecided_text
+from launch.show.text.table import Column, figures
 
 _PALE, _FRONT, _BEST, _YOURS = "#b9c6d2", "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
 _FAR = 4  # a device's memory above so many times the largest plan is not drawn
@@ -55,8 +42,7 @@ def _figures(planned: PlanTable) -> tuple[KeyFigure, ...]:
     memory = f"of {format_size(planned.memory_bytes)}" if planned.memory_bytes else "of the rank that holds most"
     return (
         KeyFigure("step_time_s", "fastest step", format_time(row.step_time_s), row.step_time_s),
-        KeyFigure("mfu", "MFU", f"{row.mfu:.3f}", row.mfu, f"HFU {row.hfu:.3f}"),
-        KeyFigure("tokens_per_s", "tokens/s", f"{row.tokens_per_s:,.0f}", row.tokens_per_s),
+        *rates(row),
         KeyFigure("peak_memory_bytes", "memory a rank", format_size(row.peak_memory_bytes), row.peak_memory_bytes, memory),
         KeyFigure("npus", "NPUs", f"{planned.npus:,}", planned.npus, planned.device),
         KeyFigure("plans", "plans", f"{planned.plans:,}", planned.plans, f"{planned.timed:,} candidates had to be timed"),
@@ -89,36 +75,17 @@ def _search_sentences(planned: PlanTable) -> tuple[str, ...]:
 
 def _table(planned: PlanTable) -> Table:
     """Return the table of plans, the fastest first."""
-    rows = planned.rows
-    axes = exposed_axes(rows)
-    where = ("topology",) if len({row.topology for row in rows}) > 1 else ()
-    exposed = (f"{axis} exposed" for axis in axes)
-    head = ("no.", "plan", "placement", *where, "step", "MFU", "memory", "why it is slower", "computation", *exposed, "bubble")
-    return table_of(head, [_row(number, row, axes, several=bool(where)) for number, row in enumerate(rows, 1)])
-
-
-def _row(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> list[Cell]:
-    """Return the row of a plan; a star marks a plan that the user named."""
-    times = (row.compute_s, *(row.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes), row.bubble_s)
-    return [
-        Cell(f"{number}{'*' if row.beside else ''}", number),
-        *map(Cell, (row.plan, row.axes, *([row.topology] if several else []))),
-        Cell(format_time(row.step_time_s), row.step_time_s),
-        Cell(f"{row.mfu:.3f}", row.mfu),
-        Cell(format_size(row.peak_memory_bytes), row.peak_memory_bytes),
-        Cell(row.why or "the fastest", wide=True),
-        *(Cell(format_time(time_s), time_s) for time_s in times),
+    several = len({row.topology for row in planned.rows}) > 1
+    columns: list[Column[PlanRow]] = [
+        number_column("no.", planned.rows),
+        *(PLAN_COLUMNS[name] for name in ("plan", "placement", *(["topology"] if several else []), "step", "MFU")),
+        figures("memory", lambda row: row.peak_memory_bytes, format_size),
+        Column("why it is slower", lambda row: row.why or "the fastest", wide=True),
+        figures("computation", lambda row: row.compute_s, format_time),
+        *(exposed_column(axis, f"{axis} exposed") for axis in exposed_axes(planned.rows)),
+        PLAN_COLUMNS["bubble"],
     ]
-
-
-class PlanMark(NamedTuple):
-    """The mark of one plan."""
-
-    x: str
-    y: str
-    radius: int
-    colour: str
-    told: str
+    return Table(columns, planned.rows)
 
 
 def _scatter(planned: PlanTable) -> Svg:
@@ -136,19 +103,18 @@ def _scatter(planned: PlanTable) -> Svg:
     told = f"MFU against the memory of the rank that holds most, of {len(planned.seen)} plans"
     named = {"plans that were timed": _PALE, "no plan beats these in both": _FRONT, "fastest": _BEST}
     yours = {"yours": _YOURS} if any(row.beside for row in planned.rows) else {}
-    return Svg("scatter.html", told, drawn, tuple(LegendKey(name, colour) for name, colour in (named | yours).items()))
+    return Svg("scatter.html", told, drawn, [ColouredPart(*each) for each in (named | yours).items()])
 
 
-def _marks(planned: PlanTable, memory: ChartAxis, mfu: ChartAxis) -> list[PlanMark]:
-    """Return the marks of all plans: first all that were timed, last the fastest and yours, which are drawn over the others."""
+def _marks(planned: PlanTable, memory: ChartAxis, mfu: ChartAxis) -> list[tuple[str, str, int, str, str]]:
+    """Return the place, radius, colour and text of the mark of each plan: those of the fastest and yours are last."""
 
-    def mark(row: PlanRow, radius: int, colour: str) -> PlanMark:
+    def mark(row: PlanRow, radius: int, colour: str) -> tuple[str, str, int, str, str]:
         told = f"{row.plan}: MFU {row.mfu:.3f}, {format_size(row.peak_memory_bytes)} a rank, {format_time(row.step_time_s)}"
-        return PlanMark(memory.x(row.peak_memory_bytes), mfu.y(row.mfu), radius, colour, told)
+        return memory.x(row.peak_memory_bytes), mfu.y(row.mfu), radius, colour, told
 
     seen = [
-        PlanMark(memory.x(size), mfu.y(share), 3, _PALE, f"MFU {share:.3f}, {format_size(size)} a rank")
-        for size, share in planned.seen
+        (memory.x(size), mfu.y(share), 3, _PALE, f"MFU {share:.3f}, {format_size(size)} a rank") for size, share in planned.seen
     ]
     front = [mark(row, 5, _FRONT) for row in planned.front]
     yours = [mark(row, 7, _YOURS) for row in planned.rows if row.beside]

@@ -5,6 +5,8 @@ The key figures and the tables of a step's HTML page.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from operator import getitem
 
 from matplotlib.colors import to_hex, to_rgb
 
@@ -12,26 +14,13 @@ from emu.study.training.estimate import StepEstimate
 from emu.study.training.step.rate import timed_told
 from emu.study.training.step.step import Step, TimedTrace
 from emu.study.training.train import TrainingResult
-from emu.trace.report.activity import busiest
+from emu.trace.report.activity import BusyLink, busiest
 from emu.trace.report.critical_path import COMPUTATION
 from emu.units import format_bandwidth, format_size, format_time
 from launch.show.html.link_map import link_map
-from launch.show.html.page import (
-    BarSegment,
-    Cell,
-    KeyFigure,
-    LegendKey,
-    Page,
-    Section,
-    StackedBar,
-    StackedBars,
-    Table,
-    TextBlock,
-    column_table_of,
-    table_of,
-)
+from launch.show.html.page import ColouredPart, KeyFigure, Page, Section, StackedBars, Table, TextBlock
 from launch.show.html.pipeline import pipeline
-from launch.show.step_parts import COMPUTE, IDLE, StepTimes, colours_of, exposed_axes, exposed_column, step_parts
+from launch.show.step_parts import COMPUTE, IDLE, StepPart, StepTimes, colours_of, exposed_axes, exposed_column, step_parts
 from launch.show.text.step_report import COSTLIEST, path_part_text, path_text, step_choice_text, straggling_text
 from launch.show.text.table import Column, figures, spread_lines
 from launch.show.text.topology_facts import link_classes
@@ -41,14 +30,15 @@ _LINKS = 20  # links in the table of the busiest
 
 def figures_of(step: Step) -> tuple[KeyFigure, ...]:
     """Return the key figures of one step, the step time first."""
-    whole = "whole script" if step.whole else "step"
+    whole, peak = "whole script" if step.whole else "step", step.peak_memory_bytes
     return (
         KeyFigure("step_time_s", whole, format_time(step.step_time_s), step.step_time_s),
-        *_rates(step),
+        *rates(step),
         _part("compute_s", "computation", step.compute_s, step),
         _part("exposed_comm_s", "exposed communication", step.exposed_comm_s, step),
         _part("idle_s", "idle", step.idle_s, step, _idle_note(step)),
-        *_memory_table(step),
+        KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, "of the rank that holds most"),
+        KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device),
         *_losses(step),
     )
 
@@ -62,26 +52,17 @@ def _idle_note(step: Step) -> str:
 
 def _part(name: str, label: str, time_s: float, step: Step, note: str = "") -> KeyFigure:
     """Return the key figure of a part of the step; its note is the share of the step unless another note is given."""
-    return KeyFigure(name, label, format_time(time_s), time_s, note or _percent(time_s / (step.step_time_s or 1.0)))
+    share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
+    return KeyFigure(name, label, format_time(time_s), time_s, note or share)
 
 
-def _rates(step: Step) -> list[KeyFigure]:
+def rates(step: StepTimes) -> list[KeyFigure]:
     """Return the key figures MFU and tokens per second; none where the step has no model."""
     if step.tokens_per_s is None or step.mfu is None or step.hfu is None:
         return []
-    hfu = f"HFU {step.hfu:.3f}"
     return [
-        KeyFigure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, hfu),
+        KeyFigure("mfu", "MFU", f"{step.mfu:.3f}", step.mfu, f"HFU {step.hfu:.3f}"),
         KeyFigure("tokens_per_s", "tokens/s", f"{step.tokens_per_s:,.0f}", step.tokens_per_s),
-    ]
-
-
-def _memory_table(step: Step) -> list[KeyFigure]:
-    """Return the key figures of peak memory and of the number of NPUs."""
-    peak = step.peak_memory_bytes
-    return [
-        KeyFigure("peak_memory_bytes", "peak memory", format_size(peak), peak, "of the rank that holds most"),
-        KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device),
     ]
 
 
@@ -109,28 +90,32 @@ def comparison_table(steps: Sequence[Step]) -> Table:
         *([figures("MFU", lambda step: step.mfu, "{:.3f}".format)] if all(step.mfu is not None for step in steps) else []),
         figures("memory", lambda step: step.peak_memory_bytes, format_size),
     ]
-    return column_table_of(columns, steps)
+    return Table(columns, steps)
 
 
 def steps_table(step: Step) -> Table:
     """Return a table of the time of every step of a run, with its loss where something was trained."""
     losses = {"loss": step.loss, "loss of one process": step.reference_loss} if isinstance(step, TrainingResult) else {}
-    rows = []
-    for i, time_s in enumerate(step.step_times_s):
-        row = [Cell(str(i + 1), i + 1), Cell(format_time(time_s), time_s)]
-        rows.append([*row, *(Cell(f"{loss[i]:.6f}", loss[i]) for loss in losses.values())])
-    return table_of(("step", "virtual time", *losses), rows)
+    columns: list[Column[int]] = [
+        figures("step", lambda i: i + 1),
+        figures("virtual time", step.step_times_s.__getitem__, format_time),
+        *(figures(name, partial(getitem, loss), "{:.6f}".format) for name, loss in losses.items()),
+    ]
+    return Table(columns, range(len(step.step_times_s)))
 
 
 def links_table(timed: TimedTrace) -> Table:
     """Return a table of the 20 busiest links."""
     links, tiers = timed.topology.links, {each.dimension: each.title for each in link_classes(timed.topology)}
-    rows = []
-    for each in busiest(timed.shares, timed.topology, _LINKS):
-        rate, tier = float(links.bandwidth_Bps[each.link]), tiers[int(links.dimension[each.link])]
-        number, speed = Cell(str(each.link), each.link), Cell(format_bandwidth(rate), rate)
-        rows.append((number, each.src, each.dst, tier, speed, _share(each.busy)))
-    return table_of(("link", "from", "to", "tier", "bandwidth", "busy"), rows)
+    columns: list[Column[BusyLink]] = [
+        figures("link", lambda each: each.link),
+        Column("from", lambda each: each.src),
+        Column("to", lambda each: each.dst),
+        Column("tier", lambda each: tiers[int(links.dimension[each.link])]),
+        figures("bandwidth", lambda each: float(links.bandwidth_Bps[each.link]), format_bandwidth),
+        figures("busy", lambda each: each.busy, lambda share: f"{100 * share:.1f} %"),
+    ]
+    return Table(columns, busiest(timed.shares, timed.topology, _LINKS))
 
 
 def requests_table(timed: TimedTrace) -> Table:
@@ -140,10 +125,17 @@ def requests_table(timed: TimedTrace) -> Table:
         key = (request.operation, len(request.ranks), format_size(size), str(by))
         asked.setdefault(key, []).append(size)
     rows = [
-        (operation, Cell(str(ranks), ranks), Cell(told, min(sizes)), by, Cell(str(len(sizes)), len(sizes)))
-        for (operation, ranks, told, by), sizes in sorted(asked.items(), key=lambda each: (*each[0][:2], min(each[1])))
+        (operation, ranks, min(sizes), by, len(sizes))
+        for (operation, ranks, _, by), sizes in sorted(asked.items(), key=lambda each: (*each[0][:2], min(each[1])))
     ]
-    return table_of(("operation", "ranks", "size", "algorithm", "different requests"), rows)
+    columns: list[Column[tuple[str, int, int, str, int]]] = [
+        Column("operation", lambda row: row[0]),
+        figures("ranks", lambda row: row[1]),
+        figures("size", lambda row: row[2], format_size),
+        Column("algorithm", lambda row: row[3]),
+        figures("different requests", lambda row: row[4]),
+    ]
+    return Table(columns, rows)
 
 
 def settings_of(step: Step) -> list[str]:
@@ -159,16 +151,6 @@ def settings_of(step: Step) -> list[str]:
         ]
     told += [f"auto: {step_choice_text(step)}"] if step.auto is not None else []
     return [*told, *spread_lines("the step", step.spread)]
-
-
-def _percent(share: float) -> str:
-    """Return a share in words, such as `12.3 % of the step`."""
-    return f"{100 * share:.1f} % of the step"
-
-
-def _share(share: float) -> Cell:
-    """Return a cell with a share in percent."""
-    return Cell(f"{100 * share:.1f} %", share)
 
 
 _MEMORY = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -200,7 +182,6 @@ def step_sections(shown: TimedStep) -> list[Section]:
     """Return all sections of one step but its key figures and its breakdown."""
     step, timed = shown
     chart, times = pipeline(timed)
-    costliest = column_table_of(COSTLIEST, step.costliest or ())
     stage = "Each row is one rank, which stands for its stage of the pipeline or for all ranks of its role."
     busy = "The share of the step for which a link is busy at full rate. Point at a line to read its share."
     return [
@@ -213,11 +194,11 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
-        *([Section("Costliest requests", (costliest,), _COSTLIEST_NOTE)] if step.costliest else []),
+        *([Section("Costliest requests", (Table(COSTLIEST, step.costliest),), _COSTLIEST_NOTE)] if step.costliest else []),
         *([Section("Hints", (TextBlock(step.hints),))] if step.hints else []),
         Section("Algorithms that served the requests", (requests_table(timed),)),
         *([Section("Steps", (steps_table(step),))] if len(step.step_times_s) > 1 else []),
-        Section("Settings", (TextBlock(tuple(settings_of(step))),)),
+        Section("Settings", (TextBlock(settings_of(step)),)),
         Section("Assumptions", (TextBlock(step.assumptions),)),
     ]
 
@@ -243,14 +224,15 @@ def breakdown(steps: Sequence[StepTimes], names: Sequence[str], notes: Sequence[
         notes: The text after each bar.
     """
     parts, longest = step_parts(steps), max(step.step_time_s for step in steps) or 1.0
-    bars = []
-    for i, step in enumerate(steps):
-        told = [_part_text(p.name, p.times_s[i], step.step_time_s) for p in parts]
-        pieces = [BarSegment(p.name, p.colour, p.times_s[i] / longest, words) for p, words in zip(parts, told, strict=True)]
-        bars.append(StackedBar(names[i], tuple(pieces), notes[i]))
+
+    def part_of(part: StepPart, i: int) -> ColouredPart:
+        words = _part_text(part.name, part.times_s[i], steps[i].step_time_s)
+        return ColouredPart(part.name, part.colour, words, part.times_s[i] / longest)
+
+    bars = [(names[i], [part_of(part, i) for part in parts], notes[i]) for i in range(len(steps))]
     one = len(steps) == 1
-    keys = [LegendKey(p.name, p.colour, _part_text("", p.times_s[0], steps[0].step_time_s) if one else "") for p in parts]
-    return StackedBars(tuple(bars), tuple(keys))
+    keys = [part._replace(told=part.told.removeprefix(part.name).lstrip() if one else "") for part in bars[0][1]]
+    return StackedBars(bars, keys)
 
 
 def _breakdown_section(steps: Sequence[Step]) -> Section:
@@ -266,7 +248,7 @@ def _breakdown_section(steps: Sequence[Step]) -> Section:
 def _part_text(name: str, time_s: float, whole_s: float) -> str:
     """Return a part in words: its name, its time and its share of the step."""
     share = 100 * time_s / whole_s if whole_s else 0.0
-    return f"{name} {format_time(time_s)}, {share:.1f} %".strip()
+    return f"{name} {format_time(time_s)}, {share:.1f} %"
 
 
 def _path(step: Step) -> StackedBars:
@@ -279,10 +261,11 @@ def _path(step: Step) -> StackedBars:
     pieces = []
     for part in longest:
         colour, name = COMPUTE if part.what == COMPUTATION else axes.get(part.axis or "", _NO_AXIS), path_part_text(part)
-        pieces.append(BarSegment(name, _paler(colour, seen[colour]), part.time_s / whole, _part_text(name, part.time_s, whole)))
+        words = _part_text(name, part.time_s, whole)
+        pieces.append(ColouredPart(name, _paler(colour, seen[colour]), words, part.time_s / whole))
         seen[colour] += 1
     rest = sum(part.time_s for part in step.critical_path[_LONGEST:])
-    pieces += [BarSegment("other", IDLE, rest / whole, _part_text("other", rest, whole))] if rest else []
+    pieces += [ColouredPart("other", IDLE, _part_text("other", rest, whole), rest / whole)] if rest else []
     return _one_bar(pieces)
 
 
@@ -298,18 +281,17 @@ def _memory(step: Step) -> StackedBars:
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
     pieces = [
-        BarSegment(name, _MEMORY[i % len(_MEMORY)], size / total, f"{name} {format_size(size)}")
+        ColouredPart(name, _MEMORY[i % len(_MEMORY)], f"{name} {format_size(size)}", size / total)
         for i, (name, size) in enumerate(parts.items())
     ]
     return _one_bar(pieces, format_size(sum(parts.values())))
 
 
-def _one_bar(pieces: Sequence[BarSegment], told: str = "") -> StackedBars:
+def _one_bar(pieces: Sequence[ColouredPart], told: str = "") -> StackedBars:
     """Return one bar, with the text of each segment in its legend.
 
     Args:
         pieces: The segments.
         told: The text after the bar.
     """
-    keys = tuple(LegendKey(p.name, p.colour, p.told.removeprefix(p.name)) for p in pieces)
-    return StackedBars((StackedBar("", tuple(pieces), told),), keys)
+    return StackedBars([("", pieces, told)], [piece._replace(told=piece.told.removeprefix(piece.name)) for piece in pieces])

@@ -4,39 +4,23 @@ Also here: a chart of stair lines on an HTML page: lines that keep each value un
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 
-from launch.show.html.page import Cell, ChartAxis, LegendKey, Page, Section, Svg, Table, TextBlock, frame_of, table_of
+from launch.show.html.page import ChartAxis, ColouredPart, Page, Section, Svg, Table, TextBlock, frame_of
 from launch.show.text.waste_table import MEANING, MachineWaste, columns_of, machine_name
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7c8894", "#22313f", "#999933", "#882255")
+Line = tuple[str, Sequence[float], Sequence[float]]  # name, where each value begins and the last one ends, and the values
 Span = tuple[tuple[float, float], float]
 _WASTE = "The share of all NPUs that work but find no group. Point at a line to read it."
 _LEAST = 0.001  # end of the axis of waste, where nothing is wasted
 
 
-class Stairs(NamedTuple):
-    """A line that keeps each value until the next."""
-
-    name: str
-    x: Sequence[float]  # where each value begins, and where the last one ends
-    y: Sequence[float]
-
-
-class StairLine(NamedTuple):
-    """A stair line as the template draws it."""
-
-    points: str
-    colour: str
-    told: str
-
-
-def stair_chart(told: str, rows: Sequence[Stairs], across: ChartAxis, up: ChartAxis) -> Svg:
-    """Return a chart of stair lines with its legend; the number of a line gives its colour.
+def stair_chart(told: str, rows: Sequence[Line], across: ChartAxis, up: ChartAxis) -> Svg:
+    """Return a chart of stair lines, which keep each value until the next, with its legend.
 
     Args:
         told: The description of the chart for readers who cannot see it.
@@ -44,15 +28,12 @@ def stair_chart(told: str, rows: Sequence[Stairs], across: ChartAxis, up: ChartA
         across: The lower axis.
         up: The axis at the left.
     """
-
-    def path(row: Stairs) -> str:
-        ends = zip(pairwise(row.x), row.y, strict=True)
-        return " ".join(
-            f"{across.x(begin)},{up.y(value)} {across.x(end)},{up.y(value)}" for (begin, end), value in _merge_equal(ends)
-        )
-
-    drawn = tuple(StairLine(path(row), _COLOURS[i % len(_COLOURS)], row.name) for i, row in enumerate(rows))
-    keys = tuple(LegendKey(line.told, line.colour) for line in drawn)
+    drawn = []
+    for (name, x, y), colour in zip(rows, cycle(_COLOURS), strict=False):
+        spans = _merge_equal(zip(pairwise(x), y, strict=True))
+        points = (f"{across.x(begin)},{up.y(value)} {across.x(end)},{up.y(value)}" for (begin, end), value in spans)
+        drawn.append((" ".join(points), colour, name))
+    keys = [ColouredPart(name, colour) for _, colour, name in drawn]
     return Svg("lines.html", told, SimpleNamespace(frame=frame_of(across, up), lines=drawn), keys)
 
 
@@ -78,34 +59,13 @@ def faults_page(rows: Sequence[MachineWaste], notes: Sequence[str]) -> Page:
     title = f"What faults leave for groups of {', '.join(map(str, sizes))} NPUs"
     machines = list(dict.fromkeys(f"{row.waste.topology} ({row.waste.npus:,} NPUs)" for row in rows))
     sections = (
-        Section("Machines compared", (_table(rows),), "Click on the head of a column to sort by it."),
+        Section("Machines compared", (Table(columns_of(rows), rows),), "Click on the head of a column to sort by it."),
         Section("Waste over time", (_over_time(rows),), _WASTE),
         Section("Distribution of the waste", (_by_amount(rows),)),
         Section("What the columns mean", (TextBlock((MEANING,)),)),
-        Section("Assumptions", (TextBlock(tuple(notes)),)),
+        Section("Assumptions", (TextBlock(notes),)),
     )
     return Page(title, ", ".join(machines), (), sections)
-
-
-def _table(rows: Sequence[MachineWaste]) -> Table:
-    """Return the table of machines; it can be sorted by numbers."""
-    columns = columns_of(rows)
-    head = tuple(f"{column.head} ({column.unit})" if column.unit else column.head for column in columns)
-    cells = [[_cell(column.text(row)) for column in columns] for row in rows]
-    return table_of(head, cells)
-
-
-def _cell(text: str) -> Cell:
-    """Return a cell that is sorted by its number, or by its text where it is no number."""
-    try:
-        return Cell(text, float(text))
-    except ValueError:
-        return Cell(text)
-
-
-def _most(rows: Sequence[MachineWaste]) -> float:
-    """Return the upper end of the axis of waste, a share of the NPUs."""
-    return max(_LEAST, 1.05 * max(float(row.waste.wasted.max()) for row in rows))
 
 
 def _over_time(rows: Sequence[MachineWaste]) -> Svg:
@@ -114,7 +74,7 @@ def _over_time(rows: Sequence[MachineWaste]) -> Svg:
     for row in rows:
         of = row.waste
         ends = [*of.begin.tolist(), _end(row)]
-        lines.append(Stairs(machine_name(of, several=True), ends, of.wasted.tolist()))
+        lines.append((machine_name(of, several=True), ends, of.wasted.tolist()))
     return stair_chart("waste over time", lines, ChartAxis("day", max(map(_end, rows))), _axis(rows))
 
 
@@ -130,11 +90,11 @@ def _by_amount(rows: Sequence[MachineWaste]) -> Svg:
     for row in rows:
         order = np.argsort(row.waste.wasted, kind="stable")
         ends = [0.0, *row.waste.share[order].cumsum().tolist()]
-        lines.append(Stairs(machine_name(row.waste, several=True), ends, row.waste.wasted[order].tolist()))
+        lines.append((machine_name(row.waste, several=True), ends, row.waste.wasted[order].tolist()))
     across = ChartAxis("share of the time with at most this waste", 1.0, 100.0, " %")
     return stair_chart("waste, from the least to the most", lines, across, _axis(rows))
 
 
 def _axis(rows: Sequence[MachineWaste]) -> ChartAxis:
     """Return the axis of waste in percent."""
-    return ChartAxis("waste", _most(rows), 100.0, " %")
+    return ChartAxis("waste", max(_LEAST, 1.05 * max(float(row.waste.wasted.max()) for row in rows)), 100.0, " %")

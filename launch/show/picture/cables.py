@@ -71,14 +71,6 @@ _NEST = 0.22  # additional distance for each frame inside
 SMALLEST_PT = 3.8  # size of letters below which nothing is written
 
 
-class FrameLabel(NamedTuple):
-    """A text at a frame, with its place and size."""
-
-    text: str
-    at: tuple[float, float]  # middle of the text
-    size_pt: float
-
-
 def frames(boxes: Sequence[Box], at: F64) -> list[F64]:
     """Return [4, 2] the corners of each box's frame, the upper left first.
 
@@ -119,8 +111,8 @@ def _bounds(at: F64, axes: F64, pad: float) -> tuple[F64, float]:
     return corners @ axes, float(np.prod(high - low))
 
 
-def frame_labels(drawing: Drawing, points: float) -> list[FrameLabel]:
-    """Return the labels of a drawing's frames, apart from one another where there is room.
+def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float, float], float]]:
+    """Return text, middle and size in points of the labels of a drawing's frames, apart from one another where there is room.
 
     Args:
         drawing: The places of nodes, and the boxes.
@@ -133,7 +125,7 @@ def frame_labels(drawing: Drawing, points: float) -> list[FrameLabel]:
         size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
         if box.label and size_pt >= SMALLEST_PT:
             chosen = free_place(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
-            written.append(FrameLabel(box.label, chosen.middle, size_pt))
+            written.append((box.label, chosen.middle, size_pt))
             taken.append(chosen)
     return written
 
@@ -154,13 +146,6 @@ _ALONG = np.linspace(0, 1, 33)[:, None]  # points of a course, from end to end
 _BULGE = 1 - (2 * _ALONG - 1) ** 4  # steep at the ends, to be clear of neighbours in a line of NPUs
 _NEAR = 0.06  # distance, in gaps between NPUs, at which a node seems to be an end of a cable
 _CHUNK_WORK = 2**22  # cables times nodes of one chunk
-
-
-class CableCounts(NamedTuple):
-    """The numbers of cables and of single links of one dimension."""
-
-    cables: int
-    one_way: int  # links without a link that leads back
 
 
 class _NodePairs(NamedTuple):
@@ -189,12 +174,12 @@ def _ends(links: Links) -> I64:
     return numbers
 
 
-def cable_counts(links: Links) -> dict[int, CableCounts]:
-    """Return the numbers of cables and single links of each dimension."""
+def cable_counts(links: Links) -> dict[int, tuple[int, int]]:
+    """Return the number of cables of each dimension, and that of links without a link that leads back."""
     found = _node_pairs(links)
     both, more = np.minimum(found.there, found.back), np.abs(found.there - found.back)
     of = {d: found.dimension == d for d in np.unique(found.dimension).tolist()}
-    return {d: CableCounts(int(both[mine].sum()), int(more[mine].sum())) for d, mine in of.items()}
+    return {d: (int(both[mine].sum()), int(more[mine].sum())) for d, mine in of.items()}
 
 
 def cables(links: Links) -> tuple[I64, F64]:

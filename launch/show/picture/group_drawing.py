@@ -16,19 +16,7 @@ from emu.arrays import F64, I64
 from emu.topology.topology import Drawing, Topology
 from emu.units import format_bandwidth
 from launch.show.canvas import INK, text_width_pt
-from launch.show.picture.cables import (
-    FRAME,
-    NPU,
-    SMALLEST_PT,
-    TIMES,
-    Palette,
-    cables,
-    curves,
-    frame_labels,
-    frames,
-    least_gap,
-    node_size_pt,
-)
+from launch.show.picture import cables
 from launch.show.picture.groups import GroupedTopology, layers, switch_names
 from launch.show.picture.layout import Label, free_place, grid_positions, label_around, size_of_words, tier_positions
 
@@ -36,7 +24,7 @@ _SMALLEST_NAMES_PT = 4.5
 _HALO = [withStroke(linewidth=1.8, foreground="white")]
 
 
-def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float, palette: Palette) -> None:
+def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float, palette: cables.Palette) -> None:
     """Draw every frame, cable and node of a topology.
 
     Args:
@@ -59,18 +47,18 @@ def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
         drawing: The places of nodes, and the boxes.
         points: Points in a gap between NPUs, from which the sizes of labels follow.
     """
-    corners = frames(drawing.boxes, drawing.at)
+    corners = cables.frames(drawing.boxes, drawing.at)
     for frame in corners:
-        axes.add_patch(Polygon(frame, closed=True, facecolor=FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))
-    for words in frame_labels(drawing, points):
+        axes.add_patch(Polygon(frame, closed=True, facecolor=cables.FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))
+    for words, at, size_pt in cables.frame_labels(drawing, points):
         style: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "path_effects": _HALO, "zorder": 5}
-        axes.text(*words.at, words.text, fontsize=words.size_pt, **style)
+        axes.text(*at, words, fontsize=size_pt, **style)
 
 
-def _cables(axes: Axes, topology: Topology, at: F64, palette: Palette) -> None:
+def _cables(axes: Axes, topology: Topology, at: F64, palette: cables.Palette) -> None:
     """Draw the cables, thinner where they are many or slow."""
-    links, course = topology.links, curves(topology.links, at)
-    rows, _ = cables(links)
+    links, course = topology.links, cables.curves(topology.links, at)
+    rows, _ = cables.cables(links)
     many, fastest = max(len(rows), 1), links.bandwidth_Bps.max(initial=1.0)
     wide = np.clip(2.2 * (120 / many) ** 0.35, 0.5, 1.6) * np.clip((links.bandwidth_Bps[rows] / fastest) ** 0.5, 0.35, 1.0)
     colours = [palette.tiers[int(dimension)] for dimension in links.dimension[rows]]
@@ -78,14 +66,14 @@ def _cables(axes: Axes, topology: Topology, at: F64, palette: Palette) -> None:
     axes.add_collection(LineCollection(list(course), colors=colours, linewidths=wide, alpha=alpha, zorder=1, clip_on=False))
 
 
-def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: Palette) -> None:
+def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: cables.Palette) -> None:
     """Draw the nodes, and write their numbers or names."""
     n = topology.n_npus
-    npu_pt, switch_pt = (node_size_pt(some, points) for some in (at[:n], at))
+    npu_pt, switch_pt = (cables.node_size_pt(some, points) for some in (at[:n], at))
     kinds = switch_names(topology)
     if len(kinds) == 1:
         switch_pt = max(switch_pt, 34.0)
-    axes.scatter(at[:n, 0], at[:n, 1], s=npu_pt**2, c=NPU, edgecolors="white", linewidths=npu_pt / 24, zorder=3)
+    axes.scatter(at[:n, 0], at[:n, 1], s=npu_pt**2, c=cables.NPU, edgecolors="white", linewidths=npu_pt / 24, zorder=3)
     for name, colour in palette.switches.items():
         x, y = at[n:][np.array([each == name for each in kinds])].T
         axes.scatter(x, y, s=switch_pt**2, c=colour, marker="s", edgecolors="white", linewidths=switch_pt / 24, zorder=3)
@@ -101,7 +89,7 @@ def _nodes(axes: Axes, topology: Topology, at: F64, points: float, palette: Pale
 def _switch_names(axes: Axes, names: Sequence[str], at: F64, points: float, switch_pt: float) -> None:
     """Write the names that the user gave to switches: inside, above, or upright above, whichever has room."""
     longest = max((text_width_pt(name, 1.0) for name in names), default=1.0)
-    gap_pt = points * least_gap(at, len(at) - len(names))
+    gap_pt = points * cables.least_gap(at, len(at) - len(names))
     within, over = (min(8.0, 0.9 * room / longest) for room in (switch_pt, gap_pt))
     if within >= _SMALLEST_NAMES_PT:
         for name, place in zip(names, at[len(at) - len(names) :], strict=True):
@@ -110,26 +98,20 @@ def _switch_names(axes: Axes, names: Sequence[str], at: F64, points: float, swit
     upright = over < _SMALLEST_NAMES_PT
     size_pt = min(7.0, 0.75 * gap_pt) if upright else over
     for name, place in zip(names, at[len(at) - len(names) :], strict=True):
-        if size_pt >= SMALLEST_PT - 0.3:
+        if size_pt >= cables.SMALLEST_PT - 0.3:
             _write_over(axes, name, place, size_pt, switch_pt / 2 + 1, upright=upright)
 
 
 def _write_over(axes: Axes, text: str, at: F64, size_pt: float, up_pt: float, *, upright: bool) -> None:
     """Write a text above a node."""
     x, y = map(float, at)
-    style: dict[str, Any] = {
-        "fontsize": size_pt,
-        "color": INK,
-        "path_effects": _HALO,
-        "zorder": 5,
-        "rotation": 90.0 if upright else 0.0,
-    }
+    style: dict[str, Any] = {"fontsize": size_pt, "color": INK, "path_effects": _HALO, "zorder": 5, "rotation": 90.0 * upright}
     axes.annotate(text, (x, y), (0, up_pt), textcoords="offset points", ha="center", va="bottom", **style)
 
 
 def _write_inside(axes: Axes, at: F64, text: str, size_pt: float) -> None:
     """Write a text inside a node, unless it would be too small to read."""
-    if size_pt >= SMALLEST_PT - 0.3:
+    if size_pt >= cables.SMALLEST_PT - 0.3:
         axes.text(float(at[0]), float(at[1]), text, fontsize=size_pt, ha="center", va="center", color="white", zorder=4)
 
 
@@ -156,7 +138,7 @@ def symbol_height(merged: GroupedTopology, groups: range) -> float:
     return LINE * (1.5 + max(len(words_of(merged, group)) for group in groups))
 
 
-def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: float, palette: Palette) -> None:
+def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: float, palette: cables.Palette) -> None:
     """Draw groups and bundles.
 
     Args:
@@ -166,13 +148,13 @@ def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: 
         points: Points in a unit of the drawing.
         palette: The colours.
     """
-    rows, _ = cables(merged.graph.links)
-    course = curves(merged.graph.links, drawing.at, ROOM)
+    rows, _ = cables.cables(merged.graph.links)
+    course = cables.curves(merged.graph.links, drawing.at, ROOM)
     _bundles(axes, merged, rows, course, palette)
     n, groups = merged.graph.n_npus, len(merged.names)
     high = [symbol_height(merged, some) if len(some) else 0.0 for some in (range(n), range(n, groups))]
     for group, at in enumerate(drawing.at):
-        colour = NPU if group < n else palette.switches[merged.names[group]]
+        colour = cables.NPU if group < n else palette.switches[merged.names[group]]
         _symbol(axes, at, high[group >= n], colour)
         _write(axes, at, words_of(merged, group), points)
     taken = [label_around(at, np.array((WIDE, high[group >= n]))) for group, at in enumerate(drawing.at)]
@@ -180,7 +162,7 @@ def paint_groups(axes: Axes, merged: GroupedTopology, drawing: Drawing, points: 
         taken.append(_write_bundle(axes, merged, int(rows[place]), course[place], points, taken))
 
 
-def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, palette: Palette) -> None:
+def _bundles(axes: Axes, merged: GroupedTopology, rows: I64, course: F64, palette: cables.Palette) -> None:
     """Draw a line for each bundle, wider where it has more cables."""
     links, wide = merged.graph.links, merged.bundled[rows]
     widths = np.clip(5.0 * (wide / wide.max(initial=1)) ** 0.4, 0.9, 5.0)
@@ -202,7 +184,7 @@ def _labelled_bundles(merged: GroupedTopology, rows: I64) -> I64:
 def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, points: float, taken: Sequence[Label]) -> Label:
     """Write the label of a bundle in the middle of its line, or nearer to an end where other labels are; return its room."""
     rate = format_bandwidth(float(merged.graph.links.bandwidth_Bps[row]))
-    words, size_pt = (f"{TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
+    words, size_pt = (f"{cables.TIMES} {merged.bundled[row]:,}", rate), min(8.0, 0.17 * points)
     size = size_of_words(words, size_pt, points)
     chosen = free_place((label_around(line[round(share * (len(line) - 1))], size) for share in _ALONG), taken)
     room = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -214,7 +196,7 @@ def words_of(merged: GroupedTopology, group: int) -> list[str]:
     """Return the lines of a group's text: its name, then the number of nodes of each kind."""
     name = [merged.names[group]] if group < merged.graph.n_npus else []
     parts = merged.parts[group].items()
-    return name + [f"{kind} {TIMES} {number:,}" if number > 1 else kind for kind, number in parts]
+    return name + [f"{kind} {cables.TIMES} {number:,}" if number > 1 else kind for kind, number in parts]
 
 
 def _symbol(axes: Axes, at: F64, high: float, colour: str) -> None:

@@ -53,11 +53,8 @@ def _orientation_text(row: BenchRow) -> str:
     """Return the times of the best reduce_scatter with all_gather, and of the best trees; "" where none is known."""
     times = {"the best reduce_scatter and then the best all_gather": row.in_a_row_s, "the best trees": row.trees_s}
     known = [f"{name} would take {format_time(time_s)}" for name, time_s in times.items() if time_s is not None]
-    return (
-        f"without latency, {', '.join(known)} ({format_size(row.size_bytes)} on {row.topology}); this is no bound"
-        if known
-        else ""
-    )
+    size = format_size(row.size_bytes)
+    return f"without latency, {', '.join(known)} ({size} on {row.topology}); this is no bound" if known else ""
 
 
 def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The cost of networks, as a table and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,54 +30,29 @@ class NetworkCost:
 
 def cost_as_json(paid: NetworkCost) -> dict[str, object]:
     """Return the cost of a network as JSON fields."""
-    of = paid.cost
+    of, owned, step = paid.cost, paid.owned, paid.step
+    job: dict[str, object] = {}
+    if owned is not None and step is not None:
+        job = {name: getattr(owned, name) for name in ("capex_dollars", "opex_dollars", "tco_dollars")}
+        job |= {name: getattr(step, name) for name in ("step_time_s", "mfu", "tokens_per_s")}
+        job["tokens_per_s_per_tco_dollar"] = paid.tokens_per_s_dollar
     return {
-        "topology": of.topology,
-        "npus": of.npus,
-        "dollars": of.dollars,
-        "watts": of.watts,
-        "dollars_per_npu": of.dollars_per_npu,
-        "watts_per_npu": of.watts_per_npu,
-        "injection_GBps": of.injection_GBps,
-        "dollars_per_injection_GBps": of.dollars_per_injection_GBps,
-        "watts_per_injection_GBps": of.watts_per_injection_GBps,
-        "global_GBps": of.global_GBps,
-        "dollars_per_global_GBps": of.dollars_per_global_GBps,
-        "watts_per_global_GBps": of.watts_per_global_GBps,
-        "exchange_GBps": of.exchange_GBps,
-        "dollars_per_exchange_GBps": of.dollars_per_exchange_GBps,
+        **{name: getattr(of, name) for name in _FIELDS},
         "energy_dollars": paid.energy_dollars,
-        **_performance(paid),
+        **job,
         "parts": {part: {"count": count, **price._asdict()} for part, (count, price) in of.parts.items()},
         "free": of.free,
-    }
-
-
-def _performance(paid: NetworkCost) -> dict[str, object]:
-    """Return the fields of the job; none where no job was asked for."""
-    owned, step = paid.owned, paid.step
-    if owned is None or step is None:
-        return {}
-    return {
-        "capex_dollars": owned.capex_dollars,
-        "opex_dollars": owned.opex_dollars,
-        "tco_dollars": owned.tco_dollars,
-        "step_time_s": step.step_time_s,
-        "mfu": step.mfu,
-        "tokens_per_s": step.tokens_per_s,
-        "tokens_per_s_per_tco_dollar": paid.tokens_per_s_dollar,
     }
 
 
 def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
     """Return a table with a line for each network, then the parts of each network and the notes."""
     columns = [*_ALWAYS]
-    if any(row.cost.global_GBps is not None for row in rows):
-        columns += _ACROSS
-    if any(row.cost.exchange_GBps is not None for row in rows):
-        columns += _EXCHANGE
+    for needed, amounts in _AMOUNTS.items():
+        if any(getattr(row.cost, needed) is not None for row in rows):
+            columns += amounts
     if any(row.energy_dollars is not None for row in rows):
-        columns += _ENERGY
+        columns.append(Column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
     if rows[0].owned is not None:
         columns += _performance_columns(rows[0])
     parts = [f"{row.cost.topology}: {_parts(row.cost)}" for row in rows]
@@ -89,25 +64,30 @@ def _two_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
+def _amount(head: str, name: str, unit: str) -> Column[NetworkCost]:
+    """Return the column of a field of the cost."""
+    return Column(head, lambda row: _two_digits(getattr(row.cost, name)), unit)
+
+
+_FIELDS = (  # fields of the cost that JSON has
+    *("topology", "npus", "dollars", "watts", "dollars_per_npu", "watts_per_npu"),
+    *("injection_GBps", "dollars_per_injection_GBps", "watts_per_injection_GBps"),
+    *("global_GBps", "dollars_per_global_GBps", "watts_per_global_GBps", "exchange_GBps", "dollars_per_exchange_GBps"),
+)
 _ALWAYS: Sequence[Column[NetworkCost]] = (
     Column("topology", lambda row: row.cost.topology),
     Column("NPUs", lambda row: str(row.cost.npus)),
     Column("network", lambda row: _two_digits(row.cost.dollars / 1e6), "M$"),
-    Column("a NPU", lambda row: _two_digits(row.cost.dollars_per_npu), "$"),
-    Column("a NPU", lambda row: _two_digits(row.cost.watts_per_npu), "W"),
-    Column("injection", lambda row: _two_digits(row.cost.injection_GBps), "GB/s"),
-    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_injection_GBps), "$"),
-    Column("a GB/s", lambda row: _two_digits(row.cost.watts_per_injection_GBps), "W"),
+    _amount("a NPU", "dollars_per_npu", "$"),
+    _amount("a NPU", "watts_per_npu", "W"),
+    _amount("injection", "injection_GBps", "GB/s"),
+    _amount("a GB/s", "dollars_per_injection_GBps", "$"),
+    _amount("a GB/s", "watts_per_injection_GBps", "W"),
 )
-_ACROSS: Sequence[Column[NetworkCost]] = (
-    Column("global", lambda row: _two_digits(row.cost.global_GBps), "GB/s"),
-    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_global_GBps), "$"),
-)
-_EXCHANGE: Sequence[Column[NetworkCost]] = (
-    Column("all-to-all", lambda row: _two_digits(row.cost.exchange_GBps), "GB/s"),
-    Column("a GB/s", lambda row: _two_digits(row.cost.dollars_per_exchange_GBps), "$"),
-)
-_ENERGY: Sequence[Column[NetworkCost]] = (Column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"),)
+_AMOUNTS: Mapping[str, Sequence[Column[NetworkCost]]] = {  # by the field of the cost that a row must have
+    "global_GBps": (_amount("global", "global_GBps", "GB/s"), _amount("a GB/s", "dollars_per_global_GBps", "$")),
+    "exchange_GBps": (_amount("all-to-all", "exchange_GBps", "GB/s"), _amount("a GB/s", "dollars_per_exchange_GBps", "$")),
+}
 
 
 def _performance_columns(first: NetworkCost) -> Sequence[Column[NetworkCost]]:

@@ -16,40 +16,50 @@ from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.step_parts import exposed_axes, exposed_column
 from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
-from launch.show.text.table import Column, column_table, figures, merged_assumption_lines, table
+from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
-_HEAD = ("", "plan", "placement", "step", "MFU")
+PLAN_COLUMNS: Mapping[str, Column[PlanRow]] = {
+    "plan": Column("plan", lambda row: row.plan),
+    "placement": Column("placement", lambda row: row.axes),
+    "topology": Column("topology", lambda row: row.topology),
+    "step": figures("step", lambda row: row.step_time_s, format_time),
+    "MFU": figures("MFU", lambda row: row.mfu, "{:.3f}".format),
+    "bubble": figures("bubble", lambda row: row.bubble_s, format_time),
+}
+
+
+def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
+    """Return the column of the numbers of plans, from 1; a star marks a plan that the user named."""
+    numbers = {id(row): number for number, row in enumerate(rows, 1)}
+    return Column(head, lambda row: f"{numbers[id(row)]}{'*' * row.beside}", key=lambda row: numbers[id(row)])
 
 
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, the fastest first, then the reason why each other one is slower, and the assumptions."""
-    rows = planned.rows
-    axes = exposed_axes(rows)
-    several = len({row.topology for row in rows}) > 1
-    head = (*_HEAD, *axes, "bubble", "memory", *(["topology"] if several else []))
-    units = ("", "", "", "", "", *("exposed" for _ in axes), "", "a rank", *([""] if several else []))
+    rows, off, topologies = planned.rows, planned.either_way, list(dict.fromkeys(row.topology for row in planned.rows))
+    columns = [
+        number_column("", rows),
+        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "MFU")),
+        *(exposed_column(axis, axis, "exposed") for axis in exposed_axes(rows)),
+        PLAN_COLUMNS["bubble"],
+        figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
+        *([PLAN_COLUMNS["topology"]] if len(topologies) > 1 else []),
+    ]
     lines = [
-        f"{planned.model} on {planned.npus} {planned.device} of {', '.join(dict.fromkeys(row.topology for row in rows))}, "
+        f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         "",
-        table(head, [_line(n, row, axes, several=several) for n, row in enumerate(rows, 1)], units=units),
+        column_table(columns, rows),
         "",
         *_reasons(rows),
         "",
-        *_expected(planned),
+        *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
         *([f"not decided     {undecided_text(planned)}"] if planned.least_s is not None else []),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
-
-
-def _expected(planned: PlanTable) -> list[str]:
-    """Return how far the times may be off; no line where no run of the kind is known."""
-    if planned.either_way is None:
-        return []
-    return [f"expected        each step {off_told(planned.device, planned.either_way, planned.either_way_by)}"]
 
 
 def searched_text(planned: PlanTable) -> str:
@@ -73,14 +83,6 @@ def undecided_text(planned: PlanTable) -> str:
         f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
         "bound; search some of them with words (--plan)"
     )
-
-
-def _line(number: int, row: PlanRow, axes: Sequence[str], *, several: bool) -> tuple[str, ...]:
-    """Return the cells of a plan; a star marks a plan that the user named."""
-    exposed = [format_time(row.exposed_comm_by_axis_s.get(axis, 0.0)) for axis in axes]
-    said = (f"{number}{'*' if row.beside else ''}", row.plan, row.axes, format_time(row.step_time_s), f"{row.mfu:.3f}")
-    size = format_size(row.peak_memory_bytes)
-    return (*said, *exposed, format_time(row.bubble_s), size, *([row.topology] if several else []))
 
 
 def _reasons(rows: Sequence[PlanRow]) -> list[str]:
@@ -126,10 +128,9 @@ def _figures(step: SweepStep | None, names: Sequence[str], axes: Sequence[str]) 
     return [*(getattr(step, name) for name in names), *(step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)]
 
 
-def estimates_report(results: Sequence[StepEstimate]) -> str:
-    """Return a table with a line for each topology and a column of exposed communication for each axis."""
-    first = results[0]
-    columns: list[Column[StepEstimate]] = [
+def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:
+    """Return the columns of the table of estimates, with one of exposed communication for each axis."""
+    return [
         Column("topology", lambda r: r.topology),
         figures("NPUs", lambda r: r.ranks),
         figures("dp", lambda r: r.dp),
@@ -145,17 +146,22 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         figures("tasks", lambda r: r.tasks),
         figures("wall", lambda r: r.wall_s, "{:.1f}".format, "(s)"),
     ]
-    of = dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results)
+
+
+def estimates_report(results: Sequence[StepEstimate]) -> str:
+    """Return a table with a line for each topology and a column of exposed communication for each axis."""
+    first = results[0]
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
     algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if r.auto is not None]
     lines = [
-        *of,
+        *dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results),
         f"{first.device}; placement {first.axes}: neighbouring NPUs are on the first axis",
         "",
-        column_table(columns, results),
+        column_table(_estimate_columns(results), results),
+        "",
+        f"expected: {off_told(first.device, first.either_way, first.either_way_by)}",
     ]
-    algorithms = [f"expected: {off_told(first.device, first.either_way, first.either_way_by)}", *algorithms]
-    return "\n".join([*lines, "", *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
+    return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])
 
 
 def estimate_report(r: StepEstimate) -> str:

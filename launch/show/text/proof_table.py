@@ -72,18 +72,9 @@ def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
     bad = next((row for row in found if row.failed), None)
     proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} ranks"
     roots = "first, middle, last" if any(len(row.roots) > 1 for row in found) else "0" if first.roots else "-"
-    wall = f"{sum(row.wall_s for row in found):.2f}"
-    claim = _claims(run) if bad is None else ""
-    return (
-        first.operation,
-        first.algorithm,
-        number_ranges(row.ranks for row in found),
-        str(len(found)),
-        roots,
-        proved,
-        claim,
-        wall,
-    )
+    wall, claim = f"{sum(row.wall_s for row in found):.2f}", _claims(run) if bad is None else ""
+    ranks = number_ranges(row.ranks for row in found)
+    return (first.operation, first.algorithm, ranks, str(len(found)), roots, proved, claim, wall)
 
 
 def _proof_cell(run: Sequence[VerificationRow]) -> str:

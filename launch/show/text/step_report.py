@@ -92,10 +92,9 @@ def _equal_steps_text(step: Step) -> str:
 def _other_steps(step: Step) -> list[str]:
     """Return a line for each group of steps that do other work; from the fourth group on they share a line."""
     groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
-    shown = (
-        groups if len(groups) <= _GROUPS else [*groups[: _GROUPS - 1], [t for times in groups[_GROUPS - 1 :] for t in times]]
-    )
-    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _first_times(times) for times in shown]
+    if len(groups) > _GROUPS:
+        groups[_GROUPS - 1 :] = [[time_s for times in groups[_GROUPS - 1 :] for time_s in times]]
+    return [f"{len(times)} other step{'s' * (len(times) > 1)}".ljust(16) + _first_times(times) for times in groups]
 
 
 def _first_times(times_s: Sequence[float]) -> str:
@@ -164,17 +163,8 @@ def step_report(step: Step) -> str:
     head = [*pacing_warning(step.paced), f"{step.ranks} {step.device} on {step.topology}", timed, ""]
     if not step.whole:
         head.append(f"steps           {_first_times(step.step_times_s)}")
-    chaotic = spread_lines("the step", step.spread)
-    told = [
-        *step_lines(step),
-        *expected_lines(step),
-        *chaotic,
-        *rate_lines(step),
-        *pacing_lines(step.paced),
-        *_programs(step),
-        *foot_lines(step),
-    ]
-    return "\n".join([*head, *told])
+    timed_lines = [*step_lines(step), *expected_lines(step), *spread_lines("the step", step.spread), *rate_lines(step)]
+    return "\n".join([*head, *timed_lines, *pacing_lines(step.paced), *_programs(step), *foot_lines(step)])
 
 
 def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:

@@ -24,6 +24,7 @@ class Column(Generic[R]):
     text: Callable[[R], str]
     unit: str = ""  # second line of the head
     key: Callable[[R], Any] | None = None  # a page sorts the rows by this; None: by their texts
+    wide: bool = False  # whether cells hold sentences, and need a wide column on a page
 
 
 def figures(head: str, value: Callable[[R], V], show: Callable[[V], str] = str, unit: str = "") -> Column[R]:

@@ -49,16 +49,13 @@ def routes_table(topology: Topology, src: int, dst: int) -> str:
 def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
     """Return the row of one route in the table: its channels, their share, its links, rates, latency and nodes, as texts."""
     hops, links = list(way.links), topology.links
-    rates = list(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist())))
-    latency_s = seconds(int(links.latency_fs[hops].sum()))
-    through = " > ".join(map(topology.call, way.nodes))
     return (
         _channels(way.channels),
         f"{len(way.channels) / CHANNELS_ASKED:.3f}",
         " ".join(map(str, hops)),
-        ", ".join(rates),
-        format_time(latency_s),
-        through,
+        ", ".join(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist()))),
+        format_time(seconds(int(links.latency_fs[hops].sum()))),
+        " > ".join(map(topology.call, way.nodes)),
     )
 
 

@@ -3,7 +3,7 @@
 The report of a job with faults, step by step, as text.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,7 +11,7 @@ from emu.study.faults.waste import Restarts, Waste
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.step_report import pacing_lines, pacing_warning
-from launch.show.text.table import Column, assumption_lines, column_table, table
+from launch.show.text.table import Column, assumption_lines, column_table, figures, table
 
 
 def job_report(result: FaultyJob) -> str:
@@ -40,9 +40,8 @@ def _recovery_line(how: Recovery) -> str:
     place = f"the checkpoint after step {how.went_on_from}" if how.went_on_from else "the beginning"
     again = f"{how.lost_steps} step{'s' * (how.lost_steps != 1)} done again"
     took = f"{format_time(how.recovery_s)} of recovery"
-    return (
-        f"went on         in step {how.step}, as {how.lost}: from {place} with {how.plan} on {how.ranks} NPUs; {again}, {took}"
-    )
+    went_on = f"went on         in step {how.step}, as {how.lost}: from {place} with {how.plan} on {how.ranks} NPUs"
+    return f"{went_on}; {again}, {took}"
 
 
 def _steps(result: FaultyJob) -> str:
@@ -50,9 +49,8 @@ def _steps(result: FaultyJob) -> str:
     head = ("step", "time", "of it mending", "what happened")
     if result.loss is None or result.reference_loss is None:
         return table(head, [_row(steps) for steps in _equal_runs(result.steps)])
-    learned = {
-        step: (f"{a:.6f}", f"{b:.6f}") for step, (a, b) in enumerate(zip(result.loss, result.reference_loss, strict=True), 1)
-    }
+    losses = enumerate(zip(result.loss, result.reference_loss, strict=True), 1)
+    learned = {step: (f"{own:.6f}", f"{one:.6f}") for step, (own, one) in losses}
     rows = [_row([step]) for step in result.steps]
     full = [(row[0], *learned[step.step], *row[1:]) for row, step in zip(rows, result.steps, strict=True)]
     return table((head[0], "loss", "one process", *head[1:]), full)
@@ -106,9 +104,7 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
     """Return the waste of a machine as JSON fields; shares are of the machine's NPUs, averaged over time."""
     row = kept.waste
     return {
-        "topology": row.topology,
-        "copies": row.copies,
-        "npus": row.npus,
+        **{name: getattr(row, name) for name in ("topology", "copies", "npus")},
         "tp": row.group,
         "faulty": float(row.share @ row.faulty),
         "waste": row.mean,
@@ -146,27 +142,29 @@ def machine_name(row: Waste, *, several: bool) -> str:
     return f"{copies}{row.topology}{f', TP-{row.group}' if several else ''} ({100 * row.mean:.2f} %)"
 
 
-def _percent(share: float) -> str:
-    """Return a share in percent, without the sign."""
-    return f"{100 * share:.2f}"
+def _percent(head: str, share: Callable[[MachineWaste], float], unit: str = "%") -> Column[MachineWaste]:
+    """Return a column of shares in percent."""
+    return figures(head, lambda kept: 100 * share(kept), "{:.2f}".format, unit)
 
 
 _COLUMNS: Sequence[Column[MachineWaste]] = (
     Column("topology", lambda kept: kept.waste.topology),
-    Column("copies", lambda kept: str(kept.waste.copies)),
-    Column("NPUs", lambda kept: str(kept.waste.npus)),
-    Column("TP", lambda kept: str(kept.waste.group)),
-    Column("faulty", lambda kept: _percent(float(kept.waste.share @ kept.waste.faulty)), "%"),
-    Column("waste", lambda kept: _percent(kept.waste.mean), "%"),
-    Column("p99", lambda kept: _percent(kept.waste.quantile(_P99)), "%"),
-    Column("worst", lambda kept: _percent(kept.waste.quantile(1.0)), "%"),
-    Column("in groups", lambda kept: _percent(kept.waste.availability), "%"),
-    Column("largest job", lambda kept: str(kept.waste.largest_job(_P99)), "99 % of time"),
-    Column("one fault", lambda kept: str(kept.waste.radius), "NPUs lost"),
+    figures("copies", lambda kept: kept.waste.copies),
+    figures("NPUs", lambda kept: kept.waste.npus),
+    figures("TP", lambda kept: kept.waste.group),
+    _percent("faulty", lambda kept: float(kept.waste.share @ kept.waste.faulty)),
+    _percent("waste", lambda kept: kept.waste.mean),
+    _percent("p99", lambda kept: kept.waste.quantile(_P99)),
+    _percent("worst", lambda kept: kept.waste.quantile(1.0)),
+    _percent("in groups", lambda kept: kept.waste.availability),
+    figures("largest job", lambda kept: kept.waste.largest_job(_P99), unit="99 % of time"),
+    figures("one fault", lambda kept: kept.waste.radius, unit="NPUs lost"),
 )
 _GOODPUT: Sequence[Column[MachineWaste]] = (
-    Column("save every", lambda kept: f"{kept.restarts.interval_s / 60:.1f}" if kept.restarts else "-", "min"),
-    Column("goodput", lambda kept: _percent(kept.goodput or 0.0), "%"),
+    figures("save every", lambda kept: kept.restarts.interval_s / 60 if kept.restarts else 0.0, "{:.1f}".format, "min"),
+    _percent("goodput", lambda kept: kept.goodput or 0.0),
 )
-_WAITING: Sequence[Column[MachineWaste]] = (Column("job waits", lambda kept: _percent(kept.waiting or 0.0), "% of time"),)
-_COST: Sequence[Column[MachineWaste]] = (Column("aggregate", lambda kept: f"{kept.dollars_per_npu or 0:.2f}", "$ a NPU"),)
+_WAITING: Sequence[Column[MachineWaste]] = (_percent("job waits", lambda kept: kept.waiting or 0.0, "% of time"),)
+_COST: Sequence[Column[MachineWaste]] = (
+    figures("aggregate", lambda kept: kept.dollars_per_npu or 0.0, "{:.2f}".format, "$ a NPU"),
+)

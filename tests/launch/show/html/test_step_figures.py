@@ -67,7 +67,7 @@ def test_parts_of_the_critical_path_and_of_memory_fill_their_bars(shown):
     sections = {section.title: section for section in step_sections(shown)}
     for title in ("Critical path", "Memory"):
         bars = sections[title].blocks[-1].bars
-        assert [sum(piece.share for piece in bar.pieces) for bar in bars] == [pytest.approx(1.0)]
+        assert [sum(piece.share for piece in pieces) for _, pieces, _ in bars] == [pytest.approx(1.0)]
 
 
 def test_figures_of_parts_say_their_share_of_the_step_or_what_they_are_made_of(shown):

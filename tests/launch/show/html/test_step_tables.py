@@ -62,7 +62,7 @@ def test_how_often_the_waste_is_how_large_rises_from_the_least_to_the_most():
     waste = Waste("machine", 100, 1, 4, share, np.arange(4.0), np.zeros(4), usable, 4)
     sections = {section.title: section for section in faults_page([MachineWaste(waste)], ()).sections}
     drawn = sections["Distribution of the waste"].blocks[0].data
-    points = np.array([[float(v) for v in at.split(",")] for at in drawn.lines[0].points.split()])
+    points = np.array([[float(v) for v in at.split(",")] for at in drawn.lines[0][0].split()])
     frame = drawn.frame
     across = (points[:, 0] - frame.left) / (frame.right - frame.left)
     up = (frame.bottom - points[:, 1]) / (frame.bottom - frame.top) * 1.05 * 0.8  # the most, and a little room
