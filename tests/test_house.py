@@ -167,3 +167,64 @@ def test_another_name_is_seen():
 def test_no_file_has_more_than_400_lines():
     files = [*FILES, *(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))]
     assert {str(path): n for path in files if (n := len(text_of(path).splitlines())) > 400} == {}
+
+
+LINES, PARAMETERS = 25, 6  # of a function
+# Functions that may have more, each with the reason.
+LARGER: Mapping[str, str] = {
+    "emu/cluster/npu/batch_norm.py:_gather_stats_with_counts": "PyTorch's own signature",
+    "emu/cluster/npu/batch_norm.py:_backward_elemt": "PyTorch's own signature",
+    **dict.fromkeys(
+        (
+            "emu/backend/executor/executor.py:execute",
+            "emu/cluster/fake/fake_run.py:trace_script",
+            "emu/cluster/script_run.py:run_script",
+            "emu/cluster/threads/threads.py:__init__",
+            "emu/collective/algorithm.py:collective",
+            "emu/collective/schedule.py:build",
+            "emu/study/live/elastic_job.py:train_with_checkpoints",
+        ),
+        "what a user of the library calls, with settings that are mostly left out",
+    ),
+    **dict.fromkeys(
+        (
+            "emu/model/operator.py:product",
+            "emu/model/parts/expert_operators.py:sparse_operators",
+            "emu/model/stack/passes.py:element_wise",
+        ),
+        "the sizes of an operator, mostly left out",
+    ),
+}
+# Decorators of functions whose parameters are the settings of a user.
+CATALOGUE = ("topology", "planned", "collective", "command", "argument", "option")
+
+
+def functions(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int, int]]:
+    """Functions of a module but those of the catalogue and of commands: lines without the docstring, and parameters."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {re.split(r"[(.]", ast.unparse(each).removeprefix("click."))[0] for each in node.decorator_list}
+            first = node.body[0]
+            doc = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) is not None else 0
+            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            if not decorators & set(CATALOGUE):
+                yield node, node.end_lineno - node.lineno + 1 - doc, len([n for n in names if n not in ("self", "cls")])
+
+
+def too_large(source: str) -> list[str]:
+    """The functions of a module that are too long, or have too many parameters."""
+    return [node.name for node, lines, count in functions(source) if lines > LINES or count > PARAMETERS]
+
+
+def test_no_function_is_longer_than_25_lines_or_has_more_than_6_parameters():
+    found = {f"{path}:{name}" for path in FILES for name in too_large(text_of(path))}
+    assert found - set(LARGER) == set()
+    assert set(LARGER) <= found, "a reason that is needed no more"
+
+
+def test_a_function_that_is_too_large_is_seen():
+    body = "\n    pass" * (LINES - 1)
+    assert not too_large(f"def f(a, b, c, d, e, g):{body}")
+    assert too_large(f"def f(a):{body}\n    pass") == ["f"]
+    assert too_large("def f(a, b, c, d, e, *, g, h): pass") == ["f"]
+    assert not too_large("@topology('x')\ndef f(a, b, c, d, e, *, g, h): pass")

@@ -76,7 +76,7 @@ def _write(papers: Mapping[str, Paper], rows: Mapping[str, Sequence[PaperRow]], 
 def _command(name: str) -> click.Command:
     """Return the command of one paper."""
 
-    @click.command(name)
+    @click.command(name, help=_help(name))
     @click.option("--table", help="One table of the paper, such as 6, or one section, such as 6.4.")
     @click.option("--figure", help="One figure of the paper, such as 17.")
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
@@ -98,7 +98,6 @@ def _command(name: str) -> click.Command:
         print_result(found, lambda: paper_report(rows, paper.assumptions()), as_json=as_json)
         write_output(docs, partial(_write, {name: paper}, {name: rows}))
 
-    command.help = _help(name)
     return command
 
 

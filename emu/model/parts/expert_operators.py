@@ -95,10 +95,8 @@ def _scores(name: str, n: int, c: ExpertRouting) -> ModelOperator:
         saved=Amount(whole=n * (e + (k + 1 if c.normalised else 0)), fixed_bytes=8 * n * k),
     )
     if c.balance:
-        balanced = _balance_passes(n, c)
-        eager = Passes(
-            eager.forward + balanced.forward, eager.backward_input + balanced.backward, saved=eager.saved + balanced.saved
-        )
+        more = _balance_passes(n, c)
+        eager = Passes(eager.forward + more.forward, eager.backward_input + more.backward, saved=eager.saved + more.saved)
     fused = Passes(
         Amount(whole=n * (e + k), fixed_bytes=8 * n * k),
         Amount(whole=n * (2 * e + k), fixed_bytes=8 * n * k),

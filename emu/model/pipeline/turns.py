@@ -87,8 +87,7 @@ def zbv(place: int, places: int, microbatches: int) -> list[TurnGroup]:
         own.take((0, INPUT))
         own.take((1, INPUT))
     for _ in range(places - place):
-        own.take((0, INPUT))
-        own.take_weights(0)
+        _take_both(own, 0)
     for which in (1, 0):
         for _ in range(place):
             own.take_weights(which)
@@ -125,7 +124,12 @@ def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
     for _ in range(after):
         own.take((1, BACKWARD))
         own.take((1, FORWARD), (0, BACKWARD))
-    # The second half of the last backwards is taken in two.
+    _end_backwards(own, place, after)
+    return own.found
+
+
+def _end_backwards(own: _Place, place: int, after: int) -> None:
+    """Take the last backwards of DualPipeV, of which the second half is split, and the remaining weight gradients."""
     for number in range(2 * place + 2):
         own.take((1 - number % 2, BACKWARD if number <= place else INPUT))
     for _ in range(after):
@@ -133,7 +137,6 @@ def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
         own.take((0, INPUT))
     for _ in range(place + 1):
         own.take_weights()
-    return own.found
 
 
 def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:

@@ -4,7 +4,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -200,30 +200,35 @@ class TraceLayout:
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
         links, n_ranks = self.topology.links, self.trace.n_ranks
-        ranks = Orbits.each(n_ranks) if domain is None else Orbits.equal(domain.nodes.number[self.placement])
+        ranks, of_links = Orbits.each(n_ranks), Orbits.each(len(links))
+        if domain is not None:
+            ranks, of_links = Orbits.equal(domain.nodes.number[self.placement]), domain.links
         self._check_size(domain, ranks, delays)
-        of_links = Orbits.each(len(links)) if domain is None else domain.links
         builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
-        begins, ends, instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(4))
+        begins, ends = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
         for where, computed in self._compute(builder, ranks):
             begins[where] = ends[where] = computed
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
+        instance, call = self._enter_calls(met, begins, ends)
+        entries = self._wait(builder, ranks, delays, begins, ends, instance)
+        return ReplayGraph(
+            builder.graph(), self.first_event, begins, ends, instance, call,
+            pieces=tuple(piece for piece, *_ in met), firsts=column([first for _, first, *_ in met], np.int64),
+            services=tuple(self._services()), assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
+            link=column(of_links.number, np.int64), entries=entries,
+        )  # fmt: skip
+
+    def _enter_calls(
+        self, met: Sequence[tuple[LoweredSchedule | Delay, int, I32 | I64, I32 | I64]], begins: I32, ends: I32
+    ) -> tuple[I32, I32]:
+        """Write the tasks of all calls to the columns of a `ReplayGraph`; return its columns of instances and calls."""
+        instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
         calls = np.cumsum([0, *(len(batch.ranks) for batch in self.batches)])
         for number, (batch, (_, _, *tasks)) in enumerate(zip(self.batches, met, strict=True)):
             events = (self.first_event[batch.ranks] + batch.rows).ravel()
             begins[events], ends[events] = tasks
             instance[events], call[events] = number, calls[number] + np.arange(len(events)) // batch.what.n_ranks
-        entries = self._wait(builder, ranks, delays, begins, ends, instance)
-        return ReplayGraph(
-            builder.graph(), self.first_event, begins, ends, instance, call,
-            pieces=tuple(piece for piece, *_ in met),
-            firsts=column([first for _, first, *_ in met], np.int64),
-            services=tuple(self._services()),
-            assumptions=self.device.assumptions,
-            timed_ranks=len(ranks.first),
-            link=column(of_links.number, np.int64),
-            entries=entries,
-        )  # fmt: skip
+        return instance, call
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
         messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
