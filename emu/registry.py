@@ -25,6 +25,8 @@ from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
 _FILED: list[object] | None = None  # things that the user's file that is being read has filed; None: no file is read
+_FEW = 12  # names of a catalogue that one line of an error has
+_LISTED = {"topology": "topologies", "model": "models", "algorithm": "collectives"}  # what `emu list` prints of each kind
 _OF_CATALOGUE: list[object] = []  # stands in its place while the catalogue is read
 
 
@@ -75,7 +77,11 @@ class Registry(Generic[T]):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that nothing has, with the nearest name."""
-    return BareError(f"no {kind} is called {name!r}; {nearest(name, known)}")
+    names, listed = sorted(known), _LISTED.get(kind.rsplit(maxsplit=1)[-1])
+    hint = nearest(name, names)
+    if listed and len(names) > _FEW and hint.startswith("known"):  # no name is near
+        hint = f"known: {', '.join(names[:_FEW])}, ...; `emu list {listed}` prints all {len(names)}"
+    return BareError(f"no {kind} is called {name!r}; {hint}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -154,6 +154,9 @@ def _run(args: list[str] | None) -> int:
     """Run a command, print its error if there is one, and return its exit code."""
     try:
         result = emu.main(args, prog_name="emu", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as none_given:
+        click.echo(none_given.ctx.get_help())
+        return 0
     except (Exception, KeyboardInterrupt) as error:  # every error ends here
         line, code = _interruption(error) if isinstance(error, KeyboardInterrupt) else _verdict(error)
         click.echo(f"emu: {line}", err=True)

@@ -43,6 +43,15 @@ def test_a_name_like_nothing_is_told_all_there_are(fruit):
     assert str(unknown("fruit", "aple", ["apple", "maple"])).endswith("did you mean maple or apple?")
 
 
+def test_a_long_list_of_a_catalogue_is_cut_and_says_which_command_prints_it():
+    known = [f"machine-{number:02}" for number in range(40)]
+    told = str(unknown("topology", "xyz", known))
+    assert told.endswith(", machine-11, ...; `emu list topologies` prints all 40")
+    assert "machine-12" not in told
+    assert "did you mean machine-" in str(unknown("topology", "machine-4", known))
+    assert "machine-39" in str(unknown("key of a file", "xyz", known))
+
+
 @pytest.mark.parametrize(
     ("text", "call"),
     [

@@ -34,7 +34,7 @@ from launch.clusters import FAKE, ClusterOptions, script_cluster_options
 from launch.show.progress import progress_bar
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--ranks", type=int, required=True, help="The number of ranks (the WORLD_SIZE of the script).")
 @timing_options
 @view_options

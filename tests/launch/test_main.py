@@ -118,3 +118,21 @@ def test_anything_else_is_a_bug_with_its_traceback_and_exit_code_70(
     assert code == 70
     assert "ZeroDivisionError" in err
     assert err.splitlines()[-1] == "emu: this is a bug in Emu; please report it with the lines above"
+
+
+@pytest.mark.parametrize("words", [(), ("list",), ("show",)])
+def test_a_command_that_needs_more_words_prints_its_help_and_is_content(emu, words) -> None:
+    done, asked = emu(*words), emu(*words, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == asked.out
+    assert len(done.out.splitlines()) > 10
+
+
+def test_an_unknown_option_before_a_script_is_no_script(emu, tmp_path) -> None:
+    script = tmp_path / "x.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    done = emu("run", "--ranks", "2", "--topology", "ub-mesh:board", "--elastic", str(script))
+    assert (done.code, done.out) == (2, "")
+    assert "No such option '--elastic'" in done.err
+    own = emu("run", "--ranks", "1", "--topology", "ub-mesh:board", str(script), "--elastic", "3", "-x", "--", "-")
+    assert "['--elastic', '3', '-x', '--', '-']" in own.out

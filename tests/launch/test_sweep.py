@@ -58,6 +58,8 @@ def test_a_point_that_fits_nothing_leaves_its_reason(emu):
         ("plan.tp=1,1", "values of plan.tp must be different and none of them empty, got '1,1'"),
         ("plan.tpp=1", "no quantity to sweep is called 'plan.tpp'; did you mean plan.tp"),
         ("sek=1", "no quantity to sweep is called 'sek'; did you mean seq"),
+        ("model=llama-tiny,nosuch", "no model is called 'nosuch'"),
+        ("seq=1..", "COUNT 2 or more, got '1..'; e.g. seq=1024..65536:7"),
         ("stack.sofware=pytorch", "no quantity to sweep is called 'stack.sofware'; did you mean stack.software"),
         ("topology.bandwith=1GB/s", "switch: unknown setting 'bandwith'; did you mean bandwidth?"),
         ("device.gem_share=0.5", "no setting of a device is called 'gem_share'; did you mean gemm_share"),

@@ -14,6 +14,7 @@ import click
 
 from emu.errors import InputError, WriteError, must_be
 from emu.files import write_file
+from emu.model.model_file import find_model
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
@@ -101,7 +102,8 @@ def _range(name: str, said: str) -> list[str]:
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
         what = "LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH, COUNT 2 or more"
-        raise must_be("--sweep", f"the range of {name}", what, said, "e.g. 25GB/s..400GB/s:5")
+        like = "25GB/s..400GB/s:5" if "." in name else f"{name}=1024..65536:7"
+        raise must_be("--sweep", f"the range of {name}", what, said, f"e.g. {like}")
     low, high, count = float(found["low"]), float(found["high"]), int(found["count"])
     between = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
     whole = not unit and low.is_integer() and high.is_integer()
@@ -242,8 +244,9 @@ def _check(said: Words) -> None:
     """Refuse values that are invalid whatever the topology is.
 
     Raises:
-        InputError: the device is unknown, or a number is not whole.
+        InputError: the model or the device is unknown, or a number is not whole.
     """
+    find_model(said["model"])
     find_device(said["device"], stack_of(said["stack"]).precision.activation)
     for name in said.keys() & set(_WHOLE):
         if not said[name].isdecimal() or not int(said[name]):

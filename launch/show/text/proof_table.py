@@ -70,7 +70,7 @@ def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
     """Return the cells of one algorithm of an operation."""
     first, run = found[0], [row for row in found if row.proved != "not run"]
     bad = next((row for row in found if row.failed), None)
-    proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} ranks"
+    proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} {'rank' if bad.ranks == 1 else 'ranks'}"
     roots = "first, middle, last" if any(len(row.roots) > 1 for row in found) else "0" if first.roots else "-"
     wall, claim = f"{sum(row.wall_s for row in found):.2f}", _claims(run) if bad is None else ""
     ranks = number_ranges(row.ranks for row in found)
