@@ -23,6 +23,11 @@ class Config(Mixture):
     source: str = ""
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return ("moe",) * self.layers
+
+    @property
     def attention(self) -> Heads:
         """The sizes of the attention of each layer."""
         dim = head_dim(self.hidden, self.heads)

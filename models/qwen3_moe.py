@@ -24,6 +24,11 @@ class Config(Mixture):
     head_dim: int = 128
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return ("moe",) * self.layers
+
+    @property
     def attention(self) -> Heads:
         """The sizes of the attention of each layer."""
         sizes = (self.hidden, self.heads, self.kv_heads, self.head_dim, self.head_dim, self.rope_theta)

@@ -27,7 +27,7 @@ def flag(param: click.Parameter) -> str:
 
 
 def outputs(kind: type[click.ParamType]) -> list[tuple[str, str]]:
-    return [(name, flag(p)) for name, command in commands().items() for p in command.params if isinstance(p.type, kind)]
+    return [(name, flag(p)) for name, command in commands().items() for p in command.params if type(p.type) is kind]
 
 
 FILES, FOLDERS = outputs(OutputFile), outputs(OutputFolder)

@@ -39,9 +39,9 @@ class Mixture(ABC):
         """The sizes of the attention of each layer."""
 
     @property
+    @abstractmethod
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return ("moe",) * self.layers
 
     @property
     def routing(self) -> ExpertRouting:

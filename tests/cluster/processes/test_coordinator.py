@@ -207,7 +207,7 @@ def test_who_connects_and_says_no_more_holds_up_nobody(says, monkeypatch):
         time.sleep(0.1)
         guest = connection(socket.create_connection((LOOPBACK, desk.address.port)))
         guest.send_bytes(desk.address.token)
-        guest.send(0)
+        guest.send((0, False))
         guest.send(("ended_rank", 0))
         assert guest.poll(10)
         assert guest.recv() == ("over",)
@@ -229,7 +229,7 @@ def test_who_comes_after_the_job_has_failed_is_told_so():
         for process in range(2):
             guest = connection(socket.create_connection((LOOPBACK, desk.address.port)))
             guest.send_bytes(desk.address.token)
-            guest.send(process)
+            guest.send((process, False))
             if process == 0:
                 guest.send(("failed", InputError("program: no")))
             assert guest.poll(10)

@@ -103,7 +103,7 @@ def test_the_architecture_follows_from_name_and_sizes(sizes, architecture):
     model, found = model_of(run, "x")
     assert found == architecture
     assert (model.layers, model.hidden, model.vocab) == (4, 256, 512)
-    assert (found.model.experts, found.model.top_k) == (run.experts, run.top_k)
+    assert (model.experts, model.top_k) == (run.experts, run.top_k)
 
 
 def test_every_published_run_can_be_asked_and_its_software_is_that_of_its_source():
