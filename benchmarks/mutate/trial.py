@@ -22,7 +22,7 @@ from benchmarks.mutate.faults import Fault
 
 # Beside those of the same name, the tests that see what a folder does; each is run from the left until one fails.
 ALSO = {
-    "emu/trace": ("tests/study/training", "tests/backend/rank/test_record.py", "tests/cluster", "tests/launch"),
+    "emu/trace": ("tests/trace", "tests/study/training", "tests/backend/rank/test_record.py", "tests/cluster", "tests/launch"),
     "emu/study/measure": ("tests/launch",),
     "emu/study/choice": ("tests/launch",),
     "emu/study/prove": ("tests/launch",),

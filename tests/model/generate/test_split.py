@@ -5,6 +5,13 @@
 
 import pytest
 
+from emu.model.generate.part import Part
+from emu.model.memory.layer_memory import Ledger
+from emu.model.memory.stage_memory import Pass, StageEnds, StageMemory
+from emu.model.model_file import find_model
+from emu.model.operator import NORM
+from emu.model.plan.plan_text import parse_plan
+from emu.model.stack.stack import Stack
 from tests.four_layers import four_layers
 from tests.model.generate.executed import compared
 
@@ -72,3 +79,15 @@ def test_backwards_in_two_of_an_architecture_are_what_runs(name, words, tmp_path
 @pytest.mark.parametrize("name", ["nemotron-tiny", "mixtral-tiny"])
 def test_more_places_with_backwards_in_two_are_what_runs(name, words):
     assert compared(words, name, seq=4).first is None
+
+
+@pytest.mark.parametrize("words", ["pp=2,order=zero-bubble,vp=2", "pp=2,tp=2,order=zbv,vp=2"])
+def test_what_a_split_backward_has_kept_for_its_weights_is_freed_as_their_gradients_are_made(words):
+    model, plan = find_model("llama-tiny"), parse_plan(words, global_batch=4, seq=64)
+    layer = Part(model, plan, Stack(), model.kinds[0], None).memory
+    ledger = Ledger()
+    StageMemory((layer,), StageEnds(0, 0, 0)).backward_weight(ledger, Pass(first=False, last=False))
+    made = [layer.made_bytes(each) + (layer.given(each) if each.kind == NORM else 0) for each in layer.operators]
+    assert any(map(layer.given, layer.operators))
+    assert 0 < sum(ledger.peak) <= max(made)  # never above what lived before, but for the gradient that is being made
+    assert ledger.now.activations == -layer.kept - sum(map(layer.given, layer.operators))
