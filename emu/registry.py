@@ -77,18 +77,24 @@ class Registry(Generic[T]):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that nothing has, with the nearest name."""
-    names, listed = sorted(known), _LISTED.get(kind.rsplit(maxsplit=1)[-1])
-    hint = nearest(name, names)
-    if listed and len(names) > _FEW and hint.startswith("known"):  # no name is near
-        hint = f"known: {', '.join(names[:_FEW])}, ...; `emu list {listed}` prints all {len(names)}"
-    return BareError(f"no {kind} is called {name!r}; {hint}")
+    return BareError(f"no {kind} is called {name!r}; {nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown name: its variants, else the nearest known names, else all of them."""
+def nearest(name: str, known: Iterable[str], listed: str | None = None) -> str:
+    """Return the hint for an unknown name: its variants, else the nearest known names, else all of them.
+
+    Args:
+        name: The name.
+        known: The names that there are.
+        listed: The word after `emu list` with which a user gets all of them, of which the hint then has a few.
+    """
     names = sorted(known)
     near = [n for n in names if n.startswith(f"{name}:")] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if listed is not None and len(names) > _FEW:
+        return f"known: {', '.join(names[:_FEW])}, ...; `emu list {listed}` prints all {len(names)}"
+    return f"known: {', '.join(names)}"
 
 
 @cache
