@@ -185,7 +185,7 @@ class PacedClock(RankClock):
 
     def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, check: Callable[[int], None]) -> None:
         super().__init__(rests, check)
-        self._alarm = rests.rings = Alarm(rests.abandon, rests.baton.look)
+        self._alarm = rests.alarm = Alarm(rests.abandon, rests.baton.look)
         self._tempo = tempo
         self._held: dict[object, _OpenRequest] = {}  # by the key of the work
         self._lock = threading.Lock()

@@ -29,7 +29,7 @@ class Rests:
 
     def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
         self.baton, self._beyond = baton, beyond
-        self.rings: Alarm | None = None  # wakes strands at times; None: the baton does
+        self.alarm: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
         self.waits: dict[int, object] = {}  # by strand
         self._waiting: defaultdict[object, list[int]] = defaultdict(list)  # strands, by the key of what they wait for
@@ -41,11 +41,11 @@ class Rests:
 
     def now(self) -> float:
         """Return the time by which strands rest: the baton's own, or this host's if messages take time of it."""
-        return self.baton.now_s if self.rings is None else time.monotonic()
+        return self.baton.now_s if self.alarm is None else time.monotonic()
 
     def after(self, seconds: float) -> float:
         """Return the time that many seconds from now."""
-        return self.baton.after(seconds) if self.rings is None else time.monotonic() + seconds
+        return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
     def rest(self, strand: int, what: object, until_s: float | None = None) -> bool:
         """Let others run until this strand is woken for `what`, at the latest at a time, or the run has failed.
@@ -64,12 +64,12 @@ class Rests:
                 self._timed.add(strand)
         self._tell_beyond(self.baton.rank_of(strand))
         with self.end_on_error():
-            if self.rings is None or until_s is None:
+            if self.alarm is None or until_s is None:
                 self.baton.rest(strand, until_s)
             else:
-                ring = self.rings.at(until_s, partial(self.wake, _key(what)))
+                call = self.alarm.at(until_s, partial(self.wake, _key(what)))
                 self.baton.rest(strand)
-                self.rings.forget(ring)
+                self.alarm.forget(call)
         self._resume()
         with self.lock:
             return not self._forget(strand)
