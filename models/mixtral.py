@@ -5,6 +5,7 @@ loss, the configurations published with the weights.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from emu.model.model import Model, model
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
@@ -15,17 +16,14 @@ from emu.model.parts.mixture import Mixture, mixture
 class Config(Mixture):
     """Sizes of one Mixtral."""
 
+    kind: ClassVar[str] = "moe"
+
     experts: int = 8
     top_k: int = 2
     balance: float = 0.02
     rope_theta: float = 1_000_000.0
     norm_eps: float = 1e-5
     source: str = ""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        return ("moe",) * self.layers
 
     @property
     def attention(self) -> Heads:

@@ -5,6 +5,7 @@ coefficient of the balancing loss, the configurations published with the weights
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from emu.model.model import Model, model
 from emu.model.parts.attention_block import NORMED_SHARDS, Heads
@@ -15,6 +16,8 @@ from emu.model.parts.mixture import Mixture, mixture
 class Config(Mixture):
     """Sizes of one Qwen3-MoE."""
 
+    kind: ClassVar[str] = "moe"
+
     experts: int = 128
     top_k: int = 8
     balance: float = 0.001
@@ -22,11 +25,6 @@ class Config(Mixture):
     norm_eps: float = 1e-6
     source: str = ""
     head_dim: int = 128
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        return ("moe",) * self.layers
 
     @property
     def attention(self) -> Heads:

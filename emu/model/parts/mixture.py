@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -18,6 +19,8 @@ from emu.model.parts.token_routing import ExpertRouting
 @dataclass(frozen=True, slots=True)
 class Mixture(ABC):
     """The sizes of a mixture-of-experts model."""
+
+    kind: ClassVar[str]  # of all layers
 
     layers: int
     hidden: int
@@ -39,9 +42,9 @@ class Mixture(ABC):
         """The sizes of the attention of each layer."""
 
     @property
-    @abstractmethod
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
+        return (self.kind,) * self.layers
 
     @property
     def routing(self) -> ExpertRouting:
