@@ -35,11 +35,31 @@ class Idle:
         for process in _descendants():
             with suppress(psutil.Error):  # it has ended
                 spent_s += sum(process.cpu_times()[:2])
-                runs = runs or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+                runs = runs or is_at_work(process)
         last_s, self._looked_s = self._looked_s, time.monotonic()
         is_idle, self._spent_s = not runs and spent_s == self._spent_s, spent_s
         self._idle_s = self._idle_s + min(self._looked_s - last_s, self.LONGEST_S) if is_idle else 0.0
         return self._idle_s
+
+
+def is_at_work(process: psutil.Process) -> bool:
+    """Return whether a thread of a process runs, is ready to, or uses a disk.
+
+    What the system tells of a process is the state of its first thread alone, which sleeps while another is about to send what
+    the process has made. Where it does not tell the states of threads, the first one stands for all.
+    """
+    states = [stat.rpartition(")")[2].split()[0] for stat in _stats_of_threads(process.pid)]
+    if states:
+        return any(state in ("R", "D") for state in states)
+    return process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+
+
+def _stats_of_threads(pid: int) -> Iterator[str]:
+    """Yield what Linux tells of each thread of a process: its number, its name in parentheses, its state and more."""
+    with suppress(OSError):  # it has ended
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            with suppress(OSError):  # the thread has ended
+                yield Path(thread.path, "stat").read_text(errors="replace")
 
 
 def are_of_processes(files: Sequence[int]) -> bool:

@@ -1,12 +1,16 @@
 """Threads that ranks start go on in the same order in every run, whatever the speed of the host."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import SimpleNamespace
 
+import psutil
+import pytest
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
@@ -123,6 +127,23 @@ def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():
             return [thread.name for thread in threads], [future.result() for future in futures]
 
     assert Threads(N).run(program) == [([str(number) for number in range(12)], list(range(12)))] * N
+
+
+WORKS = (
+    "import threading, time\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()\ntime.sleep(60)"
+)
+
+
+@pytest.mark.parametrize(("code", "works"), [(WORKS, True), ("import time\ntime.sleep(60)", False)])
+def test_a_process_is_at_work_whichever_of_its_threads_runs(code, works):
+    with subprocess.Popen([sys.executable, "-c", code]) as started:
+        process, until_s = psutil.Process(started.pid), time.monotonic() + 30
+        try:
+            while (process.status(), processes.is_at_work(process)) != (psutil.STATUS_SLEEPING, works):
+                assert time.monotonic() < until_s, (process.status(), processes.is_at_work(process))
+                time.sleep(0.01)
+        finally:
+            started.kill()
 
 
 def test_a_process_that_is_kept_from_looking_at_others_does_not_take_them_for_idle(monkeypatch):
