@@ -13,11 +13,16 @@ from emu.errors import must_be
 from emu.files import write_file
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import summary
+from emu.trace.trace_file import load
 from emu.units import format_time, seconds
-from launch.cli.options.common import GRID, default_option, import_option, json_option, print_json, print_result
+from launch.cli.options import common
 from launch.cli.options.files import OutputFile, print_text, write_output, write_png
-from launch.cli.options.view_options import ViewOptions, timeline_options
-from launch.cli.trace_steps import RecordedTrace, recorded_options
+from launch.cli.options.output import print_json, print_result
+from launch.cli.options.view_options import timeline_options
+from launch.front.inputs import calls_of, topologies_of
+from launch.front.replays import timed_replays
+from launch.front.steps import write_timeline
+from launch.front.trace_timing import TraceTiming, algorithms_of_replay
 from launch.show.lanes import Lane, lanes
 from launch.show.text.proof_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
@@ -44,8 +49,8 @@ def show_command() -> None:
 @click.option(
     "--route", nargs=2, metavar="NODE NODE", help="Show only the routes between two nodes. A node is a number or a name."
 )
-@import_option
-@json_option
+@common.import_option
+@common.json_option
 def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_json: bool) -> None:
     """Show the figures of a topology.
 
@@ -77,12 +82,12 @@ def _topology(name: str, png: Path | None, route: tuple[str, str] | None, as_jso
 @click.argument("operation")
 @click.argument("algorithm")
 @click.option("--ranks", type=int, help="The number of ranks. [default: 8, or the product of --dims]")
-@click.option("--dims", "grid", type=GRID, default="", help=_DIMS_HELP)
-@default_option("--root", default=0, help="The root rank, for an operation that has one.")
+@click.option("--dims", "grid", type=common.GRID, default="", help=_DIMS_HELP)
+@common.default_option("--root", default=0, help="The root rank, for an operation that has one.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file.")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML, to run it on GPUs.")
-@import_option
-@json_option
+@common.import_option
+@common.json_option
 def _collective(
     operation: str, algorithm: str, ranks: int | None, grid: Shape, root: int, png: Path | None, xml: Path | None, as_json: bool
 ) -> None:
@@ -111,12 +116,24 @@ def _collective(
 
 
 @show_command.command("timeline")
-@recorded_options
+@click.argument("trace", type=click.Path(path_type=Path))
+@common.timing_options
 @timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
-@import_option
-@json_option
-def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_json: bool) -> None:
+@common.import_option
+@common.json_option
+def _timeline(
+    trace: Path,
+    topology: tuple[str, ...],
+    device: str,
+    dtype: str | None,
+    algorithm: tuple[str, ...],
+    stack: str,
+    png: Path | None,
+    timeline: Path | None,
+    every_rank: bool,
+    as_json: bool,
+) -> None:
     """Show when ranks compute and communicate.
 
     The recorded trace is timed on a topology. `--png` draws the step that `emu replay` reports.
@@ -124,18 +141,20 @@ def _timeline(recorded: RecordedTrace, looks: ViewOptions, png: Path | None, as_
     \b
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
-    if len(recorded.topologies) != 1:
-        raise must_be("show timeline", "--topology", "given once", len(recorded.topologies), "one picture shows one fabric")
-    (timed,) = recorded.time()
+    if len(topology) != 1:
+        raise must_be("show timeline", "--topology", "given once", len(topology), "one picture shows one fabric")
+    calls = calls_of(stack)
+    timing = TraceTiming(tuple(topologies_of(topology)), device, dtype, algorithms_of_replay(algorithm, calls), calls)
+    (timed,) = timed_replays(load(trace), timing)
     found = list(lanes(timed.trace, timed.replayed, timed.timeline, timed.topology))
     step = timed.report
-    title = f"step {step.step} of {recorded.trace.name} on {timed.topology.name}"
+    title = f"step {step.step} of {trace.name} on {timed.topology.name}"
     # Before anything is printed, because it refuses too many ranks.
     write_png(png, "chart.time_chart:timeline_figure", found, title, step.began_fs, step.ended_fs)
     rows = [(lane.owner, lane.stream, str(len(lane.start)), *map(format_time, _spans(lane))) for lane in found]
     text = table(("who", "what", "spans", "busy", "from", "to"), rows)
     print_result([_times(lane) for lane in found], lambda: text, as_json=as_json)
-    looks.write_timeline(timed)
+    write_output(timeline, lambda path: write_timeline(timed, path, every_rank=every_rank))
 
 
 def _spans(lane: Lane) -> tuple[float, float, float]:

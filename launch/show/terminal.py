@@ -12,8 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 @contextmanager
-def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[Callable[[], None]]:
+def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
+
+    What the function is given to say is printed above the bar.
 
     Args:
         label: The text at the left of the bar.
@@ -26,12 +28,18 @@ def terminal_bar(label: str, total: int | None, patience_s: float) -> Iterator[C
         TextColumn("{task.percentage:>3.0f}%" * bool(total)),
         TimeElapsedColumn(),
     )
+
+    def advance(known: str = "") -> None:
+        if known and progress.tasks[task].visible:
+            progress.console.print(known, highlight=False, markup=False)
+        progress.advance(task)
+
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total, visible=False)
         patience = threading.Timer(patience_s, lambda: progress.update(task, visible=True))
         patience.daemon = True
         patience.start()
         try:
-            yield lambda: progress.advance(task)
+            yield advance
         finally:
             patience.cancel()
