@@ -29,25 +29,28 @@ if TYPE_CHECKING:
     from emu.trace.trace import Trace as Trace
     from launch.data.devices import find_device as find_device
     from launch.front.calibrations import calibrate as calibrate
-    from launch.front.estimates import estimate as estimate
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
-    from launch.front.listings import list_collectives as list_collectives
-    from launch.front.listings import list_devices as list_devices
-    from launch.front.listings import list_models as list_models
-    from launch.front.listings import list_topologies as list_topologies
     from launch.front.machine_faults import faults as faults
     from launch.front.measurements import bench as bench
     from launch.front.network_costs import cost as cost
+    from launch.front.parts.exhibits import show_collective as show_collective
+    from launch.front.parts.exhibits import show_timeline as show_timeline
+    from launch.front.parts.exhibits import show_topology as show_topology
+    from launch.front.parts.listings import list_collectives as list_collectives
+    from launch.front.parts.listings import list_devices as list_devices
+    from launch.front.parts.listings import list_models as list_models
+    from launch.front.parts.listings import list_topologies as list_topologies
+    from launch.front.parts.views import draw as draw
     from launch.front.proofs import verify as verify
     from launch.front.publications import repro as repro
-    from launch.front.replays import compare as compare
-    from launch.front.replays import load_trace as load_trace
-    from launch.front.replays import replay as replay
-    from launch.front.runs import run as run
-    from launch.front.runs import train as train
-    from launch.front.searches import plan as plan
-    from launch.front.views import draw as draw
+    from launch.front.steps.estimates import estimate as estimate
+    from launch.front.steps.replays import compare as compare
+    from launch.front.steps.replays import load_trace as load_trace
+    from launch.front.steps.replays import replay as replay
+    from launch.front.steps.runs import run as run
+    from launch.front.steps.searches import plan as plan
+    from launch.front.steps.trainings import train as train
     from launch.show.progress import progress as progress
 
 __version__ = "0.1.0"
@@ -71,29 +74,32 @@ _HOME = {
     "build_topology": "launch.front.inputs",
     "calibrate": "launch.front.calibrations",
     "collective": "emu.collective.algorithm",
-    "compare": "launch.front.replays",
+    "compare": "launch.front.steps.replays",
     "cost": "launch.front.network_costs",
-    "draw": "launch.front.views",
-    "estimate": "launch.front.estimates",
+    "draw": "launch.front.parts.views",
+    "estimate": "launch.front.steps.estimates",
     "faults": "launch.front.machine_faults",
     "find_device": "launch.data.devices",
     "find_model": "launch.front.inputs",
-    "list_collectives": "launch.front.listings",
-    "list_devices": "launch.front.listings",
-    "list_models": "launch.front.listings",
-    "list_topologies": "launch.front.listings",
-    "load_trace": "launch.front.replays",
+    "list_collectives": "launch.front.parts.listings",
+    "list_devices": "launch.front.parts.listings",
+    "list_models": "launch.front.parts.listings",
+    "list_topologies": "launch.front.parts.listings",
+    "load_trace": "launch.front.steps.replays",
     "lower": "emu.fabric.lower",
     "operation": "emu.collective.operation",
-    "plan": "launch.front.searches",
+    "plan": "launch.front.steps.searches",
     "progress": "launch.show.progress",
     "prove": "emu.collective.proof",
-    "replay": "launch.front.replays",
+    "replay": "launch.front.steps.replays",
     "repro": "launch.front.publications",
-    "run": "launch.front.runs",
+    "run": "launch.front.steps.runs",
     "schedule": "emu.collective.algorithm",
+    "show_collective": "launch.front.parts.exhibits",
+    "show_timeline": "launch.front.parts.exhibits",
+    "show_topology": "launch.front.parts.exhibits",
     "topology_of": "emu.topology.description.networkx_graph",
-    "train": "launch.front.runs",
+    "train": "launch.front.steps.trainings",
     "verify": "launch.front.proofs",
     "run_graph": "emu.fabric.run",
 }

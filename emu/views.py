@@ -5,7 +5,7 @@ The application draws; the library names it here by its module, which is importe
 
 import importlib
 
-_DRAWN_BY = "launch.front.views"
+_DRAWN_BY = "launch.front.parts.views"
 
 
 def html_of(value: object) -> str:

@@ -24,7 +24,7 @@ _ALONE = "--cluster ray"
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What says where ranks run.
+    """The cluster on which ranks run, as options and arguments give it.
 
     Raises:
         InputError: the cluster is unknown, a number is too small, or an option of Ray is given without Ray.

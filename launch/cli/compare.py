@@ -7,7 +7,7 @@ import click
 
 from launch.cli.options.common import json_option
 from launch.cli.options.output import show
-from launch.front.replays import compare
+from launch.front.steps.replays import compare
 
 
 @click.command("compare")

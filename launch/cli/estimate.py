@@ -9,7 +9,7 @@ from launch.cli.options.checks import check_fault, check_sweep
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.cli.options.view_options import view_options
-from launch.front.estimates import estimate
+from launch.front.steps.estimates import estimate
 
 
 @click.command("estimate")

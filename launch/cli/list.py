@@ -6,7 +6,7 @@ import click
 
 from launch.cli.options.common import import_option, json_option
 from launch.cli.options.output import show
-from launch.front.listings import list_collectives, list_devices, list_models, list_topologies
+from launch.front.parts.listings import list_collectives, list_devices, list_models, list_topologies
 
 
 @click.group("list")

@@ -10,7 +10,7 @@ from launch.cli.options.checks import check_sweep
 from launch.cli.options.files import OutputFile
 from launch.cli.options.output import show
 from launch.cli.options.view_options import html_option
-from launch.front.searches import plan
+from launch.front.steps.searches import plan
 
 
 @click.command("plan")

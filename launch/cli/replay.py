@@ -9,7 +9,7 @@ from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.output import show
 from launch.cli.options.view_options import view_options
-from launch.front.replays import replay
+from launch.front.steps.replays import replay
 
 
 @click.command("replay")

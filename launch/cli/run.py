@@ -14,7 +14,7 @@ from launch.cli.options import common
 from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.output import keep_trace, show
 from launch.cli.options.view_options import view_options
-from launch.front.runs import run
+from launch.front.steps.runs import run
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})

@@ -14,7 +14,7 @@ from launch.cli.options.checks import check_fault, check_job_picture
 from launch.cli.options.files import OutputFolder
 from launch.cli.options.output import keep_trace, show
 from launch.cli.options.view_options import view_options
-from launch.front.runs import train
+from launch.front.steps.trainings import train
 
 _SETTINGS = (
     "sp (tp also splits the activations between matrix products)",

@@ -1,4 +1,4 @@
-"""What a question is about, given as names, files or objects, and made into the objects that answer it."""
+"""The subjects of questions: names, files or objects, made into the objects that answer."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence

@@ -150,7 +150,7 @@ def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float |
 
 @dataclass(frozen=True, slots=True)
 class _GoodputTerms:
-    """What goodput needs beside faults: the times of a checkpoint and of a restart, and the MFU of the job.
+    """The terms of goodput beside faults: the times of a checkpoint and of a restart, and the MFU of the job.
 
     Raises:
         InputError: MFU is given without a checkpoint.

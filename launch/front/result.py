@@ -59,7 +59,7 @@ class Result(Sequence[R], Generic[R]):
 
     @property
     def has_report(self) -> bool:
-        """Whether there is something to print; a script that failed has no step."""
+        """True where there is something to print; a script that failed has no step."""
         return True
 
     def as_json(self) -> object:
@@ -69,6 +69,10 @@ class Result(Sequence[R], Generic[R]):
     def to_dict(self) -> Any:
         """Return what the command prints with `--json`, in dicts, lists, strings and numbers."""
         return plain(self.as_json())
+
+    def records(self) -> Sequence[object]:
+        """Return what `to_pandas` makes a row of each."""
+        return self.rows
 
     def to_pandas(self) -> Any:
         """Return the rows as a DataFrame of pandas; a field of a field gets a dot in its name.
@@ -80,7 +84,7 @@ class Result(Sequence[R], Generic[R]):
             pandas = importlib.import_module("pandas")
         except ModuleNotFoundError:
             raise InputError("to_pandas: pandas is not installed; pip install 'emu-cluster[pandas]'") from None
-        return pandas.json_normalize([plain(row) for row in self.rows])
+        return pandas.json_normalize([plain(row) for row in self.records()])
 
     def figure(self) -> "Figure":
         """Return the picture of the answer.

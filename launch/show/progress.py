@@ -97,35 +97,48 @@ def _on_stderr(label: str, total: int | None) -> AbstractContextManager[Advance]
 @contextmanager
 def _logged(label: str, total: int | None) -> Iterator[Advance]:
     """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
-    done, began_s, over, lock = 0, time.monotonic(), threading.Event(), threading.Lock()
-    said_s = began_s + PATIENCE_S - SILENCE_S
-
-    def say(known: str = "") -> None:
-        nonlocal said_s
-        count = "" if total is None else f": {done} of {total}"
-        _log.info(label + count * bool(done) + (f": {known}" if known else ""))
-        said_s = time.monotonic()
-
-    def advance(known: str = "") -> None:
-        nonlocal done
-        with lock:
-            done += 1
-            if known and time.monotonic() - began_s >= PATIENCE_S:
-                say(known)
-
-    def watch() -> None:
-        while not over.wait(max(0.0, said_s + SILENCE_S - time.monotonic())):
-            with lock:
-                if time.monotonic() >= said_s + SILENCE_S and not over.is_set():
-                    say()
-
-    watcher = threading.Thread(target=watch, daemon=True)
+    lines, over = _ProgressLines(label, total), threading.Event()
+    watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
     try:
-        yield advance
+        yield lines.advance
     finally:
         over.set()
         watcher.join()
+
+
+class _ProgressLines:
+    """The lines that tell how far something is; none in the first two seconds.
+
+    Args:
+        label: The text that says what is done.
+        total: The number of its parts; None: unknown.
+    """
+
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total, self._done = label, total, 0
+        self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
+        self._next_s = self._first_s  # when a line is due
+
+    def advance(self, known: str = "") -> None:
+        """Count a part, and log what is known of it."""
+        with self._lock:
+            self._done += 1
+            if known and time.monotonic() >= self._first_s:
+                self._say(f": {known}")
+
+    def watch(self, over: threading.Event) -> None:
+        """Log a line whenever one is due, until all is done."""
+        while not over.wait(max(0.0, self._next_s - time.monotonic())):
+            with self._lock:
+                if time.monotonic() >= self._next_s:
+                    self._say("")
+
+    def _say(self, known: str) -> None:
+        """Log a line: the label, how much is done, and what is known."""
+        count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
+        _log.info(self._label + count + known)
+        self._next_s = time.monotonic() + SILENCE_S
 
 
 def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T], str] = lambda _: "") -> Iterator[T]:

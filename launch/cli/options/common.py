@@ -9,14 +9,12 @@ import click
 
 from emu.collective.algorithm import Algorithm
 from emu.collective.msccl.program_file import file_program
-from emu.collective.shape import Shape, parse_grid
 from emu.model.stack.software import Software
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack
 from emu.registry import import_file
 from emu.trace.device.dtypes import AS_RAN
-from emu.units import parse_size, parse_time
 from launch.cli.options.files import OutputFile, OutputFolder, remember_input
-from launch.front.sweeps import SWEPT
+from launch.front.steps.sweeps import SWEPT
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -53,27 +51,6 @@ _DTYPE_HELP = (
     f"[default: {AS_RAN}; bfloat16 for a trace of `emu train` or of an unknown command]"
 )
 
-
-class TextType(click.ParamType[T]):
-    """The type of an option whose text a function reads.
-
-    Args:
-        name: What the help page calls a value, such as SIZE.
-        read: The function; it takes the text and the name of the option.
-    """
-
-    def __init__(self, name: str, read: Callable[[str, str], T]) -> None:
-        self.name, self._read = name, read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return what the text says."""
-        return self._read(str(value), max(param.opts, key=len) if param else "value")
-
-
-SIZE = TextType("SIZE", parse_size)  # such as 64MiB; in bytes
-TIME = TextType("TIME", parse_time)  # such as 500ns; in ticks
-# 4x4:0-7 takes ranks 0 to 7; empty: no grid
-GRID: TextType[Shape] = TextType("4x4", lambda text, name: parse_grid(text, name) if text else ())
 
 default_option = partial(click.option, show_default=True)  # an option whose help names its default
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -17,8 +17,8 @@ from emu.trace.trace_file import load
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, calls_of, question, topologies_of
 from launch.front.result import Result
-from launch.front.steps import FaultyJobs, TimedSteps
-from launch.front.trace_timing import JobConditions, TraceTiming, algorithms_of_replay
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
+from launch.front.steps.trace_timing import JobConditions, TraceTiming, algorithms_of_replay
 from launch.show.progress import progress_bar, with_progress
 from launch.show.text.comparison_table import comparison_report
 

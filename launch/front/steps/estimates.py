@@ -30,8 +30,8 @@ from launch.front.inputs import (
     topologies_of,
 )
 from launch.front.result import late
-from launch.front.steps import FaultyJobs, TimedSteps
-from launch.front.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
 from launch.show.progress import with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 

@@ -30,7 +30,7 @@ from launch.front.inputs import (
     topologies_of,
 )
 from launch.front.result import Result, late
-from launch.front.sweeps import Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
 

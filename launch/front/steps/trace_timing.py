@@ -1,8 +1,9 @@
 """The timing of a trace: on which machines, with which device, algorithms and software; and the clock and faults of its run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
@@ -21,9 +22,12 @@ from emu.trace.device.device import Device
 from emu.trace.device.dtypes import usual_dtype
 from emu.trace.steps import count_steps
 from emu.trace.trace import Trace
+from emu.trace.trace_file import save
 from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
+from launch.front.steps.timed_steps import FaultyJobs
 
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
+KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
 _COMPUTES = {"on": True, "off": False}
 
 
@@ -165,3 +169,16 @@ class JobConditions:
 def pacing_of(pace: Pace | None) -> PaceFigures | None:
     """Return how well this host kept up with a paced run; None where the run was not paced."""
     return None if pace is None else pace.figures()
+
+
+def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
+    """Return jobs; the first tells how well this host kept up, as it was the pace of the run."""
+    return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
+
+
+def keep_trace(recorded: Trace, keep: KeepTrace | None) -> None:
+    """Save a trace to a file, or call a function with it."""
+    if callable(keep):
+        keep(recorded)
+    elif keep is not None:
+        save(recorded, Path(keep))
