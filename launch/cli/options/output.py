@@ -12,14 +12,8 @@ from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.result import Result
 from launch.show.json_text import json_text
 
-FILES = (
-    "png",
-    "html",
-    "csv",
-    "docs",
-    "trace",
-    "timeline",
-)  # options that save the answer, where the question takes none of them
+# Options that save the answer, where the question takes none of that name.
+FILES = ("png", "html", "csv", "docs", "xml", "trace", "timeline")
 
 
 def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) -> int:

@@ -32,13 +32,13 @@ def draw(value: object) -> "Figure":
     raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
 
 
-@draw.register
+@draw.register(Topology)
 def _topology(value: Topology) -> "Figure":
     drawn: Figure = late("topology_picture:picture")(value, summary(value))
     return drawn
 
 
-@draw.register
+@draw.register(Schedule)
 def _schedule(value: Schedule) -> "Figure":
     title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
     drawn: Figure = late("chart.algorithm_chart:round_figure")(value, title)
@@ -51,14 +51,14 @@ def view(value: object) -> str:
     return _picture(draw(value))
 
 
-@view.register
+@view.register(Topology)
 def _topology_view(value: Topology) -> str:
     rows = topology_rows(value, summary(value))
     cells = "".join(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in rows)
     return f"{_picture(draw(value))}<table>{cells}</table>"
 
 
-@view.register
+@view.register(Trace)
 def _trace_view(value: Trace) -> str:
     roles = Counter(value.role_of_rank.tolist())
     peaks = value.peak_bytes.tolist()

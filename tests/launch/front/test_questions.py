@@ -69,19 +69,20 @@ def test_a_question_takes_every_option_and_no_other(name):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_an_argument_has_the_default_of_its_option(name):
-    options, empty = options_of(name), inspect.Parameter.empty
+    options, empty, context = options_of(name), inspect.Parameter.empty, click.Context(commands()[name])
     for key, argument in arguments_of(name).items():
         option = options.get(key)
         if option is None:
             continue
+        default = option.get_default(context)
         if isinstance(option, click.Argument):
             assert (argument.default is empty) is (option.required and option.nargs == 1), key
         elif option.required:
             assert argument.default is empty, key
         elif argument.default not in ("", (), None, False):
-            assert same(argument.default, option.default), (key, argument.default, option.default)
+            assert same(argument.default, default), (key, argument.default, default)
         else:
-            assert not option.default or option.default in ("0s", "0"), (key, option.default)
+            assert not default or default in ("0s", "0"), (key, default)
 
 
 def same(default: object, of_option: object) -> bool:
