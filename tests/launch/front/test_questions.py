@@ -69,12 +69,12 @@ def test_a_question_takes_every_option_and_no_other(name):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_an_argument_has_the_default_of_its_option(name):
-    options, empty, context = options_of(name), inspect.Parameter.empty, click.Context(commands()[name])
+    options, empty = options_of(name), inspect.Parameter.empty
     for key, argument in arguments_of(name).items():
         option = options.get(key)
         if option is None:
             continue
-        default = option.get_default(context)
+        default = option.to_info_dict()["default"]
         if isinstance(option, click.Argument):
             assert (argument.default is empty) is (option.required and option.nargs == 1), key
         elif option.required:
