@@ -243,7 +243,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error, as all ranks of a job are known from the start."""
-        raise _unsupported("merge_remote_group", "take new_group")
+        raise NotImplementedError("emu: merge_remote_group is not emulated; take new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
         (self._own_group or self)._coalesced = []
@@ -256,8 +256,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Do nothing: the group has no connection."""
 
-    def abort(self) -> None:
-        """Do nothing: the group has no connection."""
+    abort = shutdown
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Do nothing: a rank that never comes is detected at once, not by a clock."""
@@ -270,15 +269,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Return the number of ranks of the group."""
         return len(self._ranks)
 
-    getRank, getSize = rank, size  # the names in C++
-
     def name(self) -> str:
         """Return the backend's name."""
         return BACKEND
 
-    def getBackendName(self) -> str:  # noqa: N802
-        """Return the backend's name."""
-        return BACKEND
+    getRank, getSize, getBackendName = rank, size, name  # the names in C++
 
     def get_group_store(self) -> Any:
         """Return the store with which the group was made."""
@@ -295,7 +290,3 @@ def _check(made: RankRequest) -> None:
 
 def _op(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
-
-
-def _unsupported(what: str, mend: str) -> NotImplementedError:
-    return NotImplementedError(f"emu: {what} is not emulated; {mend}")
