@@ -32,7 +32,8 @@ from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.record import Recorder, Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
-from emu.cluster.call_matcher import RequestCounter
+from emu.cluster.call_matcher import CallMatcher
+from emu.cluster.cluster import Ranks
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
@@ -50,51 +51,17 @@ _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-class FakeRequests:
-    """A handler that answers the requests of the one existing rank as soon as it makes them.
-
-    Args:
-        rank: The rank.
-        recorder: The recorder of the rank.
-        forget: A function that gets real tensors whose content only another rank knows.
-    """
-
-    def __init__(self, rank: int, recorder: Recorder, forget: Callable[[list[Tensor]], None]) -> None:
-        self._rank = rank
-        self._recorder = recorder
-        self._forget = forget
-        self._places = RequestCounter()
-
-    def join(self, n_ranks: int) -> None:
-        """Make PyTorch's default group."""
-        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks)
-
-    def submit(self, call: RankRequest) -> RequestWork:
-        """Record a request, and return its work, which is done."""
-        work = RequestWork(call.result, lambda *_: None, lambda _: None)
-        work.watch = self._recorder.request(call, self._places.arrival(call, work).instance)
-        work.watch.on_size(_size(call))
-        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
-            self._answer(call)
-        with pause_counting():
-            call.deliver()
-        work.finish()
-        return work
-
-    def _answer(self, call: RankRequest) -> None:
-        """Write the answer that equal members would give, for whole numbers, which are real."""
-        n, at = len(call.group.ranks), call.rank
-        if call.operation in ("broadcast", "scatter", "recv") and call.root != at:
-            self._forget(call.result)
-            return
-        with unset_fake_temporarily(), pause_counting():
-            given, made = call.input.view(-1), call.output.view(-1)
-            if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
-                given = given.view(n, -1)[at]
-            if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
-                given = _TIMES[call.reduce](given, n)
-            if given.numel() and made.numel() % given.numel() == 0:
-                made.copy_(given.repeat(made.numel() // given.numel()))
+def _write_answer(call: RankRequest) -> None:
+    """Write the answer that equal members would give, for whole numbers, which are real."""
+    n, at = len(call.group.ranks), call.rank
+    with unset_fake_temporarily(), pause_counting():
+        given, made = call.input.view(-1), call.output.view(-1)
+        if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
+            given = given.view(n, -1)[at]
+        if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
+            given = _TIMES[call.reduce](given, n)
+        if given.numel() and made.numel() % given.numel() == 0:
+            made.copy_(given.repeat(made.numel() // given.numel()))
 
 
 def _size(call: RankRequest) -> int:
@@ -132,8 +99,8 @@ class _EnoughError(BaseException):
     """The signal that the script need not continue."""
 
 
-class FakeRanks:
-    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs.
+class FakeRanks(Ranks):
+    """One rank of a job whose other ranks do not exist, in the form that a `Script` needs; its requests are answered at once.
 
     Args:
         rank: The rank.
@@ -148,16 +115,7 @@ class FakeRanks:
         self._recording = Recording(1)
         self._recorder = self._recording.of(0)
         self._numbers = KnownNumbers(CachedFakeMode())
-        self._front = FakeRequests(rank, self._recorder, self._numbers.forget)
-
-    def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run as `run_bare` does, with PyTorch's default group made."""
-
-        def joined(rank: int) -> T:
-            self.join(rank)
-            return program(rank)
-
-        return self.run_bare(joined)
+        self._calls = CallMatcher()
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run the program until it ends or enough of it has been seen; return [].
@@ -167,7 +125,7 @@ class FakeRanks:
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (rank_isolation(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        contexts = (rank_isolation(self), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
@@ -182,7 +140,22 @@ class FakeRanks:
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group."""
-        self._front.join(n_ranks or self.n_ranks)
+        init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks or self.n_ranks)
+
+    def submit(self, call: RankRequest) -> RequestWork:
+        """Record a request, and return its work, which is done."""
+        work = RequestWork(call.result, lambda *_: None, lambda _: None)
+        work.watch = self._recorder.request(call, self._calls.arrival(call, work).instance)
+        work.watch.on_size(_size(call))
+        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
+            if call.operation in ("broadcast", "scatter", "recv") and call.root != call.rank:
+                self._numbers.forget(call.result)  # another rank knows it
+            else:
+                _write_answer(call)
+        with pause_counting():
+            call.deliver()
+        work.finish()
+        return work
 
     def await_threads(self) -> None:
         """Do nothing: the process waits for its threads when it ends."""

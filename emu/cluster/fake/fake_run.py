@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.backend.rank.notes import Notes
+from emu.backend.rank.notes import merge
+from emu.backend.rank.rank_requests import Members
 from emu.cluster.fake.fake_rank import FakeRanks, Mesh, TracedRank
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.rank_failure import RankExit
@@ -29,7 +30,7 @@ from emu.cluster.script_run import Script, exit_code
 from emu.cluster.script_source import read_source
 from emu.errors import InputError, RunError, must_be
 from emu.trace.report.report import STAGES
-from emu.trace.trace import PARTS, Group, Kind, Trace, lines_entry
+from emu.trace.trace import Kind, Trace
 
 
 class MeshDim(NamedTuple):
@@ -149,28 +150,13 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
     Raises:
         InputError: a rank has no group in place of a group of the rank that stands for it.
     """
-    role = roles_of(seen)
-    by_rank = {s.rank: s for s in seen}
-    firsts: dict[int, Notes] = {}
-    peaks: dict[int, tuple[int, ...]] = {}
-    for one in seen:
-        number = role[one.rank]
-        firsts.setdefault(number, one.notes)
-        peaks[number] = max(peaks.get(number, (0,) * len(PARTS)), one.notes.peak_by_part, key=sum)
-    groups: dict[tuple[str, tuple[int, ...]], int] = {}
-    group_of = [_groups(by_rank[int(stands)], rank, groups) for rank, stands in enumerate(of.tolist())]
-    return Trace(
-        tuple(notes.events() for notes in firsts.values()),
-        column([role[int(r)] for r in of], np.int32),
-        tuple(Group(axis, ranks) for axis, ranks in groups),
-        tuple(group_of),
-        column([peaks[number] for number in firsts], np.int64).reshape(-1, len(PARTS)),
-        (*meta, *lines_entry([notes.lines for notes in firsts.values()])),
-    )
+    at = {one.rank: i for i, one in enumerate(seen)}
+    ranks = [(at[stands], _groups(seen[at[stands]], rank)) for rank, stands in enumerate(of.tolist())]
+    return merge([one.notes for one in seen], meta, ranks)
 
 
-def _groups(stands: TracedRank, rank: int, groups: dict[tuple[str, tuple[int, ...]], int]) -> tuple[int, ...]:
-    """Return, for each group of the rank that stands for this one, the number of this rank's group."""
+def _groups(stands: TracedRank, rank: int) -> list[Members]:
+    """Return, for each group of the rank that stands for this one, this rank's group."""
     found = []
     for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
         own: Bool = (sisters == rank).any(axis=1)
@@ -179,9 +165,8 @@ def _groups(stands: TracedRank, rank: int, groups: dict[tuple[str, tuple[int, ..
                 f"fake: rank {rank} is in no group in place of group {group.axis or group.name} of rank {stands.rank}, which "
                 f"stands for it; name the ranks that do something of their own, such as --roles {stands.rank},{rank}"
             )
-        ranks = tuple(sisters[own][0].tolist())
-        found.append(groups.setdefault((group.axis, ranks), len(groups)))
-    return tuple(found)
+        found.append(Members(group.axis, tuple(sisters[own][0].tolist()), group.axis))
+    return found
 
 
 def trace_script(

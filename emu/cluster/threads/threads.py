@@ -27,8 +27,8 @@ from emu.backend.rank.rank_requests import RankRequest
 from emu.backend.rank.record import Recording
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
-from emu.cluster.call_matcher import ArrivedRequest, CallMatcher, RequestCounter
-from emu.cluster.cluster import Agreement, agree, carry_out
+from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
+from emu.cluster.cluster import Agreement, Ranks, agree, carry_out
 from emu.cluster.pace.rank_clock import FabricClock, PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes import fatal_signal
@@ -53,7 +53,7 @@ _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coordinator
 
 
-class Threads:
+class Threads(Ranks):
     """The ranks of a job that are in this process; good for one run.
 
     Args:
@@ -86,7 +86,7 @@ class Threads:
         self._stores = Stores(None if beyond is None else beyond.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
         self._process, self._polls = os.getpid(), 0
-        self._places, self._calls, self._ended = RequestCounter(), CallMatcher(), set[int]()
+        self._calls, self._ended = CallMatcher(), set[int]()
         self._attributes, library = library_state()
         core = Core() if beyond is None and pace is None else None  # else ranks do not have a processor all the time
         self._baton = Baton(self.ranks, (*library, *own), self._stuck, core)
@@ -113,20 +113,6 @@ class Threads:
             self._beyond.sight = self._strands.sight
         told = self._rests.let_run, others, self._standstill.lasts, self._give_up
         return Watch(self._strands.running, *told, patience_s)
-
-    def run(self, program: Callable[[int], T]) -> list[T]:
-        """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
-
-        Raises:
-            RunError: A rank failed (its own exception is the cause), a deadlock, requests that do not agree, or a second run.
-            SystemExit: A rank ended with a code other than 0.
-        """
-
-        def joined(rank: int) -> T:
-            self.join(rank)
-            return program(rank)
-
-        return self.run_bare(joined)
 
     def run_bare(self, program: Callable[[int], T]) -> list[T]:
         """Run as `run` does; the program makes the default group itself, by `join`."""
@@ -213,7 +199,7 @@ class Threads:
         rank = call.global_rank
         work = RequestWork(call.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock.answers_later)
         self._clock.asked(rank, work, asked_s)
-        arrival = self._places.arrival(call, work)
+        arrival = self._calls.arrival(call, work)
         step = 0
         if self._recording is not None:
             recorder = self._recording.of(rank)
