@@ -29,7 +29,8 @@ from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import starts_rank
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
 from emu.cluster.cluster import Agreement, Ranks, agree, carry_out
-from emu.cluster.pace.rank_clock import FabricClock, PacedClock, RankClock
+from emu.cluster.pace.pacer import Pacer
+from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes import fatal_signal
 from emu.cluster.processes.coordinator_client import CoordinatorClient
@@ -97,11 +98,14 @@ class Threads(Ranks):
 
     def _clock_of(self, pace: Pace | None) -> RankClock:
         """Return the clock by which the ranks go on."""
+        paced = pace or self._beyond
+        tempo = None if paced is None else paced.tempo
+        if tempo is None:
+            return RankClock(self._rests, self._check_here)
+        clock = PacedClock(tempo, self.n_ranks, self._rests, self._check_here)
         if pace is not None:
-            return FabricClock(pace, self.n_ranks, self._choice, self._rests, self._check_here)
-        if self._beyond is not None and self._beyond.tempo is not None:
-            return PacedClock(self._beyond.tempo, self.n_ranks, self._rests, self._check_here)
-        return RankClock(self._rests, self._check_here)
+            clock.pacer = Pacer(pace, self.n_ranks, self._choice, clock.listeners(), clock.alarm)
+        return clock
 
     def _watch_with(self, patience_s: float) -> Watch:
         """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
