@@ -14,12 +14,12 @@ from torch.library import Library as _Library
 
 from emu.backend.rank.source_lines import caller, is_called_by_user
 from emu.cluster.rank_failure import HardExit
+from emu.cluster.rank_state.replacement import Replacement
 from emu.cluster.strands.strand import RankLocal
 from emu.errors import RunError
 
 profiler: Any = _profiler  # neither exports nor types what is used here
 Library: Any = _Library
-Replacement = tuple[object, str, object]  # where, under which name, by what
 
 
 def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:

@@ -37,9 +37,10 @@ from emu.cluster.cluster import Ranks
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
-from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
+from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.threads.isolation import rank_isolation
 from emu.errors import EmuError, InputError
 
@@ -269,7 +270,7 @@ class _MeshesAndGroups:
                 shape = made._layout.remap_to_tensor(made._rank_map)[0]
                 self.meshes.append(Mesh(made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
 
-        with replace_attribute(distributed_c10d, "_new_group_with_tag", group), replace_attribute(DeviceMesh, "__init__", mesh):
+        with replace_attributes((distributed_c10d, "_new_group_with_tag", group), (DeviceMesh, "__init__", mesh)):
             yield
 
     def _group(self, ranks: tuple[int, ...], what: object) -> None:

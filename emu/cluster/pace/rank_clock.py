@@ -30,7 +30,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import warm
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
 
@@ -226,7 +226,7 @@ class PacedClock(RankClock):
         try:
             with ExitStack() as open_:
                 open_.enter_context(self.alarm)
-                open_.enter_context(replace_attribute(time, "sleep", self._in_place_of(time.sleep)))
+                open_.enter_context(replace_attributes((time, "sleep", self._in_place_of(time.sleep))))
                 if self._tempo.computes and recording is not None:
                     open_.enter_context(recording.with_listener(self._devices.computed))
                 yield

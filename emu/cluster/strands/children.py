@@ -10,7 +10,8 @@ from itertools import count
 from typing import Any, Protocol
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.locks import rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
 
 _pools: Any = pools  # the stubs do not have what is used here

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from emu.backend.rank.source_lines import caller
+from emu.cluster.rank_state.replacement import Replacement
 from emu.cluster.strands.strand import BatonGiver, Strand, Wait, check_goes_on, current_strand, take_turn
 
-Replacement = tuple[object, str, object]  # where, under which name, by what
 _new_lock, _monotonic = threading.Lock, time.monotonic
 _python: Any = threading  # has its classes in Python, too, which the stubs do not say
 _python_queue: Any = queue

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 
 from emu.backend.rank.source_lines import caller
-from emu.cluster.strands.locks import Replacement, rest
+from emu.cluster.rank_state.replacement import Replacement
+from emu.cluster.strands.locks import rest
 from emu.cluster.strands.strand import Strand, Wait, current_strand
 
 _Store: Any = native.Store

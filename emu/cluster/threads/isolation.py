@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from emu.arrays import digest
 from emu.backend.rank.process_group import BACKEND, EmuProcessGroup, RequestHandler
-from emu.cluster.rank_state.cpu_device import replace_attribute
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.shortcuts.shortcuts import drop_guards, share_shapes
 from emu.cluster.strands.strand import RankLocal
 
@@ -130,10 +130,11 @@ def _named_by_rank(world: RankWorld) -> Iterator[None]:
         world.named.clear()
         _here().clear()
 
-    with ExitStack() as changes:
-        changes.enter_context(replace_attribute(c10d, "_register_process_group", registered))
-        changes.enter_context(replace_attribute(c10d, "_unregister_process_group", unregistered))
-        changes.enter_context(replace_attribute(c10d, "_unregister_all_process_groups", all_unregistered))
+    with replace_attributes(
+        (c10d, "_register_process_group", registered),
+        (c10d, "_unregister_process_group", unregistered),
+        (c10d, "_unregister_all_process_groups", all_unregistered),
+    ):
         yield
 
 
@@ -198,7 +199,7 @@ def _meshes_by_rank(world: RankWorld) -> Iterator[None]:
         return name
 
     try:
-        mesh.__init__, mesh._init_one_process_group = numbered, staticmethod(named)
+        mesh.__init__, mesh._init_one_process_group = numbered, staticmethod(named)  # staticmethod: `getattr` would lose it
         yield
     finally:
         mesh.__init__, mesh._init_one_process_group = init, init_one
