@@ -12,6 +12,7 @@ from emu.backend.executor.wire import GlooWire
 from emu.backend.rank.count import pause_counting
 from emu.backend.rank.notes import Notes
 from emu.backend.rank.rank_requests import ANY, RankRequest, dtype_name
+from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, schedule
@@ -64,11 +65,13 @@ Program = Callable[[Make], list[Any]]  # runs on ranks that `Make` makes with fu
 
 
 class ProgramResult(NamedTuple):
-    """The result of a program on all ranks."""
+    """The result of a program on all ranks of a job, or on those of one process."""
 
-    values: list[Any]  # in rank order; empty if a rank exited with a code
+    values: list[Any]  # in rank order; empty if a rank exited with a code, or failed
     notes: Sequence[Notes]
     left: RankExit | None = None
+    how: str = "done"  # of one process: or "failed"
+    late: Lateness = NOT_LATE  # of one process
 
 
 class Cluster(Protocol):

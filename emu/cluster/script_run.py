@@ -31,7 +31,7 @@ from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.child_processes import end_children
 from emu.cluster.rank_state.rank_state import Settings
 from emu.cluster.rank_state.replacement import Replacement, replace_attributes
-from emu.cluster.rank_state.script_state import Environment, Main, Modules, StandardStreams
+from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.spawn import spawn_replacements
 from emu.cluster.strands.strand import RankLocal
@@ -89,8 +89,8 @@ class Script:
     def _run(self, make: Make) -> list[None]:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
-        main, streams, modules = Main(source.file), StandardStreams(), Modules(source.root, self.hidden)
-        cluster = make((main, Environment(), Settings([_FOLDER]), streams, modules))
+        main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.hidden), standard_streams()
+        cluster = make((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
         launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
         with launched as on_thread, streams.watched(), modules.watched(), source.shown():
 

@@ -59,6 +59,18 @@ class Stores:
                     yield where, name, value
 
 
+def _writing(name: str) -> Callable[..., Any]:
+    """Return a store's method that writes: it calls that of its table, and wakes the strands that wait for the table."""
+
+    def write(store: "SharedStore", *given: Any) -> Any:
+        answer, strand = getattr(store.table, name)(*given), current_strand()
+        if strand is not None:
+            strand.turns.wake(store.table)
+        return answer
+
+    return write
+
+
 class SharedStore(_Store):  # type: ignore[misc]
     """A store whose waits hand on the baton.
 
@@ -98,32 +110,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
         rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
-    def _written(self, answer: Any = None) -> Any:
-        """Wake the strands that wait for the table; return the answer."""
-        strand = current_strand()
-        if strand is not None:
-            strand.turns.wake(self.table)
-        return answer
-
-    def set(self, key: str, value: Any) -> None:
-        """Write a value."""
-        self._written(self.table.set(key, value))
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a number; return the sum."""
-        return int(self._written(self.table.add(key, amount)))
-
-    def append(self, key: str, value: Any) -> None:
-        """Add to the end of a value."""
-        self._written(self.table.append(key, value))
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
-        """Write a value if the present one is as expected; return the value that is there then."""
-        return self._written(self.table.compare_set(key, expected, desired))
-
-    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
-        """Write several values."""
-        self._written(self.table.multi_set(keys, values))
+    set, add, append, compare_set, multi_set = map(_writing, ("set", "add", "append", "compare_set", "multi_set"))
 
     def get(self, key: str) -> Any:
         """Return a value, once it is there."""

@@ -9,8 +9,8 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
@@ -109,12 +109,11 @@ class Threads(Ranks):
 
     def _watch_with(self, patience_s: float) -> Watch:
         """Return the watch of the ranks; who waits for what, it tells itself or lets the coordinator know."""
-        others = self._standstill.others
         if self._beyond is None:
             self._rests.story = lambda: self._standstill.story() if self._rests.waits else ""
         else:
-            others = _nobody_else
             self._beyond.sight = self._strands.sight
+        others = self._standstill.others if self._beyond is None else lambda: 0  # else the coordinator knows who waits
         told = self._rests.let_run, others, self._standstill.lasts, self._give_up
         return Watch(self._strands.running, *told, patience_s)
 
@@ -126,14 +125,18 @@ class Threads(Ranks):
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
         named = zip(self.ranks, bodies, strict=True)
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
-        with (
-            rank_isolation(self),
-            self._attributes.watched(),
-            self._recorded(),
-            collect_less(),
-            self._told(),
-            processor_release(),
-        ):
+        recorded = (self._recording.hooks(), emulate_device()) if self._recording is not None else ()
+        told = self._beyond.heard(self._hear, self._clock.listeners()) if self._beyond is not None else nullcontext()
+        with ExitStack() as around:
+            for context in (
+                rank_isolation(self),
+                self._attributes.watched(),
+                *recorded,
+                collect_less(),
+                told,
+                processor_release(),
+            ):
+                around.enter_context(context)
             with self._strands.watched(self._stores.replacements()), self._clock.runs(self._recording), self._watch.runs():
                 self._start(threads)
                 self._await(threads)
@@ -141,23 +144,6 @@ class Threads(Ranks):
         if self._rests.failure is not None:
             raise self._rests.failure
         return [results[rank] for rank in self.ranks]
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Receive from the coordinator what to carry out, if there is one."""
-        if self._beyond is None:
-            yield
-            return
-        with self._beyond.heard(self._hear, self._clock.listeners()):
-            yield
-
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        if self._recording is None:
-            yield
-            return
-        with self._recording.hooks(), emulate_device():
-            yield
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
@@ -346,8 +332,3 @@ class Threads(Ranks):
         stopped.add_note(where(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)
-
-
-def _nobody_else() -> int:
-    """Return 0: the coordinator knows which ranks wait."""
-    return 0
