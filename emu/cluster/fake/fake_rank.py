@@ -78,11 +78,7 @@ _MOST_STEPS = 5
 _NO_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException, UnknownError)
 
 
-class Mesh(NamedTuple):
-    """A device mesh of all ranks."""
-
-    dims: tuple[str, ...]
-    ranks: I64  # the ranks, in the shape of the mesh
+Mesh = tuple[tuple[str, ...], I64]  # the names of a device mesh's dims, and all ranks in its shape
 
 
 class TracedRank(NamedTuple):
@@ -126,7 +122,7 @@ class FakeRanks(Ranks):
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (rank_isolation(self), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        contexts = (rank_isolation(self.submit), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):
@@ -268,7 +264,7 @@ class _MeshesAndGroups:
             init(made, *args, **kwargs)
             if made._root_mesh is None and made._layout.numel() == dist.get_world_size():
                 shape = made._layout.remap_to_tensor(made._rank_map)[0]
-                self.meshes.append(Mesh(made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
+                self.meshes.append((made.mesh_dim_names or ("",) * shape.dim(), shape.numpy().astype(np.int64)))
 
         with replace_attributes((distributed_c10d, "_new_group_with_tag", group), (DeviceMesh, "__init__", mesh)):
             yield

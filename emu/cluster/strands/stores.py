@@ -31,7 +31,7 @@ class Stores:
     """
 
     def __init__(self, base: Any = None) -> None:
-        self._base = base
+        self._base, self.is_polled = base, base is not None
         self._tables: dict[str, Any] = {}
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
@@ -40,10 +40,6 @@ class Stores:
         if name not in self._tables:
             self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
         return self._tables[name]
-
-    def shared(self, table: Any, *, is_polled: bool | None = None) -> "SharedStore":
-        """Return a store over a table; a polled one is written to by other processes, too."""
-        return self.keep(SharedStore(table, self._base is not None if is_polled is None else is_polled))
 
     def keep(self, store: "SharedStore") -> "SharedStore":
         """Let a store live as long as the job."""
@@ -180,7 +176,7 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
             self.path = str(Path(file_name).resolve())
             if self.path not in opened:
                 opened[self.path] = _FileStore(self.path, world_size)
-            super().__init__(opened[self.path], is_polled=stores._base is not None)
+            super().__init__(opened[self.path], stores.is_polled)
             stores.keep(self)
 
         def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
@@ -205,12 +201,12 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
             *args: object,
             **kwargs: object,
         ) -> None:
-            hosts = SharedStore(stores.open("hosts"), stores._base is not None)
+            hosts = SharedStore(stores.open("hosts"), stores.is_polled)
             self.host, self.port = host_name, port or _FIRST_PORT + hosts.add("ports", 1)
             at = f"{host_name}:{self.port}"
             if is_master:
                 _claim(hosts, host_name, self.port, is_shared=bool(kwargs.get("multi_tenant")))
-            super().__init__(stores.open(at), stores._base is not None)
+            super().__init__(stores.open(at), stores.is_polled)
             stores.keep(self).set_timeout(timeout)
             hosts.wait([at], timeout)
             _meet(self, world_size if wait_for_workers else None, is_master)

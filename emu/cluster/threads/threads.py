@@ -37,7 +37,7 @@ from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.strands.stores import Stores
+from emu.cluster.strands.stores import SharedStore, Stores
 from emu.cluster.strands.strand import Strand, StrandEnd, current_strand, take_turn, this_strand
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.baton import Baton
@@ -148,7 +148,7 @@ class Threads(Ranks):
     def join(self, rank: int, n_ranks: int | None = None) -> None:
         """Make PyTorch's default group, on the thread of `rank`; of the first `n_ranks`, or of all."""
         self._joins[rank] += 1
-        shared = self._stores.shared(self._stores.open("group"))
+        shared = self._stores.keep(SharedStore(self._stores.open("group"), self._stores.is_polled))
         store = PrefixStore(str(self._joins[rank]), shared)  # a second group finds nothing that the first has left
         init_process_group(BACKEND, store=store, rank=rank, world_size=n_ranks or self.n_ranks)
 
