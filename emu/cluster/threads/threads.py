@@ -127,15 +127,9 @@ class Threads(Ranks):
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
         recorded = (self._recording.hooks(), emulate_device()) if self._recording is not None else ()
         told = self._beyond.heard(self._hear, self._clock.listeners()) if self._beyond is not None else nullcontext()
+        isolated = rank_isolation(self.submit), self._attributes.watched()
         with ExitStack() as around:
-            for context in (
-                rank_isolation(self),
-                self._attributes.watched(),
-                *recorded,
-                collect_less(),
-                told,
-                processor_release(),
-            ):
+            for context in (*isolated, *recorded, collect_less(), told, processor_release()):
                 around.enter_context(context)
             with self._strands.watched(self._stores.replacements()), self._clock.runs(self._recording), self._watch.runs():
                 self._start(threads)
