@@ -122,7 +122,7 @@ class Entries(NamedTuple):
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
-    pred: I32 | I64  # [W] the task for whose end it waits
+    pred: I64  # [W] the task for whose end it waits
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
@@ -138,21 +138,11 @@ class Entries(NamedTuple):
         known = number[waiting] >= 0
         return Entries(event, number[waiting[known]], pred[known])
 
-    @staticmethod
-    def concatenate(parts: Sequence["Entries"]) -> "Entries":
-        """Return the entries of several ranks, one after another."""
-        first = np.cumsum([0, *(len(part.event) for part in parts)]).tolist()
-        moved = (part._replace(number=part.number + low) for part, low in zip(parts, first, strict=False))
-        return Entries(*(np.concatenate(c).astype(np.int64) for c in zip(*moved, strict=True)))
-
     def entry_times(self, timeline: Timeline) -> I64:
         """Return [Q] the time from which each member could enter."""
         came = np.zeros(len(self.event), np.int64)
         np.maximum.at(came, self.number, timeline.end_fs[self.pred])
         return came
-
-
-NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 3)
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
