@@ -25,7 +25,7 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
         if isinstance(item, Computation):
             tape.compute(item)
         elif isinstance(item, Moment):
-            tape.join(*tape.held.pop(item.name, ()))
+            tape.join(*tape.held.pop(item, ()))
         elif item.held:
             tape.held[item.held] = (*tape.held.get(item.held, ()), tape.ask(item))
         else:

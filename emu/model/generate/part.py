@@ -23,6 +23,7 @@ from emu.model.generate.item import (
     Item,
     ProductPlace,
     Share,
+    is_later,
     with_casts,
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
@@ -65,7 +66,7 @@ class Part(Share):
     @cached_property
     def forward(self) -> tuple[Action, ...]:
         """The forward of one pass; a request before it is awaited where its result is read."""
-        lead = () if self.operators[0].ahead.elements else (Moment(ENTERS),)
+        lead = () if self.operators[0].ahead.elements else (ENTERS,)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
@@ -97,7 +98,7 @@ class Part(Share):
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
-        return [*_held(items), self.work(operator.name, ahead, weight), Moment(ENTERS), *rest]
+        return [*_held(items), self.work(operator.name, ahead, weight), ENTERS, *rest]
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
         """Return the kernels of a pass of an operator, for the amount that is left of it."""
@@ -117,6 +118,29 @@ class Part(Share):
     @cached_property
     def backward(self) -> tuple[Item, ...]:
         """The backward of one pass: gradients of the inputs and of the parameters, in autograd's order."""
+        return tuple(item for item in self._split_backward if not isinstance(item, Computation) or item.later != REPEATED)
+
+    @cached_property
+    def backward_input(self) -> tuple[Action, ...]:
+        """The first half of a split backward: the gradients of the inputs."""
+        return tuple(item for item in self._split_backward if not isinstance(item, Gradient) and not is_later(item))
+
+    @cached_property
+    def backward_weights(self) -> list[list[Computation | Gradient]]:
+        """The second half of a split backward, for each weight together with the bias that comes with it."""
+        found: dict[str, list[Computation | Gradient]] = {}
+        works: list[Computation] = []
+        for item in self._split_backward:
+            if isinstance(item, Computation) and item.later:
+                works.append(item)
+            elif isinstance(item, Gradient):
+                found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])
+                works = []
+        return list(found.values())
+
+    @cached_property
+    def _split_backward(self) -> tuple[Item, ...]:
+        """The items of a backward, in autograd's order, with those that only a split one has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -168,7 +192,7 @@ class Part(Share):
         """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
         yield from _held(arrived, GRADIENT)
         yield from self.again
-        yield Moment(GRADIENT)
+        yield GRADIENT
 
     @cached_property
     def again(self) -> tuple[Action, ...]:

@@ -8,7 +8,7 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import ENTERS, REPEATED, Ask, Computation, Gradient, Item, is_later
+from emu.model.generate.item import ENTERS, Ask, Gradient, Item
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.layer_memory import LayerMemory
@@ -110,15 +110,14 @@ class StagePasses(NamedTuple):
 
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
-        for place, part in reversed(list(enumerate(self.parts[pass_]))):
-            items = (item for item in self._events(part, BACKWARD) if not isinstance(item, Gradient) and not is_later(item))
-            self._run(items, place, pass_)
+        for place, part in reversed(list(enumerate(self.parts[pass_] if not self.tape.silent else ()))):
+            self._run(part.backward_input, place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
     def _backward_weight(self, pass_: int) -> None:
         """Make the gradient of each weight by itself, as the model has them; what is not kept is recomputed for each."""
         for place, part in enumerate(self.parts[pass_] if not self.tape.silent else ()):
-            for items in reversed(_by_weight(part)):
+            for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
                 self._run(items, place, pass_)
         self.memory[pass_].backward_weight(self.tape.memory, self._pass(pass_))
@@ -174,8 +173,7 @@ class StagePasses(NamedTuple):
             self.gradients.enter_backward(place)
             items = self._events(part, BACKWARD)
             late += [(place, item) for item in items if _is_late(item)]
-            now = (item for item in items if not _is_late(item) and getattr(item, "later", "") != REPEATED)
-            self._walk(memory.layer(place), now, place, pass_)
+            self._walk(memory.layer(place), (item for item in items if not _is_late(item)), place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
             self._there(item, place, pass_)
@@ -193,16 +191,3 @@ def _ends_held(items: Sequence[Item]) -> Sequence[Item]:
 def _is_late(item: Item) -> TypeGuard[Gradient]:
     """Return whether autograd comes to a gradient only after all that computes."""
     return isinstance(item, Gradient) and item.late and not item.travels
-
-
-def _by_weight(part: Part) -> list[list[Computation | Gradient]]:
-    """Return the items of a backward that belong to each weight, together with the bias that comes with it."""
-    found: dict[str, list[Computation | Gradient]] = {}
-    works: list[Computation] = []
-    for item in part.backward:
-        if isinstance(item, Computation) and item.later:
-            works.append(item)
-        elif isinstance(item, Gradient):
-            found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])
-            works = []
-    return list(found.values())

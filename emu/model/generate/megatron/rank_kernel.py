@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from emu.model.generate.gradients import run
 from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
@@ -165,17 +166,14 @@ class ContextKernels:
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._whole(FORWARD))
+            run(tape, (self._asked("all_gather"), self._whole(FORWARD)))
         else:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
     def backward(self, tape: Tape) -> None:
         """Write the backward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._whole(INPUT))
-            tape.join(tape.ask(self._asked("reduce_scatter")))
+            run(tape, (self._asked("all_gather"), self._whole(INPUT), self._asked("reduce_scatter")))
         else:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 
