@@ -188,10 +188,6 @@ class LayerMemory(LayerOnRank):
         """Parameters of the layer on this rank."""
         return sum(operator.parameters for operator in self.operators)
 
-    def travels(self, operator: ModelOperator) -> bool:
-        """Return whether the operator is of experts that tokens travel to."""
-        return self.plan.exchanges and bool(operator.experts)
-
     @property
     def weights_gradients(self) -> int:
         """Bytes of the gradients of all parameters."""

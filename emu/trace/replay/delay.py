@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.equivalence import components
+from emu.equivalence import Orbits, components
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import LoweredSchedule
@@ -65,7 +65,7 @@ def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
     alone, members = run(piece.graph), members_of(piece)
     alike = piece.alike[members]
-    _, stands, number = np.unique(alike.min(axis=1), return_index=True, return_inverse=True)
+    number, stands, _ = Orbits.equal(alike.min(axis=1))
     leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]
     found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
@@ -167,7 +167,7 @@ def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, time
     for delay, at in firsts.items():
         link, of = delay.links()
         tasks = np.add.outer(at, np.arange(len(delay.length_fs)))
-        room = np.broadcast_to(where[link[_first_places(of)]], tasks.shape)
+        room = np.broadcast_to(where[link[Orbits.equal(of).first]], tasks.shape)
         columns = room, timeline.start_fs[tasks], timeline.end_fs[tasks], np.ones_like(room)
         parts.append(np.stack([c.ravel() for c in columns]))
     return _exclusive(*np.concatenate(parts, axis=1))
@@ -181,14 +181,9 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
     one, other, crossed = [np.empty(0, np.int64)], [np.empty(0, np.int64)], np.zeros(n_links, np.bool_)
     for link, of in (delay.links() for delay in delays):
         one.append(link)
-        other.append(link[_first_places(of)][of])
+        other.append(link[Orbits.equal(of).first][of])
         crossed[link] = True
     return components(n_links, np.concatenate(one), np.concatenate(other)), crossed
-
-
-def _first_places(of: I64) -> I64:
-    """Return [O] the place where each number comes first."""
-    return np.unique(of, return_index=True)[1]
 
 
 def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I64:

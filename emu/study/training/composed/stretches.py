@@ -13,6 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.fabric.graph import Timeline
+from emu.study.training.composed.bodies import crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.study.training.composed.place_requests import PlaceRequests
@@ -127,18 +128,13 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
 
 def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
     """Return [sets of links, Q] which requests cross each set; a set is left out if another has all its requests."""
-    random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
-    for each in once:
-        code[each.link] += random.integers(1, 2**63, dtype=np.uint64)
-    _, first = np.unique(code, return_index=True)
+    _, first = np.unique(crossing_codes((each.link for each in once), n_links), return_index=True)
     crossed = np.zeros((len(first), len(once)), np.bool_)
     at = np.full(n_links, -1)
     at[first] = np.arange(len(first))
     for number, each in enumerate(once):
         known = at[each.link]
         crossed[known[known >= 0], number] = True
-    kept = list[int]()
-    for i in np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS].tolist():
-        if crossed[i].any() and not (crossed[kept] >= crossed[i]).all(axis=1).any():
-            kept.append(i)
-    return crossed[kept]
+    most = crossed[np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS]]
+    most = most[most.any(axis=1)]
+    return most[undominated(most)]
