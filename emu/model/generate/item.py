@@ -33,6 +33,18 @@ class Computation(NamedTuple):
     later: str = ""  # in a split backward: PARAMETER or REPEATED, else ""
 
 
+def moving(name: str, activation: str, *parts: tuple[int, str]) -> Computation:
+    """Return a kernel that only reads and writes elements.
+
+    Args:
+        name: The name of the kernel.
+        activation: The dtype of activations.
+        parts: Numbers of elements, each with its dtype.
+    """
+    size = sum(elements * item_bytes(dtype) for elements, dtype in parts)
+    return Computation(name, 0, size, sum(elements for elements, dtype in parts if dtype == activation))
+
+
 class Ask(NamedTuple):
     """A collective on the rank's group of an axis."""
 

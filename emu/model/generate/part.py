@@ -28,7 +28,7 @@ from emu.model.generate.item import (
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.model import EMBEDDING, EXPERTS, HEAD, own_tokens
+from emu.model.model import EXPERTS, HEAD, own_tokens
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
     ATTENTION,
@@ -261,7 +261,7 @@ class Part(Share):
     @cached_property
     def styles(self) -> dict[str, Style]:
         """The styles by module path in the part, the shorter path first."""
-        here = _LAYER if self.name not in (EMBEDDING, HEAD) else ""
+        here = _LAYER if self.is_layer else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}
         there = {p: n for p, n in paths.items() if any(fnmatch(o, p) or fnmatch(o, f"{p}.*") for o in known)}

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
-from emu.model.generate.item import Action, Ask, Computation, Gradient
+from emu.model.generate.gradients import WholeGradients, gradient_work, run
+from emu.model.generate.item import Action, Ask, Computation, Gradient, moving
 from emu.model.generate.part import Part
 from emu.model.generate.states import ROOT, WeightGroup, padded_elements, sharing_axis
 from emu.model.generate.tape import Tape, shifted
@@ -276,8 +276,8 @@ class ShardedStates(WholeGradients):
             own, part = self._padded[group] // self._ranks(group), self.parts[0]
             read, written = part.stack.precision.weight, self._dtype(group)
             if written == FP8:  # the largest element gives the scale
-                self.tape.compute(Computation("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
-            self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
+                self.tape.compute(moving("largest", self.tape.dtype, (own, read)), stream)
+            self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
         """Request the weights of a group; return the number of the request, if there is one."""
@@ -293,8 +293,7 @@ class ShardedStates(WholeGradients):
     def _arrive(self, group: WeightGroup) -> None:
         """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
-        copied, dtype = 2 * self._padded[group], self._dtype(group)
-        self.tape.compute(Computation("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
+        self.tape.compute(moving("copied out", self.tape.dtype, (2 * self._padded[group], self._dtype(group))))
         self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
@@ -338,9 +337,8 @@ class ShardedStates(WholeGradients):
             run(tape, doing)
         tape.join(*self.scattered)
         part = self.parts[0]
-        tape.compute(
-            cast_work("gradients", self._elements[group], part.made, part.stack.precision.gradient, tape.dtype, padded)
-        )
+        cast = (self._elements[group], part.made), (padded, part.stack.precision.gradient)
+        tape.compute(moving("gradients", tape.dtype, *cast))
         tape.join(*tape.now(), stream=scatters)
         if ranks > 1:
             self._request("reduce_scatter", self._axis(group), padded, scatters)

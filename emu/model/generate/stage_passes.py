@@ -1,6 +1,6 @@
 """The passes of one stage on one rank: forward and backward of a microbatch, and the way of its gradients."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -70,28 +70,30 @@ class StagePasses(NamedTuple):
 
     def forward(self, pass_: int) -> None:
         """Run the forward of one microbatch."""
-        self.tape.again(self._key(FORWARD, pass_), partial(self.once_forward, pass_), self.gradients)
+        self._copy_or_write(FORWARD, pass_, self.once_forward)
 
     def backward(self, pass_: int) -> None:
         """Run the backward of one microbatch: gradients are made first, then added up, and at last reduced."""
-        if 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(BACKWARD, pass_), partial(self.once_backward, pass_), self.gradients)
-        else:
-            self.once_backward(pass_)
+        self._copy_or_write(BACKWARD, pass_, self.once_backward)
 
     def backward_input(self, pass_: int) -> None:
         """Make the input gradients of one microbatch. The first stage makes none: tokens have no gradients."""
         if self.stage:
-            self.tape.again(self._key(INPUT, pass_), partial(self._backward_input, pass_), self.gradients)
+            self._copy_or_write(INPUT, pass_, self._backward_input)
 
     def backward_weight(self, pass_: int) -> None:
         """Run what is left of the backward of one microbatch."""
-        if not self.stage:
-            self.backward(pass_)
-        elif 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(WEIGHT, pass_), partial(self._backward_weight, pass_), self.gradients)
+        if self.stage:
+            self._copy_or_write(WEIGHT, pass_, self._backward_weight)
         else:
-            self._backward_weight(pass_)
+            self.backward(pass_)
+
+    def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
+        """Write a pass, or copy an equal one; the gradients of the first and the last pass are handled as those of no other."""
+        if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
+            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients)
+        else:
+            write(pass_)
 
     @property
     def last(self) -> int:

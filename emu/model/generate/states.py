@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emu.arrays import I64
-from emu.dtypes import item_bytes
 from emu.equivalence import Orbits
 from emu.model.generate.gradients import gradient_work, run
-from emu.model.generate.item import Ask, Computation, Share
+from emu.model.generate.item import Ask, Computation, Share, moving
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
 from emu.model.memory.step_memory import owned_by
@@ -212,5 +211,4 @@ def adamw(tape: Tape, part: Share, elements: int) -> Computation:
     changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL
     weights = ((1, precision.weight), (changed, precision.master)) if precision.has_master else ((changed, precision.weight),)
     roles = (*weights, (gradients, precision.gradient), (moments, precision.moment))
-    size = sum(times * item_bytes(role) for times, role in roles)
-    return Computation("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))
+    return moving("adamw", tape.dtype, *((elements * times, role) for times, role in roles))

@@ -20,7 +20,7 @@ _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
 def beside(events: Events) -> Bool:
-    """[E] whether a collective of the same rank that adds is under way: asked for before the event, and waited for after it.
+    """Return [E] whether a collective of the rank that adds is under way: asked for before the event, waited for after it.
 
     What only copies is left to few cores, or to none.
     """
@@ -51,7 +51,7 @@ class AttentionRate(NamedTuple):
 
 
 def attention_shares(rows: tuple[AttentionRate, ...], kernel: str, events: Events, item_bytes: int) -> F64:
-    """[E] the share of peak that each attention reaches; 0 where no row is like it, and for all else.
+    """Return [E] the share of peak that each attention reaches; 0 where no row is like it, and for all else.
 
     A backward under a causal mask that has no row of its own loses by the mask what the forward loses.
     """

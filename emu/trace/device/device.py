@@ -173,7 +173,7 @@ class Device:
         return 1 + self.spread * (expected_largest(self.npus) - expected_largest(NODE))
 
     def peak(self, dtype: str) -> float:
-        """FLOP/s in that dtype; in TF32 that of float32, where the device has no TF32.
+        """Return the FLOP/s in a dtype; in TF32 those of float32, where the device has no TF32.
 
         Raises:
             InputError: the device has no peak for it; the message names those it has.
@@ -185,7 +185,7 @@ class Device:
         return self.peak_flops[dtype]
 
     def seconds(self, events: Events, dtype: str, *, contended: bool | None = None) -> F64:
-        """[E] what each computation takes; 0 for other events.
+        """Return [E] the seconds that each computation takes; 0 for other events.
 
         Args:
             events: As they ran.
@@ -205,7 +205,7 @@ class Device:
         return np.where(events.kind == Kind.COMPUTE, by_model * self._slowest, 0.0)
 
     def _kernels_s(self, events: Events, dtype: str) -> F64:
-        """[E] seconds of each kernel by itself."""
+        """Return [E] the seconds of each kernel by itself."""
         flops_s = events.flops / (self.clock * self._rates(events, dtype))
         bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
         return np.maximum(self._arithmetic_s(events, dtype, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
@@ -227,7 +227,7 @@ class Device:
         return (self.tile, self.tile[::-1], *(smaller if min(smaller[-1]) >= 1 else ())) if self.narrow else (self.tile,)
 
     def _products_s(self, events: Events, flops_s: F64) -> F64:
-        """[E] seconds of a product with the tile that suits it best, from seconds at full rate.
+        """Return [E] the seconds of a product with the tile that suits it best, from seconds at full rate.
 
         A result takes t = ceil(M / rows) ceil(N / columns) BATCH / cores waves of tiles, with what lies beyond its edges. The
         last wave takes as long as any other; a kernel that splits its work on (stream-K) loses only a share of that. A smaller
@@ -253,14 +253,14 @@ class Device:
         return np.asarray(waves * area * (element_s / min(1.0, reuse) ** self.narrow + self.prologue_s / largest))
 
     def _gemm_shares(self, events: Events) -> F64 | float:
-        """[E] of peak, that the main loop of a product reaches."""
+        """Return [E] the share of peak that the main loop of a product reaches."""
         narrow = self.fp8_share.get(self.fp8_scale or SCALES[0], self.gemm_share)
         if narrow == self.gemm_share or not any(FLOAT_BYTES.get(name) == 1 for name in set(events.dtype)):
             return self.gemm_share
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
-        """[E] of peak, by the table where it knows the kernel."""
+        """Return [E] the share of peak that attention reaches, by the table where it knows the kernel."""
         found = np.zeros(len(events))
         if self.attention and np.isin(events.kernel, ATTENTIONS).any():
             ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])
@@ -269,7 +269,7 @@ class Device:
         return np.where(found > 0, found, self.attention_efficiency)
 
     def ticks(self, events: Events, dtype: str) -> I64:
-        """[E] the same in ticks, each rounded half-even once.
+        """Return [E] the ticks that each computation takes, rounded half-even once.
 
         Raises:
             InputError: as `seconds`; or an operator that takes longer than the clock can count.
@@ -283,7 +283,7 @@ class Device:
         return ticks.astype(np.int64)
 
     def _rates(self, events: Events, dtype: str) -> F64:
-        """[E] peak FLOP/s of each event's dtype; 1 where nothing is computed."""
+        """Return [E] the peak FLOP/s of each event's dtype; 1 where nothing is computed."""
         rate = np.ones(len(events))
         ran = np.array(events.dtype, dtype=str)
         counted = (events.flops > 0) & (events.kind == Kind.COMPUTE)

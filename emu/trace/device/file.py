@@ -74,7 +74,7 @@ def _rate_written(of: AttentionRate) -> str:
 
 
 def _rows(value: object, key: str, where: str, needed: tuple[str, ...], more: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Where each row of a table stands, and the row."""
+    """Yield the rows of a list of tables, each with its place for messages."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise must_be(where, key, "a list of tables, such as [{ kernel = ... }]", value)
     for number, row in enumerate(value, 1):

@@ -12,10 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from emu.dtypes import FP8, item_bytes
+from emu.dtypes import FP8
 from emu.model.generate.gradients import run
-from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, with_casts
-from emu.model.generate.megatron.rank_kernel import ContextKernels, Exchange, RankKernel, kernels
+from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, moving, with_casts
+from emu.model.generate.megatron.rank_kernel import (
+    ContextKernels,
+    RankKernel,
+    kernels,
+    row_counts,
+    rows_back,
+    rows_there,
+    sorted_rows,
+)
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
@@ -96,7 +104,7 @@ class MegatronLayer(Share):
             there: A function that is called with each kernel once the gradients of its parameters are there.
             later: Whether `deferred` computes the gradient of the head's weight.
         """
-        if self.plan.recompute == "full" and self.name not in (EMBEDDING, HEAD):
+        if self.plan.recompute == "full" and self.is_layer:
             self.forward(tape)
         for kernel in reversed(self.kernels):
             self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
@@ -107,7 +115,7 @@ class MegatronLayer(Share):
         """Write the forward of one kernel with its requests."""
         works = self._works(kernel, FORWARD)
         if kernel.operator.experts:
-            run(tape, self._exchange.counted() if kernel.receives else [])
+            run(tape, row_counts(self) if kernel.receives else [])
             self._travelling(tape, kernel.receives, kernel.returns, works)
             return
         if kernel.operator.kind == ATTENTION and self.plan.cp > 1:
@@ -153,16 +161,12 @@ class MegatronLayer(Share):
 
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
         """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
-        there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
-        hides, order = int(self.stack.ep == OVERLAPPED), self._exchange.sorted()
+        there, back = rows_there(self) if comes else [], rows_back(self) if goes else []
+        hides, order = int(self.stack.ep == OVERLAPPED), sorted_rows(self)
         run(tape, there[: len(there) - hides])
         works = [*(order if comes else []), *works, *(order if goes else [])]
         run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
         run(tape, back[hides:])
-
-    @cached_property
-    def _exchange(self) -> Exchange:
-        return Exchange(self)
 
     def _weight_gradient(self, kernel: RankKernel) -> list[Computation]:
         """Return the computations of a weight's gradient: a product that adds to the buffer, or a product and an addition."""
@@ -171,13 +175,9 @@ class MegatronLayer(Share):
         if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
             added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
             return with_casts(self, kernel.operator, WEIGHT, [added], self._around(kernel))
-        size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
-        same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
-        made = [
-            self.work(kernel.operator.name, amount, precision.weight, shape),
-            Computation("accumulated", 0, size, same),
-        ]
-        return with_casts(self, kernel.operator, WEIGHT, made, self._around(kernel))
+        made = self.work(kernel.operator.name, amount, precision.weight, shape)
+        added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
+        return with_casts(self, kernel.operator, WEIGHT, [made, added], self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
