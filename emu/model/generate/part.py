@@ -98,7 +98,7 @@ class Part(Share):
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
-        return [*_held(items), self.work(operator.name, ahead, weight), ENTERS, *rest]
+        return [*held_last(items), self.work(operator.name, ahead, weight), ENTERS, *rest]
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
         """Return the kernels of a pass of an operator, for the amount that is left of it."""
@@ -190,7 +190,7 @@ class Part(Share):
 
     def _then_again(self, arrived: list[Action]) -> Iterable[Action]:
         """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
-        yield from _held(arrived, GRADIENT)
+        yield from held_last(arrived, GRADIENT)
         yield from self.again
         yield GRADIENT
 
@@ -282,7 +282,7 @@ class Part(Share):
         return _STYLES[name](self, path)
 
 
-def _held(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
+def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
     """Return the items, with the last request awaited only where its result is read."""
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return [*items]

@@ -1,6 +1,6 @@
 """The passes of one stage on one rank: forward and backward of a microbatch, and the way of its gradients."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -8,8 +8,8 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import ENTERS, Ask, Gradient, Item
-from emu.model.generate.part import Part
+from emu.model.generate.item import Gradient, Item
+from emu.model.generate.part import Part, held_last
 from emu.model.generate.tape import Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import Pass, StageMemory
@@ -143,12 +143,6 @@ class StagePasses(NamedTuple):
         else:
             self.gradients.there(self.tape, gradient, part, pass_)
 
-    def _events(self, part: Part, what: str) -> Sequence[Item]:
-        """Return the items of a part's forward or backward; none on a silent tape."""
-        if self.tape.silent:
-            return ()
-        return part.forward if what == FORWARD else part.backward
-
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
         """Run a part in its memory and its events together: at each moment both have come equally far."""
         left = iter(items)
@@ -163,7 +157,8 @@ class StagePasses(NamedTuple):
         self.gradients.begin()
         for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
-            self._walk(memory.forward(place, self.tape.memory), _ends_held(self._events(part, FORWARD)), place, pass_)
+            items = () if self.tape.silent else held_last(part.forward)  # the next part reads what its last request gives
+            self._walk(memory.forward(place, self.tape.memory), items, place, pass_)
             self.gradients.leave(place)
         memory.end_forward(self.tape.memory)
 
@@ -173,7 +168,7 @@ class StagePasses(NamedTuple):
         memory = self.memory[pass_].backward(self.tape.memory, self._pass(pass_))
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
-            items = self._events(part, BACKWARD)
+            items = () if self.tape.silent else part.backward
             late += [(place, item) for item in items if _is_late(item)]
             self._walk(memory.layer(place), (item for item in items if not _is_late(item)), place, pass_)
             self.gradients.leave_backward(place, pass_)
@@ -181,13 +176,6 @@ class StagePasses(NamedTuple):
             self._there(item, place, pass_)
         memory.end()
         self.gradients.end(self.tape, pass_)
-
-
-def _ends_held(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items, with the last request awaited only where the next part reads its result."""
-    if items and isinstance(items[-1], Ask):
-        return *items[:-1], items[-1]._replace(held=ENTERS)
-    return items
 
 
 def _is_late(item: Item) -> TypeGuard[Gradient]:

@@ -8,6 +8,7 @@ Bytes that live on a rank while its step goes by, and the bytes that lived at th
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import add
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
@@ -34,14 +35,6 @@ class Pools(NamedTuple):
     gathers: int = 0  # weights that are gathered
     reduces: int = 0  # gradients that were reduced
 
-    def plus(self, other: "Pools") -> "Pools":
-        """Return the sum of each pool."""
-        return Pools(*(own + more for own, more in zip(self, other, strict=True)))
-
-    def peak(self, other: "Pools") -> "Pools":
-        """Return the larger of each pool."""
-        return Pools(*map(max, self, other))
-
 
 _NOTHING, _EMPTY = LiveBytes(), Pools()
 GATHERS, REDUCES = Pools._fields[1:]
@@ -58,31 +51,29 @@ class Ledger:
 
     def change(self, weights: int = 0, gradients: int = 0, activations: int = 0, pool: str = "default") -> None:
         """Add bytes that live from now on, in a pool; bytes that are freed are negative."""
-        w, g, a = self.now
-        self.now = LiveBytes(w + weights, g + gradients, a + activations)
-        self._see(self.now)
-        self.pools = self.pools.plus(Pools(**{pool: weights + gradients + activations}))
-        self.reserved = self.reserved.peak(self.pools)
+        more = LiveBytes(weights, gradients, activations)
+        self.now, self.pools = LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, Pools(**{pool: sum(more)})))
+        self._see(self.now, self.pools)
 
     def rise(self, gradients: int = 0, activations: int = 0) -> None:
         """Count bytes that live for this moment only."""
-        w, g, a = self.now
-        self._see(LiveBytes(w, g + gradients, a + activations))
-        self.reserved = self.reserved.peak(self.pools.plus(Pools(gradients + activations)))
+        self._see_with(LiveBytes(0, gradients, activations), Pools(gradients + activations))
 
     def append(self, other: "Ledger") -> None:
         """Let the changes of another ledger, which was opened empty, happen here."""
-        (w, g, a), (pw, pg, pa) = self.now, other.peak
-        self._see(LiveBytes(w + pw, g + pg, a + pa))
-        ow, og, oa = other.now
-        self.now = LiveBytes(w + ow, g + og, a + oa)
-        self._see(self.now)
-        self.reserved = self.reserved.peak(self.pools.plus(other.reserved))
-        self.pools = self.pools.plus(other.pools)
+        self._see_with(other.peak, other.reserved)
+        self.now, self.pools = LiveBytes(*map(add, self.now, other.now)), Pools(*map(add, self.pools, other.pools))
+        self._see(self.now, self.pools)
 
-    def _see(self, lives: LiveBytes) -> None:
+    def _see_with(self, more: LiveBytes, pools: Pools) -> None:
+        """Count bytes beside those that live."""
+        self._see(LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, pools)))
+
+    def _see(self, lives: LiveBytes, pools: Pools) -> None:
+        """Count bytes that live at one moment."""
         if sum(lives) > sum(self.peak):
             self.peak = lives
+        self.reserved = Pools(*map(max, self.reserved, pools))
 
 
 _INDEX = 8  # bytes of the index of one row

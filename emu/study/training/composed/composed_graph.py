@@ -135,18 +135,10 @@ def compose(
         sending: The messages of requests; they are needed where `each` is true.
     """
     asked = frame.asked
-    trace, first_event = asked.trace, asked.first_event
-    each = np.zeros(first_event[-1], np.bool_) if each is None else each
-    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
-    width = np.where(each, np.repeat(n_ranks, np.diff(first_event)), 1)
-    start = np.concatenate(([0], np.cumsum(width)))
+    each = np.zeros(asked.first_event[-1], np.bool_) if each is None else each
     real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
-    builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), start)
-    for number, (timed, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
-        low = first_event[number]
-        times = width[low + timed]
-        own = column(np.repeat(ticks, times), np.int64)
-        builder.compute(ramps(start[low + timed], times), own, number, np.repeat(timed, times))
+    builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, each))
+    _compute(builder, frame)
     of_bodies = np.ones(len(asked.different), np.bool_)
     of_bodies[asked.call[each[asked.event]]] = False
     body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
@@ -156,7 +148,23 @@ def compose(
     if sending is not None and len(own):
         firsts = np.concatenate((firsts, _add_messages(builder, asked, sending, each)[own]))
     entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, each))
-    return ComposedGraph(asked, builder.graph(), start, builder.begins, builder.ends, instance, firsts, entries)
+    return ComposedGraph(asked, builder.graph(), builder.start, builder.begins, builder.ends, instance, firsts, entries)
+
+
+def _starts(asked: PlaceRequests, each: Bool) -> I64:
+    """Return [X + 1] where the tasks of each event begin, if those of `each` have one for each rank of their place."""
+    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(asked.trace.events))
+    return np.concatenate(([0], np.cumsum(np.where(each, n_ranks[asked.place_of_event], 1))))
+
+
+def _compute(builder: EventBuilder, frame: StepFrame) -> None:
+    """Add the computations of all places."""
+    width = np.diff(builder.start)
+    for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
+        events = frame.asked.first_event[place] + rows
+        times = width[events]
+        at, taken = ramps(builder.start[events], times), column(np.repeat(ticks, times), np.int64)
+        builder.compute(at, taken, place, np.repeat(rows, times))
 
 
 def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
