@@ -81,12 +81,12 @@ class LayerOnRank:
         return self.tokens.n * self.model.hidden
 
     @property
-    def weight(self) -> str:
+    def weight_dtype(self) -> str:
         """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.weight
 
     @property
-    def made(self) -> str:
+    def gradient_dtype(self) -> str:
         """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.gradient
 

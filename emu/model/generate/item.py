@@ -186,7 +186,7 @@ def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Produc
 def _narrowed(share: Share, operator: ModelOperator, what: str, product: Computation) -> Computation:
     """Return a product that reads its two operands in FP8."""
     read, given, weight = _sizes(operator)
-    activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight))
+    activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight_dtype))
     if what == FORWARD:
         less = (activation - 1) * read + (parameter - 1) * weight
     elif what == INPUT:

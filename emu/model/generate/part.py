@@ -94,7 +94,7 @@ class Part(Share):
 
     def _then(self, items: list[Action], operator: ModelOperator, amount: Amount) -> list[Action]:
         """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
-        weight, ahead = self.weight, operator.ahead
+        weight, ahead = self.weight_dtype, operator.ahead
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
@@ -102,7 +102,7 @@ class Part(Share):
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
         """Return the kernels of a pass of an operator, for the amount that is left of it."""
-        return [self.work(operator.name, part, self.weight, shape) for part, shape in split_sum(operator, what, amount)]
+        return [self.work(operator.name, part, self.weight_dtype, shape) for part, shape in split_sum(operator, what, amount)]
 
     def _cast(self, operator: ModelOperator, what: str, works: list[Computation]) -> list[Computation]:
         """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
@@ -164,13 +164,13 @@ class Part(Share):
             return
         early, weight, late = _parted(operator, self.passes(operator))
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
-        made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
+        made = self.work(operator.name, weight, self.gradient_dtype, operator.shape_of(WEIGHT))
         yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
         if operator.kind == NORM and not late.elements:
-            repeated = self.work(operator.name, early + _outputs(operator).times(-1), self.weight)
+            repeated = self.work(operator.name, early + _outputs(operator).times(-1), self.weight_dtype)
             yield repeated._replace(later=REPEATED)
         yield from self._gradients(operator)
-        yield self.work(operator.name, late, self.weight)
+        yield self.work(operator.name, late, self.weight_dtype)
         if operator.kind == LOSS:
             yield LOSS_GRADIENT
         if i == self._inner[0]:
@@ -179,7 +179,7 @@ class Part(Share):
 
     def _attention(self, operator: ModelOperator) -> Iterable[Action]:
         """Yield the backward of attention; selective recomputation runs its forward again first."""
-        shared, weight, shape = ContextAttention(self, operator), self.weight, operator.shape_of(FORWARD)
+        shared, weight, shape = ContextAttention(self, operator), self.weight_dtype, operator.shape_of(FORWARD)
         passes = self.passes(operator)
         if self.plan.recompute == "selective":
             yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, passes.forward, weight, shape),)
@@ -226,7 +226,7 @@ class Part(Share):
 
         Under tensor parallelism each forward makes DTensors of local weights, and autograd comes back to them at its end.
         """
-        style, gradient = self.style_of(operator.name), self.made
+        style, gradient = self.style_of(operator.name), self.gradient_dtype
         late = style.holds and not self.plan.shards_weights and not self.plan.splits
         before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
         if operator.kind == LOOKUP and operator.cut and self.tied:

@@ -337,7 +337,7 @@ class ShardedStates(WholeGradients):
             run(tape, doing)
         tape.join(*self.scattered)
         part = self.parts[0]
-        cast = (self._elements[group], part.made), (padded, part.stack.precision.gradient)
+        cast = (self._elements[group], part.gradient_dtype), (padded, part.stack.precision.gradient)
         tape.compute(moving("gradients", tape.dtype, *cast))
         tape.join(*tape.now(), stream=scatters)
         if ranks > 1:

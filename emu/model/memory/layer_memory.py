@@ -227,7 +227,7 @@ class LayerMemory(LayerOnRank):
         takes no bytes of its own.
         """
         if not self.stack.software.adds_gradients:
-            return operator.own_parameters * item_bytes(self.made)
+            return operator.own_parameters * item_bytes(self.gradient_dtype)
         fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
         return 0 if fused else operator.own_parameters * item_bytes(self.stack.precision.weight)
 

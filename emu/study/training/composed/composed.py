@@ -73,8 +73,8 @@ class Composition:
         Raises:
             InputError: The step ends beyond the clock.
         """
-        began, of = time.perf_counter(), self.asked.of
-        device = device.over(len(of.place_of_rank))
+        began, standing = time.perf_counter(), self.asked.representatives
+        device = device.over(len(standing.place_of_rank))
         frame = StepFrame.of(self.asked, device)
         composed, timeline, first = self._closest(frame)
         replayed = composed.replayed(timeline, self.services, device.assumptions)
@@ -83,7 +83,7 @@ class Composition:
         low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         return TimedTrace(
-            self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares, None,
+            self.asked.trace, self.topology, device, standing.dtype, self.choice, replayed, timeline, found, shares, None,
             wall_fabric_s=self.wall_s + time.perf_counter() - began,
             asked=self.asked,
             between_s=between_s,
@@ -170,7 +170,7 @@ def composition(
     once = time_requests(asked.requests, parts, topology, placement, launch_fs)
     met = [(part.request, part.what) for of_request in parts for part in of_request]
     services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
-    times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
+    times, kinds = np.bincount(asked.request_of_call, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
     laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns

@@ -47,7 +47,9 @@ class StepFrame:
         """
         every = asked.trace.events
         timed = tuple(np.flatnonzero(computes(events)) for events in every)
-        ticks = tuple(device.ticks(events, asked.of.dtype)[rows] for events, rows in zip(every, timed, strict=True))
+        ticks = tuple(
+            device.ticks(events, asked.representatives.dtype)[rows] for events, rows in zip(every, timed, strict=True)
+        )
         rooted = np.array([name in ROOTED for events in every for name in events.name], dtype=np.bool_)
         return StepFrame(asked, timed, ticks, tuple(map(stated_order, every)), tuple(map(queue_order, every)), rooted)
 
@@ -139,7 +141,7 @@ def compose(
     real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
     builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, each))
     _compute(builder, frame)
-    of_bodies = np.ones(len(asked.different), np.bool_)
+    of_bodies = np.ones(len(asked.request_of_call), np.bool_)
     of_bodies[asked.call[each[asked.event]]] = False
     body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
     instance = np.empty(len(of_bodies), np.int64)
@@ -153,7 +155,7 @@ def compose(
 
 def _starts(asked: PlaceRequests, each: Bool) -> I64:
     """Return [X + 1] where the tasks of each event begin, if those of `each` have one for each rank of their place."""
-    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(asked.trace.events))
+    n_ranks = np.bincount(asked.representatives.place_of_rank, minlength=len(asked.trace.events))
     return np.concatenate(([0], np.cumsum(np.where(each, n_ranks[asked.place_of_event], 1))))
 
 
@@ -178,7 +180,7 @@ def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
     size = np.diff(np.append(first, len(rows))).tolist()
     what = 2 * asked.place_of_event[asked.event[rows]] + asked.sends[rows]
     keys = dict[tuple[int, bytes], list[int]]()
-    for at, n, request in zip(first.tolist(), size, asked.different[asked.call[rows[first]]].tolist(), strict=True):
+    for at, n, request in zip(first.tolist(), size, asked.request_of_call[asked.call[rows[first]]].tolist(), strict=True):
         keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
     for (request, ends), starts in keys.items():
         yield request, rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
@@ -188,7 +190,7 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
     """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each."""
     rows = np.flatnonzero(each[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
-    first = np.empty(len(asked.different), np.int64)
+    first = np.empty(len(asked.request_of_call), np.int64)
     for request, several in _alike(asked, rows):
         parts = [_send(builder, asked, *part, request, several) for part in sending.of(request)]
         first[asked.call[several[:, 0]]] = parts[0]
@@ -211,7 +213,7 @@ def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: Lowere
     if asked.requests[request].name == MESSAGE:  # its sender is member 0
         end = np.tile(np.argsort(~asked.sends[rows[0]]), len(ranks))
     else:
-        end = (asked.of.place_of_rank[member][:, None] == places).argmax(axis=1)
+        end = (asked.representatives.place_of_rank[member][:, None] == places).argmax(axis=1)
     event, place = events[:, end], places[end]
     piece = replace(piece, graph=replace(piece.graph, capacity_Bps=builder.capacity_Bps))
     return builder.send(piece, builder.start[event] + asked.turn_in_place[member], place, event - asked.first_event[place])
@@ -230,7 +232,7 @@ def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, ins
         calls: The calls, in the order of these numbers.
         n_links: The number of links of the topology, which come before those of the bodies.
     """
-    request = asked.different[calls]
+    request = asked.request_of_call[calls]
     tail = bodies.has_tail[request].astype(np.int64)
     first = np.concatenate(([0], np.cumsum(1 + tail)))
     of_task = np.repeat(np.arange(len(calls)), 1 + tail)

@@ -49,9 +49,9 @@ class PlaceRequests:
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
     call: I64  # [C] the call that each request belongs to
-    different: I64  # [M] which of the different requests each call is for
+    request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q]
-    of: "Representatives"
+    representatives: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
 
     @cached_property
@@ -67,12 +67,12 @@ class PlaceRequests:
     @cached_property
     def turn_in_place(self) -> I64:
         """[N] how many ranks of its place come before each rank."""
-        return turns(self.of.place_of_rank)
+        return turns(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
         """Return the ranks of the first group, with a rank of a place, that a group of the trace stands for."""
-        first = int((self.of.place_of_rank == place).argmax())
-        groups = self.of.axes[self.axis_of_group[number]].ranks
+        first = int((self.representatives.place_of_rank == place).argmax())
+        groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 

@@ -39,7 +39,7 @@ class Stretches:
     def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "Stretches":
         """Return the facts of requests, given the time of each alone."""
         events = [len(each) for each in asked.trace.events]
-        count = np.repeat(np.bincount(asked.of.place_of_rank, minlength=len(events)), events)
+        count = np.repeat(np.bincount(asked.representatives.place_of_rank, minlength=len(events)), events)
         apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
         return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
 
@@ -47,12 +47,12 @@ class Stretches:
         """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
         body = self._bodies(composed.each)
-        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.different])) for of in self.crossed]
+        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.request_of_call])) for of in self.crossed]
         return covered(_NONE, *runs)
 
     def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> Spans:
         """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
-        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
+        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.request_of_call], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
@@ -61,7 +61,7 @@ class Stretches:
     def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
         """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
         bodies = self._bodies(composed.each)
-        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.different[bodies]].sum())
+        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.request_of_call[bodies]].sum())
 
     def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans of both kinds that cost enough time to be laid with all ranks."""
@@ -100,13 +100,13 @@ class Stretches:
 
     def _bodies(self, each: Bool) -> Bool:
         """Return [M] whether one body stands for all messages of a call."""
-        body = np.ones(len(self.asked.different), np.bool_)
+        body = np.ones(len(self.asked.request_of_call), np.bool_)
         body[self.asked.call[each[self.asked.event]]] = False
         return body
 
     def _tasks(self, each: Bool) -> int:
         """Return about how many tasks events with one task a rank have."""
-        met = self.asked.different[~self._bodies(each)]
+        met = self.asked.request_of_call[~self._bodies(each)]
         return int(self.messages[met].sum() + self.rank_count[each].sum())
 
 

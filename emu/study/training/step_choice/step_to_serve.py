@@ -189,7 +189,7 @@ class StepToServe:
     @cached_property
     def _times(self) -> Mapping[int, int]:
         """The number of times that each of the Q requests is asked, by its identity."""
-        counts = np.bincount(self.asked.different, minlength=len(self.asked.requests)).tolist()
+        counts = np.bincount(self.asked.request_of_call, minlength=len(self.asked.requests)).tolist()
         return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
 
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
@@ -270,7 +270,8 @@ class StepToServe:
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
             once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
-        times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
+        times = np.bincount(asked.request_of_call, minlength=len(once))
+        together = [each._replace(apart_mean=0) for each in once]
         bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
         composed = compose(self._frame, bodies)
         with name_tasks("compose", composed.event_name):
