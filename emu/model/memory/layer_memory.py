@@ -144,7 +144,7 @@ class LayerMemory(LayerOnRank):
     @cached_property
     def kept(self) -> int:
         """Bytes that the forward leaves for the backward; the logits of a head live as long."""
-        own = self.between + sum(map(self._given, self._keepers)) if self.recomputed else sum(self.saved)
+        own = self.between + sum(map(self._output_bytes, self._keepers)) if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.has_dtensors else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
 
@@ -154,7 +154,7 @@ class LayerMemory(LayerOnRank):
 
         Eager PyTorch keeps this output, though the backward of a sum reads none of its inputs. A compiler drops it.
         """
-        return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
+        return sum(self._output_bytes(operator) for operator in self._keepers if operator is self.operators[-2])
 
     @property
     def _keepers(self) -> list[ModelOperator]:
@@ -164,7 +164,7 @@ class LayerMemory(LayerOnRank):
         kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
         return [self.operators[i] for i in sorted(kept)]
 
-    def _given(self, operator: ModelOperator) -> int:
+    def _output_bytes(self, operator: ModelOperator) -> int:
         """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
         statistics = passes_of(operator, self.stack).saved.fixed_bytes
         return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics

@@ -49,6 +49,12 @@ class Service(NamedTuple):
     by: AlgorithmOnDims
 
 
+def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
+    """Return each different service of the requests of some batches once."""
+    served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
+    return tuple(dict.fromkeys(served))
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ReplayGraph:
     """A trace as a graph, and the tasks of each event in it; the origin of a task is the row of the owner's role.
@@ -214,10 +220,11 @@ class TraceLayout:
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
         instance, call = self._call_numbers()
         entries = self._wait(builder, ranks, delays, instance)
+        services = services_of((batch.what, request) for batch in self.batches for request in batch.requests)
         return ReplayGraph(
             builder.graph(), self.first_event, column(builder.begins, np.int32), column(builder.ends, np.int32), instance, call,
             pieces=tuple(piece for piece, _ in met), firsts=column([first for _, first in met], np.int64),
-            services=tuple(self._services()), assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
+            services=services, assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
             link=column(of_links.number, np.int64), entries=entries,
         )  # fmt: skip
 
@@ -274,10 +281,6 @@ class TraceLayout:
             waits.append(builder.follow(event + first, waited + first, builder.ends))
             own.append(first + np.flatnonzero(by_delay[first:end]))
         return Entries.of(np.concatenate(own), *map(np.concatenate, zip(*waits, strict=True)))
-
-    def _services(self) -> Iterable[Service]:
-        asked = [(batch.what, request) for batch in self.batches for request in batch.requests]
-        return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
 
 
 def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedule:

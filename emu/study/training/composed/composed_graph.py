@@ -13,8 +13,9 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
-from emu.fabric.graph import Graph, Timeline
+from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import LoweredSchedule
+from emu.fabric.run import run
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import RequestMessages
@@ -123,6 +124,15 @@ class ComposedGraph:
                 tasks = self.ends[ramps(self.start[own], width[own])].reshape(len(own), -1)
                 found[place] = np.where(tasks >= 0, timeline.end_fs[tasks], 0).max(axis=0).argmax()
         return found
+
+
+def composed_and_run(
+    frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
+) -> tuple[ComposedGraph, Timeline]:
+    """Return the graph of a step and the times of its tasks; arguments as in `compose`."""
+    composed = compose(frame, bodies, each, sending)
+    with name_tasks("compose", composed.event_name):
+        return composed, run(composed.graph)
 
 
 def compose(

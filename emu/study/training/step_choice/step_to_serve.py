@@ -19,12 +19,10 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
-from emu.fabric.graph import name_tasks
-from emu.fabric.run import run
 from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.composed_graph import StepFrame, compose
+from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, Representatives, place_requests
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.options import (
@@ -273,9 +271,7 @@ class StepToServe:
         times = np.bincount(asked.request_of_call, minlength=len(once))
         together = [each._replace(apart_mean=0) for each in once]
         bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
-        composed = compose(self._frame, bodies)
-        with name_tasks("compose", composed.event_name):
-            timeline = run(composed.graph)
+        composed, timeline = composed_and_run(self._frame, bodies)
         return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
 
     @cached_property
