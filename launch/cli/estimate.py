@@ -10,7 +10,8 @@ from emu.model.generate.generate import generate
 from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
-from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate, estimate_moments
+from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
+from emu.study.training.step.step import with_means
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import faults_of, job_steps
 from emu.topology.topology import Topology
@@ -99,6 +100,7 @@ def estimate_command(
         return
     with progress_bar(f"estimating a step of {model}"):
         shown = [estimate_moments(request, each, found) for each in built]
+        shown = with_means(shown) if as_json or len(shown) > 1 else shown
     results = [estimated for estimated, _ in shown]
     first = results[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
@@ -121,4 +123,6 @@ def _job_with_faults(request: EstimateRequest, topology: Topology, device: Devic
 def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
-    return estimate(replace(request, model=point.said["model"], plan=plan, stack=point.stack), point.topology, point.device)
+    request = replace(request, model=point.said["model"], plan=plan, stack=point.stack)
+    [(step, _)] = with_means([estimate_moments(request, point.topology, point.device)])
+    return step

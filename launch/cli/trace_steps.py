@@ -15,7 +15,7 @@ from emu.study.training.composed.software_costs import device_under, topology_un
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.costly_requests import with_costliest
 from emu.study.training.step.rate import messages_of, products_of, timed_told
-from emu.study.training.step.step import TimedTrace
+from emu.study.training.step.step import TimedTrace, with_means
 from emu.study.training.traced_step import time_replay
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import check_before_end
@@ -143,7 +143,9 @@ def show_steps(
         as_json: Whether to print JSON.
         paced: How well this host kept up with the first topology; None: the run was not paced.
     """
-    steps = [with_costliest(each.step(), each) for each in timed]
+    shown = [(with_costliest(each.step(), each), each) for each in timed]
+    shown = with_means(shown) if as_json or len(shown) > 1 else shown
+    steps = [step for step, _ in shown]
     steps[0] = replace(steps[0], paced=paced)
     topologies = ", ".join(step.topology for step in steps)
     common.print_result(steps, lambda: "\n\n".join(map(step_report, steps)), as_json=as_json)

@@ -14,6 +14,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.plan.rank_axes import AXES, TITLES
 from emu.study.live.elastic_job import CheckpointPolicy, train_with_checkpoints
 from emu.study.training.learn.program import read_text
+from emu.study.training.step.step import with_means
 from emu.study.training.train import TrainRequest, run_steps, time_steps
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault_script import at_times
@@ -197,6 +198,7 @@ def train_command(
         return
     with progress_bar("timing the step"):
         shown = [time_steps(request, learned, each, found) for each in built]
+        shown = with_means(shown) if as_json or len(shown) > 1 else shown
     results = [trained for trained, _ in shown]
     results[0] = replace(results[0], paced=job_options.pacing_of(pace))
     printed = results[0] if len(results) == 1 else results
