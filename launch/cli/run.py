@@ -46,6 +46,7 @@ from launch.show.progress import progress_bar
 @script_cluster_options
 @job_options.pace_option
 @job_options.pace_compute_option
+@job_options.pace_events_option
 @job_options.fault_option
 @job_options.png_option
 @click.option(

@@ -36,7 +36,7 @@ from emu.cluster.call_matcher import RequestCounter
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
-from emu.cluster.rank_state.cpu_device import emulate_device, replace_attribute
+from emu.cluster.rank_state.cpu_device import Event, emulate_device, replace_attribute
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.threads.isolation import rank_isolation
@@ -167,7 +167,8 @@ class FakeRanks:
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (rank_isolation(self._front), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        device = emulate_device(Event.clock)
+        contexts = (rank_isolation(self._front), _group_left(), self._recording.hooks(), device, made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):

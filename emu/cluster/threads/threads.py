@@ -166,7 +166,7 @@ class Threads:
         if self._recording is None:
             yield
             return
-        with self._recording.hooks(), emulate_device():
+        with self._recording.hooks(), emulate_device(self._clock.of_events()):
             yield
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:

@@ -21,7 +21,7 @@ from launch.cli.options.common import options_as_one, print_result
 from launch.cli.options.files import OutputFile, write_png
 from launch.show.text.waste_table import job_report
 
-_COMPUTES = {"on": True, "off": False}
+_SWITCH = {"on": True, "off": False}
 _HELP = (
     "Let a part fail or slow down while the job runs, such as `link 3-7 at step 2`, `npu 5 at step 3`, `nic 4 slow 0.5 from "
     "step 3 to 5` or `rank 2 kill at step 3`. A .toml file lists several faults; `random link=0.01 npu=0.001 seed=3` draws "
@@ -74,24 +74,24 @@ def show_jobs(results: Sequence[FaultyJob], png: Path | None, *, as_json: bool) 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """The values of `--fault` and of `--png`, which draws steps with faults, and of `--pace` and `--pace-compute`.
+    """The values of `--fault` and of `--png`, which draws steps with faults, and of `--pace` and its details.
 
     Raises:
-        InputError: `--pace-compute` has an unknown value, or is given without `--pace`.
+        InputError: `--pace-compute` or `--pace-events` has an unknown value, or is given without `--pace`.
     """
 
     faults: tuple[str, ...]
     png: Path | None
     factor: float | None = None
     compute: str | None = None
+    events: str | None = None
 
     def __post_init__(self) -> None:
-        if self.compute is None:
-            return
-        if self.compute not in _COMPUTES:
-            raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
-        if self.factor is None:
-            raise InputError("run: --pace-compute needs --pace; add --pace 1000")
+        for flag, value in (("--pace-compute", self.compute), ("--pace-events", self.events)):
+            if value is not None and value not in _SWITCH:
+                raise must_be("run", flag, " or ".join(_SWITCH), value)
+            if value is not None and self.factor is None:
+                raise InputError(f"run: {flag} needs --pace; add --pace 1000")
 
     def check(self, beside: Mapping[str, object], *, checkpoints: Sequence[str] = ()) -> None:
         """Refuse outputs that a job with faults or checkpoints does not have, and a picture of a job without.
@@ -141,7 +141,7 @@ class JobOptions:
         """
         if self.factor is None:
             return None
-        tempo = Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"])
+        tempo = Tempo(self.factor, device, dtype, _SWITCH[self.compute or "on"], _SWITCH[self.events or "on"])
         return Pace(tempo, build_topology(topology), tuple(faults), partial(topology_under, stack))
 
     def show(self, results: Sequence[FaultyJob], pace: Pace | None, *, as_json: bool) -> None:
@@ -171,5 +171,12 @@ pace_compute_option = click.option(
     "compute",
     metavar="on|off",
     help="on: computation takes the device's time x FACTOR; off: the time of this host. [default: on, with --pace]",
+)
+pace_events_option = click.option(
+    "--pace-events",
+    "events",
+    metavar="on|off",
+    help="on: elapsed_time of a script's torch.cuda.Event is virtual time; off: it is the time of this host. "
+    "[default: on, with --pace]",
 )
 faulty_job = options_as_one("job", JobOptions)  # of a command with the options above: it takes their values as one object
