@@ -29,6 +29,7 @@ from launch.front.steps.runs import run
 @common.script_cluster_options
 @common.pace_option
 @common.pace_compute_option
+@common.pace_events_option
 @common.fault_option
 @common.job_png_option
 @click.option(

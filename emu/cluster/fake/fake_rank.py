@@ -37,7 +37,7 @@ from emu.cluster.cluster import Ranks
 from emu.cluster.fake.fake_mode import CachedFakeMode
 from emu.cluster.fake.fake_tensors import KnownNumbers, UnknownError, use_fake_tensors
 from emu.cluster.rank_failure import RankExit, job_error
-from emu.cluster.rank_state.cpu_device import emulate_device
+from emu.cluster.rank_state.cpu_device import Event, emulate_device
 from emu.cluster.rank_state.library_state import library_state
 from emu.cluster.rank_state.rank_state import RankState
 from emu.cluster.rank_state.replacement import replace_attributes
@@ -122,7 +122,8 @@ class FakeRanks(Ranks):
             RunError: the program failed; its own exception is the cause.
         """
         made = _MeshesAndGroups()
-        contexts = (rank_isolation(self.submit), _group_left(), self._recording.hooks(), emulate_device(), made.recording())
+        device = emulate_device(Event.clock)
+        contexts = (rank_isolation(self.submit), _group_left(), self._recording.hooks(), device, made.recording())
         with ExitStack() as stack:
             stack.enter_context(_rank_context(self._rank, self._own))
             for context in (*contexts, _repetition_watch(self._recorder), use_fake_tensors(self._numbers)):

@@ -30,6 +30,7 @@ from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
 from emu.cluster.pace.traffic import warm
+from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
 from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
 from emu.cluster.threads.rests import Rests
@@ -141,6 +142,10 @@ class RankClock:
         """True if the clock will let a rank go on."""
         return False
 
+    def of_events(self) -> EventClock:
+        """Return the clock by which the events of a script are recorded: this host's."""
+        return EventClock(notice=f"{THE_HOSTS}; with --pace 1000 it is virtual time")
+
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:
         """Run the clock while ranks run."""
@@ -215,6 +220,20 @@ class PacedClock(RankClock):
     def is_set(self) -> bool:
         """True if the clock will let a rank go on."""
         return self.alarm.is_set
+
+    def of_events(self) -> EventClock:
+        """Return the clock by which the events of a script are recorded: virtual time, or this host's if that is wanted."""
+        if not self._tempo.events:
+            return EventClock(notice="")
+        return EventClock(self._virtual_s, "elapsed_time of events is virtual time; with --pace-events off it is this host's")
+
+    def _virtual_s(self) -> float:
+        """Return the virtual time at which the device of the calling rank has done all that it was given."""
+        strand = current_strand()
+        if strand is None or not strand.is_main or strand.is_native:
+            return now_s() / self._tempo.factor
+        take_turn(strand)
+        return self.settle(strand.rank, now_s()) / self._tempo.factor
 
     @contextmanager
     def runs(self, recording: Recording | None) -> Iterator[None]:

@@ -83,6 +83,12 @@ cache_option = click.option("--cache", type=OutputFolder(), help="Keep results i
 trace_option = click.option(
     "--trace", type=OutputFile(), help="Save the trace of the run to this file; `emu replay` times it on other topologies."
 )
+pace_events_option = click.option(
+    "--pace-events",
+    metavar="on|off",
+    help="on: elapsed_time of a script's torch.cuda.Event is virtual time; off: it is the time of this host. "
+    "[default: on, with --pace]",
+)
 sweep_option = click.option(
     "--sweep",
     multiple=True,

@@ -11,7 +11,7 @@ from emu.model.model_file import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.live.faulty_job import FaultyJob, time_faulty_job, times_of_estimate
 from emu.study.training.estimate import EstimateRequest, StepEstimate, estimate_moments
-from emu.study.training.estimate import estimate as estimated
+from emu.study.training.step.step import with_means
 from emu.topology.fault_injection.fault_script import faults_of, job_steps, read_faults
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -31,7 +31,7 @@ from launch.front.inputs import (
 )
 from launch.front.result import late
 from launch.front.steps.sweeps import Sweep, SweepPoint, sweep_steps
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
 from launch.show.progress import with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
@@ -55,7 +55,8 @@ class StepEstimates(TimedSteps[StepEstimate]):
 
     def as_json(self) -> object:
         """Return the step, or the steps where there are several topologies."""
-        return self.rows[0] if len(self.rows) == 1 else self.rows
+        steps = self.with_means()
+        return steps[0] if len(steps) == 1 else steps
 
     def figure(self) -> "Figure":
         """Return the parts of the step, with a bar for each topology."""
@@ -123,6 +124,7 @@ def estimate(
         return FaultyJobs(tuple(with_progress(jobs, label, len(built))))
     moments = (estimate_moments(request, each, found) for each in built)
     shown = list(with_progress(moments, label, len(built), lambda of: _told(of[0])))
+    shown = comparable(shown)
     first = shown[0][0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
     rows, steps = zip(*shown, strict=True)
@@ -144,4 +146,6 @@ def _job_with_faults(request: EstimateRequest, topology: Topology, device: Devic
 def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
     """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
-    return estimated(replace(request, model=point.said["model"], plan=plan, stack=point.stack), point.topology, point.device)
+    asked = replace(request, model=point.said["model"], plan=plan, stack=point.stack)
+    [(step, _)] = with_means([estimate_moments(asked, point.topology, point.device)])
+    return step

@@ -17,7 +17,7 @@ from emu.trace.trace_file import load
 from emu.units import format_time
 from launch.front.inputs import DeviceLike, Words, calls_of, question, topologies_of
 from launch.front.result import Result
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
 from launch.front.steps.trace_timing import JobConditions, TraceTiming, algorithms_of_replay
 from launch.show.progress import progress_bar, with_progress
 from launch.show.text.comparison_table import comparison_report
@@ -108,7 +108,7 @@ def steps_of(title: str, timed: Sequence[TimedTrace], paced: PaceFigures | None 
         timed: The timed trace on each topology.
         paced: How well this host kept up with the first topology; None: the run was not paced.
     """
-    steps = [with_costliest(each.step(), each) for each in timed]
+    steps = [step for step, _ in comparable([(with_costliest(each.step(), each), each) for each in timed])]
     steps[0] = replace(steps[0], paced=paced)
     subtitle = f"{steps[0].ranks} {steps[0].device} on {', '.join(step.topology for step in steps)}"
     return TimedSteps(tuple(steps), title, subtitle, tuple(timed))

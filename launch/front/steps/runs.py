@@ -84,6 +84,7 @@ def run(
     patience: float = 60.0,
     pace: float | None = None,
     pace_compute: str | None = None,
+    pace_events: str | None = None,
 ) -> ScriptRun | FaultyJobs:
     """Run an unmodified PyTorch script on emulated NPUs, and time its training step on a fabric.
 
@@ -109,6 +110,7 @@ def run(
         patience: Seconds after which the run ends if a rank waits for something else than communication while all others wait.
         pace: Run virtual time by the clock of this host: a second of virtual time takes so many seconds.
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.
+        pace_events: `on`: elapsed_time of a script's torch.cuda.Event is virtual time; `off`: that of this host; None: on.
 
     Returns:
         The step on each topology; with `fault` the steps of the job, one after another.
@@ -120,7 +122,10 @@ def run(
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
     where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
-    timing, job = TraceTiming.of(topology, device, dtype, algorithm, stack), JobConditions.of(fault, pace, pace_compute)
+    timing, job = (
+        TraceTiming.of(topology, device, dtype, algorithm, stack),
+        JobConditions.of(fault, pace, pace_compute, pace_events),
+    )
     if where.cluster == FAKE:
         _check_fake(job)
     elif roles is not None:

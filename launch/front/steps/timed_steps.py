@@ -1,11 +1,12 @@
 """Answers that are training steps: on each topology, one after another while parts fail, and at the values of a sweep."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from emu.study.live.faulty_job import FaultyJob
-from emu.study.training.step.step import Step, TimedTrace
+from emu.study.training.step.step import Step, TimedTrace, with_means
 from launch.front.result import Result, late
 from launch.show.lanes import few_lanes, lanes
 from launch.show.perfetto import write_perfetto
@@ -20,6 +21,11 @@ if TYPE_CHECKING:  # they take long to load
 S = TypeVar("S", bound=Step)
 
 
+def comparable(shown: list[tuple[S, TimedTrace]]) -> list[tuple[S, TimedTrace]]:
+    """Return steps; where there are several, each with the means of its parts, by which their tables compare them."""
+    return with_means(shown) if len(shown) > 1 else shown
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class TimedSteps(Result[S]):
     """A training step on each topology, with the times of its tasks."""
@@ -29,6 +35,21 @@ class TimedSteps(Result[S]):
     timed: tuple[TimedTrace, ...]  # the tasks of each step
 
     FILES: ClassVar[tuple[str, ...]] = (".json", ".html")
+
+    def with_means(self) -> tuple[S, ...]:
+        """Return the steps, each with the means of its parts over all ranks, by which steps on other fabrics are compared."""
+        return tuple(
+            step if step.mean_over_ranks is not None else with_means([(step, timed)])[0][0]
+            for step, timed in zip(self.rows, self.timed, strict=True)
+        )
+
+    def as_json(self) -> object:
+        """Return the steps."""
+        return self.with_means()
+
+    def records(self) -> Sequence[object]:
+        """Return the steps with the means of their parts."""
+        return self.with_means()
 
     def text(self) -> str:
         """Return the report of each step."""

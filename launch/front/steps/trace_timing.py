@@ -28,7 +28,7 @@ from launch.front.steps.timed_steps import FaultyJobs
 
 RECORDED = "recorded"  # in place of an algorithm: those of the recorded run
 KeepTrace = str | Path | Callable[[Trace], object]  # a file, or a function that takes the trace as soon as it is recorded
-_COMPUTES = {"on": True, "off": False}
+_SWITCH = {"on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +107,27 @@ class JobConditions:
     """The faults that a job meets while it runs, and the clock by which it runs.
 
     Raises:
-        InputError: a fault is none, `pace_compute` has an unknown value, or is given without a pace.
+        InputError: a fault is none; or `pace_compute` or `pace_events` has an unknown value, or is given without a pace.
     """
 
     faults: tuple[str, ...]  # as `read_faults` returns them
     factor: float | None = None  # seconds of this host for a second of virtual time; None: not by the clock of this host
     compute: str | None = None  # whether computations take the device's time: on or off; None: on
+    events: str | None = None  # whether events of a script are recorded in virtual time: on or off; None: on
 
     @classmethod
-    def of(cls, fault: Words, pace: float | None = None, pace_compute: str | None = None) -> "JobConditions":
+    def of(
+        cls, fault: Words, pace: float | None = None, pace_compute: str | None = None, pace_events: str | None = None
+    ) -> "JobConditions":
         """Return the conditions that arguments give."""
-        return cls(read_faults(several(fault)), pace, pace_compute)
+        return cls(read_faults(several(fault)), pace, pace_compute, pace_events)
 
     def __post_init__(self) -> None:
-        if self.compute is None:
-            return
-        if self.compute not in _COMPUTES:
-            raise must_be("run", "--pace-compute", " or ".join(_COMPUTES), self.compute)
-        if self.factor is None:
-            raise InputError("run: --pace-compute needs --pace; add --pace 1000")
+        for flag, value in (("--pace-compute", self.compute), ("--pace-events", self.events)):
+            if value is not None and value not in _SWITCH:
+                raise must_be("run", flag, " or ".join(_SWITCH), value)
+            if value is not None and self.factor is None:
+                raise InputError(f"run: {flag} needs --pace; add --pace 1000")
 
     def known_faults(
         self, machines: Sequence[Topology], ranks: int, steps: int
@@ -162,7 +164,7 @@ class JobConditions:
         """
         if self.factor is None:
             return None
-        tempo = Tempo(self.factor, device, dtype, _COMPUTES[self.compute or "on"])
+        tempo = Tempo(self.factor, device, dtype, _SWITCH[self.compute or "on"], _SWITCH[self.events or "on"])
         return Pace(tempo, machine, tuple(faults), partial(topology_under, stack))
 
 

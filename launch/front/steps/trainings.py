@@ -15,7 +15,7 @@ from emu.trace.device.device import Device
 from launch.clusters import ClusterOptions
 from launch.front.inputs import DeviceLike, ModelLike, Words, model_word, question
 from launch.front.steps.replays import step_told
-from launch.front.steps.timed_steps import FaultyJobs, TimedSteps
+from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, comparable
 from launch.front.steps.trace_timing import JobConditions, KeepTrace, TraceTiming, keep_trace, paced_jobs, pacing_of
 from launch.show.progress import progress_bar, with_progress
 from launch.show.text.step_report import train_report
@@ -34,7 +34,8 @@ class Trainings(TimedSteps[TrainingResult]):
 
     def as_json(self) -> object:
         """Return the run, or the runs where there are several topologies."""
-        return self.rows[0] if len(self.rows) == 1 else self.rows
+        steps = self.with_means()
+        return steps[0] if len(steps) == 1 else steps
 
 
 @question
@@ -158,7 +159,7 @@ def _trained(
             told = timing.time_with_faults(learned.trace, job.faults)
         return paced_jobs([replace(each, loss=learned.loss, reference_loss=learned.reference_loss) for each in told], pace)
     timed = (time_steps(request, learned, each, device) for each in built)
-    shown = list(with_progress(timed, "timing the step", len(built), lambda of: step_told(of[1])))
+    shown = comparable(list(with_progress(timed, "timing the step", len(built), lambda of: step_told(of[1]))))
     first = replace(shown[0][0], paced=pacing_of(pace))
     rows, subtitle = (first, *(trained for trained, _ in shown[1:])), f"{first.plan}, {request.steps} steps on {first.ranks}"
     title = f"Training of {first.model}"

@@ -6,7 +6,7 @@ from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.units import format_size, format_time
 from launch.show.html.page import ChartAxis, ColouredPart, KeyFigure, Page, Section, Svg, Table, TextBlock, frame_of
 from launch.show.html.step_page import TimedStep, breakdown, rates, step_sections
-from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.step_parts import MEANS_TOLD, exposed_columns, means_of, part_column
 from launch.show.text.estimate_table import PLAN_COLUMNS, not_searched_text, number_column, searched_text, undecided_text
 from launch.show.text.table import Column, figures
 
@@ -58,9 +58,11 @@ def _sections(planned: PlanTable, fastest: TimedStep) -> tuple[Section, ...]:
     told = set(fastest[0].assumptions)
     of_search = tuple(sentence for sentence in planned.assumptions if sentence not in told)
     return (
-        Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS}{stars}"),
+        Section("Plans, the fastest first", (_table(planned),), f"{_RANK} {_SORTS} Parts of steps are {MEANS_TOLD}.{stars}"),
         Section("MFU against memory", (_scatter(planned),), _POINTS),
-        Section("Where the time goes", (breakdown(rows, names, notes),), "The parts are those of the rank that ended last."),
+        Section(
+            "Where the time goes", (breakdown([means_of(row) for row in rows], names, notes),), f"The parts are {MEANS_TOLD}."
+        ),
         Section("What was searched", (TextBlock(_search_sentences(planned)),)),
         *own,
         *([Section("Assumptions of the search", (TextBlock(of_search),))] if of_search else []),
@@ -81,8 +83,8 @@ def _table(planned: PlanTable) -> Table:
         *(PLAN_COLUMNS[name] for name in ("plan", "placement", *(["topology"] if several else []), "step", "MFU")),
         figures("memory", lambda row: row.peak_memory_bytes, format_size),
         Column("why it is slower", lambda row: row.why or "the fastest", wide=True),
-        figures("computation", lambda row: row.compute_s, format_time),
-        *(exposed_column(axis, f"{axis} exposed") for axis in exposed_axes(planned.rows)),
+        part_column("computation", lambda of: of.compute_s),
+        *exposed_columns(planned.rows, "{} exposed".format),
         PLAN_COLUMNS["bubble"],
     ]
     return Table(columns, planned.rows)

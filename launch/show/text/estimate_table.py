@@ -14,7 +14,7 @@ from emu.study.planning.search.row import PlanRow, PlanTable
 from emu.study.planning.search.search import PLANS, REQUESTS, STEPS
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
-from launch.show.step_parts import exposed_axes, exposed_column
+from launch.show.step_parts import MEANS_TOLD, exposed_axes, exposed_columns, means_of, part_column
 from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
@@ -24,7 +24,7 @@ PLAN_COLUMNS: Mapping[str, Column[PlanRow]] = {
     "topology": Column("topology", lambda row: row.topology),
     "step": figures("step", lambda row: row.step_time_s, format_time),
     "MFU": figures("MFU", lambda row: row.mfu, "{:.3f}".format),
-    "bubble": figures("bubble", lambda row: row.bubble_s, format_time),
+    "bubble": part_column("bubble", lambda of: of.bubble_s),
 }
 
 
@@ -40,7 +40,7 @@ def plans_report(planned: PlanTable) -> str:
     columns = [
         number_column("", rows),
         *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "MFU")),
-        *(exposed_column(axis, axis, "exposed") for axis in exposed_axes(rows)),
+        *exposed_columns(rows, str, "exposed"),
         PLAN_COLUMNS["bubble"],
         figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
         *([PLAN_COLUMNS["topology"]] if len(topologies) > 1 else []),
@@ -50,6 +50,7 @@ def plans_report(planned: PlanTable) -> str:
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         "",
         column_table(columns, rows),
+        f"exposed and bubble: {MEANS_TOLD}",
         "",
         *_reasons(rows),
         "",
@@ -94,8 +95,9 @@ def _reasons(rows: Sequence[PlanRow]) -> list[str]:
 
 SweepStep = StepEstimate | PlanRow  # a step of the given plan, or of the best plan found
 _RATES = ("step_time_s", "tokens_per_s", "mfu", "hfu", "peak_memory_bytes")
-_OF_ESTIMATE = ("ranks", "dp", "global_batch", *_RATES, "compute_s", "exposed_comm_s", "idle_s", "bubble_s")
-_OF_PLAN = ("plan", "axes", *_RATES, "compute_s", "idle_s", "bubble_s")
+_OF_ESTIMATE = ("ranks", "dp", "global_batch", *_RATES)
+_OF_PLAN = ("plan", "axes", *_RATES)
+_MEANS = ("compute_s", "exposed_comm_s", "idle_s", "bubble_s")  # over all ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,17 @@ class SweepRow:
 
 
 def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """Return a line for each point and topology under a head; times are in seconds."""
+    """Return a line for each point and topology under a head; times are in seconds, `mean_` ones are means over all ranks."""
     steps = [row.step for row in rows if row.step is not None]
-    axes = exposed_axes(steps)
+    axes = exposed_axes(map(means_of, steps))
     names = _OF_PLAN if isinstance(steps[0], PlanRow) else _OF_ESTIMATE
+    parts = [*(f"mean_{name}" for name in _MEANS), *(f"mean_exposed_{axis or 'other'}_s" for axis in axes)]
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*rows[0].point, "topology", *names, *(f"exposed_{axis or 'other'}_s" for axis in axes), "refused"])
+    lines.writerow([*rows[0].point, "topology", *names, *parts, "refused"])
     for row in rows:
-        lines.writerow([*row.point.values(), row.topology, *_figures(row.step, names, axes), row.refused])
+        cells = [""] * len([*names, *parts]) if row.step is None else _cells(row.step, names, axes)
+        lines.writerow([*row.point.values(), row.topology, *cells, row.refused])
     return text.getvalue()
 
 
@@ -127,11 +131,11 @@ def sweep_told(row: SweepRow) -> str:
     return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
 
 
-def _figures(step: SweepStep | None, names: Sequence[str], axes: Sequence[str]) -> list[object]:
-    """Return the cells of a step; empty ones where there is no step."""
-    if step is None:
-        return [""] * (len(names) + len(axes))
-    return [*(getattr(step, name) for name in names), *(step.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)]
+def _cells(step: SweepStep, names: Sequence[str], axes: Sequence[str]) -> list[object]:
+    """Return the cells of a step."""
+    of = means_of(step)
+    means = *(getattr(of, name) for name in _MEANS), *(of.exposed_comm_by_axis_s.get(axis, 0.0) for axis in axes)
+    return [*(getattr(step, name) for name in names), *means]
 
 
 def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:
@@ -142,9 +146,9 @@ def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstima
         figures("dp", lambda r: r.dp),
         figures("batch", lambda r: r.global_batch),
         figures("step", lambda r: r.step_time_s, format_time),
-        figures("compute", lambda r: r.compute_s, format_time),
-        *(exposed_column(axis, axis, " exposed") for axis in exposed_axes(results)),
-        figures("idle", lambda r: r.idle_s, format_time),
+        part_column("compute", lambda of: of.compute_s),
+        *exposed_columns(results, str, " exposed"),
+        part_column("idle", lambda of: of.idle_s),
         figures("MFU", lambda r: r.mfu, "{:.3f}".format),
         figures("memory", lambda r: r.peak_memory_bytes, format_size, "a rank"),
         Column("engine", lambda r: r.how),
@@ -165,6 +169,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         "",
         column_table(_estimate_columns(results), results),
         "",
+        f"compute, exposed and idle: {MEANS_TOLD}",
         f"expected: {off_told(first.device, first.either_way, first.either_way_by)}",
     ]
     return "\n".join([*lines, *algorithms, "", *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])

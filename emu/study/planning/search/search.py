@@ -252,7 +252,7 @@ class Search:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
                 self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
-                    self.rows[candidate] = PlanRow(**found)
+                    self.rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
                 advance()
         return sorted(timed, key=lambda each: (self.rows[each].step_time_s, each.words))
@@ -275,7 +275,7 @@ class Search:
         self.kept.write(self.name_of(StepJob(candidate, QUICK)), found)
         if REFUSED in found:
             return
-        row = self.rows[candidate] = PlanRow(**found)
+        row = self.rows[candidate] = PlanRow.stored(found)
         key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
         if len(self.best) >= self.most:

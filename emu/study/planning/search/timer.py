@@ -73,8 +73,7 @@ class Timer:
         """Return the row of a candidate's step."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        step, _ = prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)
-        return asdict(PlanRow.of(step))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).moments(self.device, briefly=True)))
 
     def _lone(self, number: int, request: PlacedRequest) -> JobResult:
         """Return the least time of a request on the topology of a number."""
