@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.find import find_plans
+from emu.study.planning.find import InterruptedSearch, find_plans
 from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
 from emu.study.planning.search.timer import ResultCache
 from emu.study.training.estimate import EstimateRequest, estimate_moments
@@ -49,6 +49,13 @@ _PROCESSES = 2  # most processes that time candidates
 @common.default_option(
     "--top", default=BEST, type=click.IntRange(min=1), help="The number of plans to find. Fewer are found sooner."
 )
+@click.option(
+    "--all",
+    "prove_all",
+    is_flag=True,
+    help="Go on until all of the --top plans are proved: no other plan can be faster. [default: until the first is, and "
+    "then for a fixed amount of work]",
+)
 @common.cache_option
 @click.option(
     "--png",
@@ -73,6 +80,7 @@ def plan_command(
     given: str,
     beside: tuple[str, ...],
     top: int,
+    prove_all: bool,
     cache: Path | None,
     sweep: SweepOptions,
     stack: str,
@@ -81,7 +89,7 @@ def plan_command(
 ) -> None:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
-    Results are kept. An interrupted search goes on where it stopped when it is started again.
+    Results are kept. An interrupted search prints what it knows, and goes on where it stopped when it is started again.
 
     \b
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
@@ -89,7 +97,8 @@ def plan_command(
     """
     under = common.stack_of(stack)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in beside)
-    request = PlanRequest(model, npus, global_batch, seq, under, common.algorithm_choice(algorithms, under), given, named, top)
+    by = common.algorithm_choice(algorithms, under)
+    request = PlanRequest(model, npus, global_batch, seq, under, by, given, named, top, prove_all)
     sweep.check("plan", {"--html": html, "--beside": beside})
     if sweep.sweeps:
         words = {"model": model, "plan": given, "stack": stack, "device": device}
@@ -100,8 +109,13 @@ def plan_command(
         return
     built, found = [build_topology(word) for word in topologies], find_device(device, under.precision.activation)
     with closing(ResultCache(common.cache_folder(cache))) as kept:
-        planned = _find(request, built, found, kept)
-    common.print_result(planned, lambda: plans_report(planned), as_json=as_json)
+        try:
+            planned = _find(request, built, found, kept)
+        except InterruptedSearch as stopped:
+            if stopped.table is not None:
+                _print(stopped.table, as_json=as_json)
+            raise stopped.cause from None
+    _print(planned, as_json=as_json)
     if html is not None:
         _write_page(planned, request, built, found, html)
     write_png(sweep.png, "chart.step_chart:plans_figure", planned)
@@ -112,12 +126,20 @@ def _find(request: PlanRequest, topologies: Sequence[Topology], device: Device, 
     return find_plans(request, topologies, device, kept, processes=min(_PROCESSES, os.cpu_count() or 1), progress=progress_bar)
 
 
+def _print(planned: PlanTable, *, as_json: bool) -> None:
+    """Print the result of a search."""
+    common.print_result(planned, lambda: plans_report(planned), as_json=as_json)
+
+
 def _best_at(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow:
     """Return the fastest plan at a point of a sweep."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.said["model"], given=point.said["plan"], stack=point.stack, best=1)
-    return _find(asked, [point.topology], point.device, kept).rows[0]
+    try:
+        return _find(asked, [point.topology], point.device, kept).rows[0]
+    except InterruptedSearch as stopped:  # the signal tells the exit code
+        raise stopped.cause from None
 
 
 def _write_page(planned: PlanTable, request: PlanRequest, topologies: Sequence[Topology], device: Device, path: Path) -> None:

@@ -6,7 +6,7 @@ figures, with the code of Emu and of users. So an entry never goes stale.
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,6 +101,12 @@ class ResultCache(ValueTable):
         except (OSError, sqlite3.Error) as error:
             where = f"a folder that can be written, without another {_FILE}"
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
+
+
+def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
+    """Return the name of what a search knows; plans beside those that are searched do not matter."""
+    asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
+    return "search " + digest((code_digest(), asked, device, machines))
 
 
 def result_namer(
