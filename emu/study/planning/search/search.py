@@ -85,6 +85,7 @@ class Search:
     under_way: deque[tuple[Candidate, PendingResult[JobResult]]] = field(default_factory=deque)  # steps that were asked for
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
+    quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
     bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds by the times of requests, of those that came so far
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans that may fit
     without: list[PlanBound] = field(default_factory=list)  # of plans that do not, or that cannot be generated
@@ -305,7 +306,7 @@ class Search:
 
     def time_near(self) -> None:
         """Time all that may be among the best once more, with as many choices of algorithms as a step may have."""
-        near = [each for each, row in self.rows.items() if row.step_time_s <= (1 + _NEAR) * self.worst_s]
+        near = [each for each, time_s in self.quick_s.items() if time_s <= (1 + _NEAR) * self.worst_s]
         best: dict[tuple[int, Plan], tuple[float, Candidate]] = {}
         for candidate in self.time_all(near, COMPOSED):
             best.setdefault((candidate.topology, candidate.plan), (self.rows[candidate].step_time_s, candidate))
@@ -352,6 +353,7 @@ class Search:
         row = self.rows[candidate] = PlanRow(**found)
         key, mine = (candidate.topology, candidate.plan), (row.step_time_s, candidate)
         self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
+        self.quick_s[candidate] = row.step_time_s
         self.first_s = min(self.first_s, row.step_time_s)
         if len(self.best) >= self.most:
             self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]
