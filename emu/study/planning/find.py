@@ -84,7 +84,7 @@ def find_plans(
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     began, search = time.perf_counter(), _search(request, topologies, device, kept, progress)
     space = _space(request, search, topologies)
-    asked = Question(request, topologies, device, _plans(request, space), space.left_out, began)
+    asked = Question(request, topologies, device, _plans(request, space, progress), space.left_out, began)
     _check_words(request, search.model, topologies, asked.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
     with job_pool(timer, processes) as submit:
@@ -192,14 +192,16 @@ def _space(request: PlanRequest, search: Search, topologies: Sequence[Topology])
     return Space(search.model, request.stack, request.npus, request.global_batch, request.seq, given)
 
 
-def _plans(request: PlanRequest, space: Space) -> list[Plan]:
+def _plans(request: PlanRequest, space: Space, progress: Progress) -> list[Plan]:
     """Return all plans that have the given words.
 
     Raises:
         InputError: there is no such plan.
     """
-    given, model = space.given, space.model
-    if plans := list(space.plans()):
+    given, model, plans = space.given, space.model, list[Plan]()
+    with progress("listing all plans", None, lambda: f"listing all plans: {len(plans):,} so far"):
+        plans.extend(space.plans())
+    if plans:
         return plans
     if given and space.refused:
         raise InputError(f"plan: no plan of {request.npus} NPUs has {request.given}: {space.refused[0]}")
