@@ -56,13 +56,7 @@ def plans_report(planned: PlanTable) -> str:
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
-        "",
-        column_table(columns, rows),
-        "",
-        PROOF,
-        "",
-        *_reasons(rows),
-        "",
+        *("", column_table(columns, rows), "", PROOF, "", *_reasons(rows), ""),
         *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
@@ -94,8 +88,8 @@ def undecided_text(planned: PlanTable) -> str:
         return f"{told}: the search was interrupted, and goes on from here when it is started again"
     most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST, AFTER_FIRST))
     return (
-        f"{told}: a search ends after {most}, and after {more} since the first plan was proved; --all proves all, and words "
-        "(--plan) search some of them"
+        f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
+        "words (--plan) search some of them"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a search has proved when it ends: after a fixed amount of work, after a signal, and started again."""
+"""The plans that a search has proved when it ends: after a fixed amount of work, after a signal, and started again."""
 
 from contextlib import contextmanager
 from dataclasses import replace

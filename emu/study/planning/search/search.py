@@ -95,7 +95,7 @@ class Search:
     worst_s: float = NO_TIME  # of the plans that are wanted, once there are as many
     reach_s: float = 0.0  # a time in full below which nothing may be left
     least_s: float = 0.0  # no candidate that is not timed takes less
-    first_took: Work | None = None  # the work that was done when the first plan was proved; None: it is not
+    first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
     requests: int = 0  # of which times were asked for
     generated: int = 0  # plans whose passes were
     left: list[Entry] = field(default_factory=list)  # what was not looked at, after so many
@@ -156,11 +156,12 @@ class Search:
         return Work(len(self.bounds_s), self.requests, self.generated)
 
     def _bounded(self) -> None:
-        """Compute the bound of what is left, and note whether the first plan is proved."""
+        """Compute the bound of what is left, and note when nothing in the frontier may be as fast as the first plan."""
         asked = (self.bounds_s[candidate] for candidate, _ in self.under_way)
         first = (entry.bound_s for entry in self.frontier.entries[:1])
-        self.least_s = min((*asked, *first, self.left_s))
-        if self.first_took is None and self.least_s > max(self.first_s, self.reach_s):
+        least_s = min((*asked, *first), default=NO_TIME)
+        self.least_s = min(least_s, self.left_s)
+        if self.first_took is None and least_s > max(self.first_s, self.reach_s):
             self.first_took = self._work()
         self.state.bounded(self.least_s)
 

@@ -1,4 +1,4 @@
-"""What a search knows so far: the fastest plans, and the least time that a plan may take that was not timed.
+"""Knowledge of a search so far: the fastest plans, and the least time that a plan may take that was not timed.
 
 Both are kept among the results. So neither goes back when a search is started again, and an interrupted search has a table.
 """
