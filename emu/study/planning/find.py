@@ -30,7 +30,7 @@ from emu.study.planning.plan_table import Question, known_table, table_of
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.search.search import Search
 from emu.study.planning.search.search_state import Progress, SearchState, quiet
-from emu.study.planning.search.timer import COMPOSED, FULL, ResultCache, Timer, result_namer, search_name
+from emu.study.planning.search.timer import COMPOSED, FULL, KeptTimer, ResultCache, Timer, result_namer, search_name
 from emu.study.planning.space import Space, check, placements
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed.software_costs import device_under, topology_under
@@ -87,7 +87,7 @@ def find_plans(
     asked = Question(request, topologies, device, _plans(request, space, progress), space.left_out, began)
     _check_words(request, search.model, topologies, asked.plans)
     timer = Timer(request, search.model, tuple(topologies), replace(device, memory_bytes=0))
-    with job_pool(timer, processes) as submit:
+    with job_pool(KeptTimer(timer, kept, search.name_of), processes) as submit:
         search.submit, search.side_by_side = submit, 2 * processes
         try:
             ours, theirs = _found(search, asked.plans, device), _placed(search, request.beside)

@@ -40,7 +40,7 @@ def test_what_may_come_before_a_row_is_below_every_plan_that_was_not_timed(reque
     monkeypatch.setattr(search, "AFTER_FIRST", Work(1, MANY, MANY))
     planned = found(request_, line, kept=ResultCache(None))
     left_s = min(step_s(request_, each, line, composed=True) for each in enumerated(request_) if each not in steps)
-    assert planned.ended == WORKED
+    assert (planned.ended, len(steps)) == (WORKED, planned.timed), "one process composes no step in vain"
     proved = [row.least_untimed_s is None for row in planned.rows]
     assert proved == sorted(proved, reverse=True)
     assert 1 <= sum(proved) < len(proved)

@@ -253,7 +253,6 @@ class Search:
         self.requests += len(asked)
         jobs = ((name, RequestJob(topology, request)) for name, request in asked.items())
         for name, took in results_of(((name, self._asked(job)) for name, job in jobs), 16 * self.side_by_side):
-            self.kept.write(self.name_of(RequestJob(topology, wanted[name])), took)
             found[name] = RequestTime(0.0, 0.0) if REFUSED in took else RequestTime(**took)
         return found
 
@@ -298,7 +297,6 @@ class Search:
         label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
         with self.progress(label, len(candidates)) as advance:
             for candidate, found in results_of(((c, self._asked(StepJob(c, how))) for c in candidates), self.side_by_side):
-                self.kept.write(self.name_of(StepJob(candidate, how)), found)
                 if REFUSED not in found:
                     self.rows[candidate] = PlanRow(**found)
                     timed.append(candidate)
@@ -347,8 +345,7 @@ class Search:
         return [*best]
 
     def _take(self, candidate: Candidate, found: JobResult) -> None:
-        """Keep the result of a candidate's step, and update the best plans."""
-        self.kept.write(self.name_of(StepJob(candidate, QUICK)), found)
+        """Take the result of a candidate's step, and update the best plans."""
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow(**found)

@@ -73,13 +73,13 @@ class SearchState:
     def load(self) -> None:
         """Take over what an interrupted search knew, if all its results are there."""
         found = self.kept.read(self.name)
-        rows = {candidate: self._row(candidate) for candidate in map(_candidate, found["best"])} if found else {}
-        known = {candidate: row for candidate, row in rows.items() if row is not None}
-        if not found or len(known) < len(rows):
+        rows = {candidate: self._rows(candidate) for candidate in map(_candidate, found["best"])} if found else {}
+        if not found or not all(rows.values()):
             return
-        self.before, self.least_s = known, NO_TIME if found["least_s"] is None else found["least_s"]
-        for candidate in known:
-            self._improve(self.kept.read(self.name_of(StepJob(candidate, QUICK)))["step_time_s"], candidate)
+        self.least_s = NO_TIME if found["least_s"] is None else found["least_s"]
+        for candidate, own in rows.items():
+            self.before[candidate] = own[0]
+            self._improve(own[-1].step_time_s, candidate)
 
     def save(self, best: Sequence[Candidate]) -> None:
         """Keep the bound and the fastest candidates."""
@@ -122,10 +122,10 @@ class SearchState:
             self._told_s = self.best[0]
             self.shown.tell(self.told())
 
-    def _row(self, candidate: Candidate) -> PlanRow | None:
-        """Return the row of a candidate by the best way in which it was timed; None if it was not."""
-        found = [self.kept.read(self.name_of(StepJob(candidate, how))) for how in (FULL, COMPOSED, QUICK)]
-        return next((PlanRow(**row) for row in found if row and REFUSED not in row), None)
+    def _rows(self, candidate: Candidate) -> list[PlanRow]:
+        """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""
+        *better, quick = (self.kept.read(self.name_of(StepJob(candidate, how))) for how in (FULL, COMPOSED, QUICK))
+        return [PlanRow(**row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 
 def finite(time_s: float) -> float | None:
