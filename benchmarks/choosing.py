@@ -51,11 +51,11 @@ def compare(drawn: Drawn) -> Compared | None:
     began = time.process_time()
     found = step.find()
     between = time.process_time()
-    fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.requests.weight_s, reverse=True)[:MOST]}
+    fastest = {c: _fastest(step, c) for c in sorted(step.coordinates, key=step.weight_s, reverse=True)[:MOST]}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(step.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
-    by_others = [step.composed_s(dict.fromkeys(step.requests.by_coordinate, name)) for name in step.others]
+    by_others = [step.composed_s(dict.fromkeys(step.by_coordinate, name)) for name in step.others]
     return Compared(found.time_s, step.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
@@ -72,7 +72,7 @@ def to_serve(drawn: Drawn) -> StepToServe | None:
 
 def _fastest(step: StepToServe, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
-    asked, fabric = step.requests.heaviest(coordinate), step.fabric
+    asked, fabric = step.heaviest(coordinate), step.fabric
     names = [bound.name for bound in fabric.bounds(asked, float("inf")) if bound.messages <= _MESSAGES]
     times = [(fabric.served_by(asked, fabric.algorithm(name)).isolated(asked).ticks, name) for name in names]
     return [name for _, name in sorted(times)[:FASTEST]]

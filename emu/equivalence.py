@@ -40,6 +40,13 @@ def orbits(n: int, permutations: list[I64]) -> I64:
     return components(n, np.tile(np.arange(n), len(permutations)), there)
 
 
+def turns(values: NDArray[Any]) -> I64:
+    """Return [n] how many equal values come before each."""
+    order, found = np.argsort(values, kind="stable"), np.empty(len(values), np.int64)
+    found[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
+    return found
+
+
 def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
     """Return the permutation of nodes under which each kind of nodes shifts by one along an axis.
 
@@ -82,3 +89,8 @@ class Orbits(NamedTuple):
             key = np.unique(key, return_inverse=True)[1] * (int(code.max(initial=0)) + 1) + code
         _, first, number, size = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         return Orbits(column(number, np.int64), column(first, np.int64), column(size, np.int64))
+
+    def in_order(self) -> "Orbits":
+        """Return the same orbits, numbered in the order of their least members."""
+        by_first = np.argsort(self.first)
+        return Orbits(np.argsort(by_first)[self.number], self.first[by_first], self.size[by_first])

@@ -6,6 +6,7 @@ Source: DeepSeek-AI, DeepSeek-V3 Technical Report (2024), arXiv 2412.19437, sect
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -16,6 +17,7 @@ from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SHARED_SHARDS, SPARSE_SHARDS, sparse_operators
 from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
 from emu.model.parts.latent_attention import LATENT_SHARDS, LatentAttention, LatentSizes, latent_operators
+from emu.model.parts.norms import RMS
 from emu.model.parts.token_routing import ExpertRouting
 
 
@@ -23,6 +25,7 @@ from emu.model.parts.token_routing import ExpertRouting
 class Config:
     """Sizes of one DeepSeek-V3."""
 
+    norm: ClassVar[str] = RMS
     layers: int
     dense_layers: int  # number of dense layers, which come first
     hidden: int

@@ -25,6 +25,8 @@ class Config:
     """Sizes of one GPT-MoE; feed-forward blocks and experts are four times as wide as the rest."""
 
     norm: ClassVar[str] = "layer norm"
+    norm_eps: ClassVar[float] = 1e-5
+    first_std: ClassVar[float] = 0.02
     layers: int
     hidden: int
     heads: int

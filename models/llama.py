@@ -6,21 +6,24 @@ weights.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import nn
 
 from emu.model.model import Model, model
 from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Parts, block_model, shards
+from emu.model.parts.decoder import DenseLayers, Parts, block_model, shards
 from emu.model.parts.feed_forward import GATED_SHARDS, FeedForward, gated_operators
+from emu.model.parts.norms import RMS
 from emu.model.parts.rotary import RotaryScaling
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(DenseLayers):
     """Sizes of one Llama."""
 
+    norm: ClassVar[str] = RMS
     layers: int
     hidden: int
     heads: int

@@ -13,15 +13,16 @@ from torch import nn
 from emu.model.model import Model, model
 from emu.model.operator import Tokens
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, Heads, attention_operators, head_dim
-from emu.model.parts.decoder import Parts, block_model, shards
+from emu.model.parts.decoder import DenseLayers, Parts, block_model, shards
 from emu.model.parts.feed_forward import PLAIN_SHARDS, FeedForward, plain_operators
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(DenseLayers):
     """Sizes of one Nemotron-4; the feed-forward block is four times as wide as the rest."""
 
     norm: ClassVar[str] = "layer norm 1p"
+    norm_eps: ClassVar[float] = 1e-5
     layers: int
     hidden: int
     heads: int

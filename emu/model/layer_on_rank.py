@@ -47,10 +47,13 @@ class LayerOnRank:
             whole = (1, 1) if self.stack.software.routes_whole_sequences else None
             return tuple(operator.on(cut, whole if operator.routed else None) for operator in every)
         own, rows = self.model.part(self.name, self.own_tokens), self.routed.share
-        return tuple(
-            mine.on(cut, rows if mine.experts else (1, 1)) if mine.experts or mine.routed else whole.on(cut)
-            for whole, mine in zip(every, own, strict=True)
-        )
+
+        def on_rank(whole: ModelOperator, mine: ModelOperator) -> ModelOperator:
+            if mine.experts:
+                return mine.on(cut, rows)
+            return mine.on(cut, (1, 1)) if mine.routed else whole.on(cut)
+
+        return tuple(map(on_rank, every, own))
 
     @property
     def is_layer(self) -> bool:
@@ -78,12 +81,12 @@ class LayerOnRank:
         return self.tokens.n * self.model.hidden
 
     @property
-    def weight(self) -> str:
+    def weight_dtype(self) -> str:
         """The dtype in which weights enter computations: FSDP2 casts those that it gathers to that of activations."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.weight
 
     @property
-    def made(self) -> str:
+    def gradient_dtype(self) -> str:
         """The dtype in which autograd makes the gradients of weights: that of the weights that FSDP2 gathered."""
         return self.stack.gathered if self.plan.shards_weights else self.stack.precision.gradient
 

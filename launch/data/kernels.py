@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.dtypes import item_bytes
-from emu.trace.device.attention import AttentionRate, AttentionTable
+from emu.trace.device.attention import AttentionRate
 from launch.data.fitted import rows_of
 
 KERNELS = Path(__file__).with_name("kernels")
@@ -50,10 +50,10 @@ def _figure(kind: Any, row: Mapping[str, str], **measured: float) -> Any:
     return kind(**read, **measured)
 
 
-def attention_of(device: str, peak_flops: Mapping[str, float]) -> AttentionTable:
+def attention_of(device: str, peak_flops: Mapping[str, float]) -> tuple[AttentionRate, ...]:
     """Return the rates of a device by the figures that are used; a rate of both passes stands for each of them."""
     rows = [row for row in published_attention() if (row.device, row.use) == (device, USED)]
-    return AttentionTable(tuple(rate for row in rows for rate in rates_of(row, peak_flops[row.dtype])))
+    return tuple(rate for row in rows for rate in rates_of(row, peak_flops[row.dtype]))
 
 
 def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:

@@ -1,4 +1,8 @@
-"""Progress of a command on stderr, after two seconds: a bar on a terminal, else lines."""
+"""Progress of what takes long: nowhere by default; on stderr for the command line; by a callback of the user's.
+
+On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
+whenever nothing was said for five seconds. Nothing is shown in the first two seconds.
+"""
 
 import importlib
 import logging
@@ -6,106 +10,150 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
-SILENCE_S = 5.0  # after which a line says how far the work is
+SILENCE_S = 5.0  # the longest time without a line
 _log = logging.getLogger("emu")
+Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
+State = Callable[[], str] | None  # says in words what is done and what is left; None: the number of advances says it
+Reporter = Callable[[str, int | None, State], AbstractContextManager[Advance]]  # (label, number of advances or None, state)
 
 
-class ProgressDisplay(Protocol):
-    """Progress that is shown on a terminal or a pipe."""
-
-    def __call__(self) -> None:
-        """Advance by one."""
-
-    def tell(self, line: str) -> None:
-        """Show a line at once, unless the work has only begun."""
+def _silent(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
+    """Report nothing."""
+    return nullcontext(lambda *_: None)
 
 
-class ProgressLines:
-    """The progress of one part of the work as lines: its label, and how far it is wherever nothing was said for a while.
+_REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_silent)
+
+
+@contextmanager
+def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
+    """Call a function with the progress of what is asked for within the context.
 
     Args:
-        label: The name of the part.
-        total: The number of advances; None: it is not known.
-        state: A function that says how far the work is; None: the number of advances says it.
+        report: A function of the label of what is done, the number of its parts that are done, and the number of all of them;
+            None: their number is unknown.
     """
 
-    def __init__(self, label: str, total: int | None, state: Callable[[], str] | None) -> None:
-        self._label, self._state, self._done = label, state or (self._count if total else None), 0
-        self._total, self._said_s, self._ended = total or 0, float("inf"), threading.Event()
+    @contextmanager
+    def reporter(label: str, total: int | None, state: State) -> Iterator[Advance]:
+        done = 0
 
-    def __enter__(self) -> "ProgressLines":
-        """Begin to wait."""
-        threading.Thread(target=self._watch, daemon=True).start()
-        return self
+        def advance(known: str = "") -> None:
+            nonlocal done
+            done += 1
+            report(label, done, total)
 
-    def __exit__(self, *error: object) -> None:
-        """Say nothing any more."""
-        self._ended.set()
+        report(label, 0, total)
+        yield advance
 
-    def __call__(self) -> None:
-        """Advance by one."""
-        self._done += 1
+    before = _REPORTER.set(reporter)
+    try:
+        yield
+    finally:
+        _REPORTER.reset(before)
 
-    def tell(self, line: str) -> None:
-        """Show a line at once, unless the work has only begun."""
-        if self._said_s < float("inf"):
-            self._say(line)
 
-    def _say(self, line: str) -> None:
-        """Log a line."""
-        self._said_s = time.monotonic()
-        _log.info(line)
-
-    def _count(self) -> str:
-        """Return how far the work is by its advances."""
-        return f"{self._label}: {self._done:,} of {self._total:,}"
-
-    def _watch(self) -> None:
-        """Say how far the work is, until it ends."""
-        if self._ended.wait(PATIENCE_S):
-            return
-        self._say(self._label)
-        while self._state and not self._ended.wait(max(0.0, self._said_s + SILENCE_S - time.monotonic())):
-            if time.monotonic() >= self._said_s + SILENCE_S:
-                self._say(self._state())
+def show_on_stderr() -> None:
+    """Show progress on stderr from now on, as the command line does."""
+    _REPORTER.set(_on_stderr)
 
 
 @contextmanager
 def late_notice(label: str) -> Iterator[None]:
     """Log the label once if the context lasts longer than two seconds."""
-    with ProgressLines(label, None, None):
+    patience = threading.Timer(PATIENCE_S, _log.info, (label,))
+    patience.daemon = True
+    patience.start()
+    try:
         yield
+    finally:
+        patience.cancel()
+
+
+def progress_bar(label: str, total: int | None = None, state: State = None) -> AbstractContextManager[Advance]:
+    """Report progress while the context lasts, and yield the function that advances it by one.
+
+    Args:
+        label: The text that says what is done.
+        total: The number of advances that make it full; None: unknown.
+        state: A function that says in words what is done and what is left; None: the number of advances says it.
+    """
+    return _REPORTER.get()(label, total, state)
+
+
+def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
+    """Show a bar on a terminal; elsewhere, log lines."""
+    if not sys.stderr.isatty():
+        return _logged(label, total, state)
+    bar = importlib.import_module("launch.show.terminal").terminal_bar  # not above: it loads rich
+    shown: AbstractContextManager[Advance] = bar(label, total, state, PATIENCE_S)
+    return shown
 
 
 @contextmanager
-def progress_bar(label: str, total: int | None = None, state: Callable[[], str] | None = None) -> Iterator[ProgressDisplay]:
-    """Show a progress bar while the context lasts, and yield the function that advances it by one.
+def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
+    """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
+    lines, over = _ProgressLines(label, total, state), threading.Event()
+    watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
+    watcher.start()
+    try:
+        yield lines.advance
+    finally:
+        over.set()
+        watcher.join()
 
-    Where stderr is no terminal, lines are logged in place of the bar.
+
+class _ProgressLines:
+    """The lines that tell how far something is; none in the first two seconds.
 
     Args:
-        label: The text at the left of the bar.
-        total: The number of advances that make the bar full; None shows a bar that only moves.
-        state: A function that says in words what is done and what is left; None: the number of advances says it.
+        label: The text that says what is done.
+        total: The number of its parts; None: unknown.
+        state: A function that says in words how far it is; None: the number of its parts says it.
     """
-    if not sys.stderr.isatty():
-        with ProgressLines(label, total, state) as lines:
-            yield lines
-        return
-    with importlib.import_module("launch.show.terminal").terminal_bar(
-        label, total, state, PATIENCE_S
-    ) as bar:  # not above: it loads rich
-        yield bar
+
+    def __init__(self, label: str, total: int | None, state: State) -> None:
+        self._label, self._total, self._state, self._done = label, total, state, 0
+        self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
+        self._next_s = self._first_s  # when a line is due
+
+    def advance(self, known: str = "") -> None:
+        """Count a part, and log what is known of it."""
+        with self._lock:
+            self._done += 1
+            if known and time.monotonic() >= self._first_s:
+                self._say(f": {known}")
+
+    def watch(self, over: threading.Event) -> None:
+        """Log a line whenever one is due, until all is done."""
+        while not over.wait(max(0.0, self._next_s - time.monotonic())):
+            with self._lock:
+                if time.monotonic() >= self._next_s:
+                    self._say(f": {self._state()}" if self._state else "")
+
+    def _say(self, known: str) -> None:
+        """Log a line: the label, how much is done, and what is known."""
+        count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
+        _log.info(self._label + count + known)
+        self._next_s = time.monotonic() + SILENCE_S
 
 
-def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
-    """Yield the items one by one, and advance a progress bar after each."""
+def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T], str] = lambda _: "") -> Iterator[T]:
+    """Yield the items one by one, and report the progress after each.
+
+    Args:
+        items: What is computed, one after another.
+        label: The text that says what is done.
+        total: The number of items.
+        known: What a person wants to know of an item at once, in a few words.
+    """
     with progress_bar(label, total) as advance:
         for item in items:
             yield item
-            advance()
+            advance(known(item))

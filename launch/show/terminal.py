@@ -3,21 +3,17 @@
 The module is loaded only where a bar is shown, because rich takes a while to load.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
-
-_log = logging.getLogger("emu")
 
 
 class StateColumn(ProgressColumn):
-    """The column that says how far the work is."""
+    """The column that says in words how far the work is."""
 
     max_refresh = 1.0  # seconds between two questions
 
@@ -30,26 +26,13 @@ class StateColumn(ProgressColumn):
         return Text(self._state())
 
 
-@dataclass
-class TerminalBar:
-    """A bar that is on the terminal."""
-
-    progress: Progress
-    task: TaskID
-
-    def __call__(self) -> None:
-        """Advance by one."""
-        self.progress.advance(self.task)
-
-    def tell(self, line: str) -> None:
-        """Show a line above the bar, unless this is not shown yet."""
-        if self.progress.tasks[0].visible:
-            _log.info(line)
-
-
 @contextmanager
-def terminal_bar(label: str, total: int | None, state: Callable[[], str] | None, patience_s: float) -> Iterator[TerminalBar]:
-    """Show a progress bar on stderr while the context lasts, and yield it.
+def terminal_bar(
+    label: str, total: int | None, state: Callable[[], str] | None, patience_s: float
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr while the context lasts, and yield the function that advances it by one.
+
+    What the function is given to say is printed above the bar.
 
     Args:
         label: The text at the left of the bar.
@@ -64,12 +47,18 @@ def terminal_bar(label: str, total: int | None, state: Callable[[], str] | None,
         TimeElapsedColumn(),
         *([StateColumn(state)] if state else []),
     )
+
+    def advance(known: str = "") -> None:
+        if known and progress.tasks[task].visible:
+            progress.console.print(known, highlight=False, markup=False)
+        progress.advance(task)
+
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total, visible=False)
         patience = threading.Timer(patience_s, lambda: progress.update(task, visible=True))
         patience.daemon = True
         patience.start()
         try:
-            yield TerminalBar(progress, task)
+            yield advance
         finally:
             patience.cancel()

@@ -70,7 +70,7 @@ def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu,
             raise KeyboardInterrupt
         return real(own, job)
 
-    monkeypatch.setattr("launch.cli.plan._PROCESSES", 1)
+    monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     monkeypatch.setattr(timer.Timer, "__call__", stopping)
     done = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), *words)
     assert done.code == 130
@@ -116,7 +116,7 @@ def test_a_search_says_on_a_pipe_what_is_done_and_what_is_left(emu, tmp_path, mo
     searching = (*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), "--all")
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     done = emu(*searching)
-    assert (done.code, done.err.count("emu: proved the fastest: ") >= 1) == (0, True)
+    assert (done.code, ": proved the fastest: " in done.err) == (0, True)
     assert "emu: searching " in done.err
     assert " plans left that may be among the best 10\n" in done.err
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.cli.options.sweep import parse_sweeps, points, words_at
+from launch.front.steps.sweeps import parse_sweeps, points, words_at
 from launch.show.chart.step_chart import sweep_figure
 from launch.show.text.estimate_table import SweepRow
 from tests.launch.show.drawn import on_one_another, outside

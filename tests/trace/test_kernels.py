@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.trace.device.attention import AttentionRate, AttentionTable
+from emu.trace.device.attention import AttentionRate
 from emu.trace.device.device import Device
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
@@ -21,7 +21,7 @@ HEADS = [
     for head, of_lengths in shares.items()
     for length, share in zip((1024, 4096), of_lengths, strict=True)
 ]
-TABLE = replace(DEVICE, attention=AttentionTable(tuple(HEADS)), attention_kernel="fa2", attention_efficiency=0.05)
+TABLE = replace(DEVICE, attention=tuple(HEADS), attention_kernel="fa2", attention_efficiency=0.05)
 
 
 def product(m, n, k, batch=1, dtype="bfloat16", seconds=1.0):
@@ -104,7 +104,7 @@ def test_a_kernel_of_attention_that_the_table_lacks_has_the_share_of_the_device(
 
 def test_a_backward_without_a_row_of_its_mask_loses_by_the_mask_what_the_forward_loses():
     backward = (AttentionRate("fa2", 2, 128, False, True, length, 0.3) for length in (1024, 4096))
-    device = replace(TABLE, attention=AttentionTable((*HEADS, *backward)))
+    device = replace(TABLE, attention=(*HEADS, *backward))
     assert share(device, attention(Kernel.CAUSAL_BACKWARD, 4096, 128)) == pytest.approx(0.3 * 0.5 / 0.6, rel=1e-9)
     assert share(device, attention(Kernel.ATTENTION_BACKWARD, 4096, 128)) == pytest.approx(0.3, rel=1e-9)
 

@@ -5,38 +5,15 @@ Streams and events tell the recorder the order of events, and storage that chang
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from torch.jit import _builtins
 
 from emu.backend.rank import streams
 from emu.backend.rank.count import report_resize
 from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
+from emu.cluster.rank_state.replacement import replace_attributes
 from emu.errors import RunError
-
-_torchscript: Any = _builtins
-
-
-@contextmanager
-def replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
-    """Set another value for an attribute while the context lasts; TorchScript compiles the value as it would the original."""
-    own, original = name in vars(where), getattr(where, name)
-    builtins: dict[int, str] = _torchscript._get_builtin_table()  # the operator of a function, by the function's identity
-    is_operator = id(original) in builtins and id(value) not in builtins
-    if is_operator:
-        builtins[id(value)] = builtins[id(original)]
-    setattr(where, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(where, name, original)
-        else:
-            delattr(where, name)
-        if is_operator:  # another function may have the value's identity later
-            del builtins[id(value)]
 
 
 class Event(torch.cpu.Event):
@@ -180,9 +157,9 @@ def emulate_device() -> Iterator[None]:
         "stream": StreamContext,
         "current_stream": current_stream,
     }
-    with ExitStack() as changes:
-        for name, value in new.items():
-            changes.enter_context(replace_attribute(torch.cpu, name, value))
-        changes.enter_context(replace_attribute(torch.accelerator, "current_stream", current_stream))
-        changes.enter_context(replace_attribute(torch.UntypedStorage, "resize_", resize_))
+    with replace_attributes(
+        *((torch.cpu, name, value) for name, value in new.items()),
+        (torch.accelerator, "current_stream", current_stream),
+        (torch.UntypedStorage, "resize_", resize_),
+    ):
         yield

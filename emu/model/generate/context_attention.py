@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from emu.model.generate.item import Action, Share
-from emu.model.moment import Moment
 from emu.model.operator import FORWARD, ROTATION, Amount, ModelOperator
 from emu.trace.kernel import Shape
 
@@ -72,7 +71,7 @@ class ContextAttention:
             return
         yield self._moved(4 * self.keys * self._strided)
         for step in range(self._cp):
-            yield Moment(_KEYS)
+            yield _KEYS
             yield from self._pass_on(step)
             yield self._block(self.operator.eager.forward, step, self._shape)
             yield self._moved(self._merge(step))
@@ -89,13 +88,13 @@ class ContextAttention:
             return
         yield self._moved(self.queries + 2 * self.keys + 4 * self.keys * self._strided)
         for step in range(self._cp):
-            yield Moment(_KEYS)
+            yield _KEYS
             yield from self._pass_on(step)
             yield self._moved(self.rows * self._late(step))
             yield self._block(self.operator.eager.backward_input, step, self._shape.backward())
-            yield Moment(_GRADIENTS)
+            yield _GRADIENTS
             yield from self._gradients(step)
-        yield Moment(_GRADIENTS)
+        yield _GRADIENTS
         cut = self.share.at < self._cp - 1 and not turned
         yield self._moved(2 * read + 2 * self.queries * cut)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from emu.dtypes import item_bytes
-from emu.model.generate.item import Action, Ask, Computation, Gradient
+from emu.model.generate.item import Action, Ask, Computation, Gradient, moving
 from emu.model.generate.part import Part
 from emu.model.generate.tape import EventHolder, Tape
 from emu.model.memory.step_memory import BUCKET
@@ -25,7 +25,7 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
         if isinstance(item, Computation):
             tape.compute(item)
         elif isinstance(item, Moment):
-            tape.join(*tape.held.pop(item.name, ()))
+            tape.join(*tape.held.pop(item, ()))
         elif item.held:
             tape.held[item.held] = (*tape.held.get(item.held, ()), tape.ask(item))
         else:
@@ -34,16 +34,7 @@ def run(tape: Tape, items: Iterable[Action]) -> None:
 
 def gradient_work(precision: Precision, elements: int) -> Computation:
     """Return the work of reading or writing a number of elements of gradients."""
-    same = elements if precision.gradient == precision.activation else 0
-    return Computation("gradients", 0, elements * item_bytes(precision.gradient), same)
-
-
-def cast_work(name: str, elements: int, read: str, written: str, activation: str, filled: int = 0) -> Computation:
-    """Return the copy of elements of one dtype to another; `filled` is the number of elements written, if that is larger."""
-    sides = (elements, read), (filled or elements, written)
-    return Computation(
-        name, 0, sum(n * item_bytes(dtype) for n, dtype in sides), sum(n for n, dtype in sides if dtype == activation)
-    )
+    return moving("gradients", precision.activation, (elements, precision.gradient))
 
 
 class WholeGradients(EventHolder):
@@ -115,9 +106,8 @@ class GradientBuckets(WholeGradients):
         super().there(tape, gradient, part, pass_)
         if pass_ < self.last:
             return
-        tape.compute(
-            gradient_work(part.stack.precision, 2 * gradient.elements)
-        )  # into its bucket, divided by the number of ranks
+        # Into its bucket, divided by the number of ranks.
+        tape.compute(gradient_work(part.stack.precision, 2 * gradient.elements))
         self.filled, self.part = self.filled + gradient.elements, part
         limit = BUCKET if self.buckets else _FIRST_BUCKET
         full = self.filled * item_bytes(part.stack.precision.gradient) >= limit

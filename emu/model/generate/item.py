@@ -33,6 +33,18 @@ class Computation(NamedTuple):
     later: str = ""  # in a split backward: PARAMETER or REPEATED, else ""
 
 
+def moving(name: str, activation: str, *parts: tuple[int, str]) -> Computation:
+    """Return a kernel that only reads and writes elements.
+
+    Args:
+        name: The name of the kernel.
+        activation: The dtype of activations.
+        parts: Numbers of elements, each with its dtype.
+    """
+    size = sum(elements * item_bytes(dtype) for elements, dtype in parts)
+    return Computation(name, 0, size, sum(elements for elements, dtype in parts if dtype == activation))
+
+
 class Ask(NamedTuple):
     """A collective on the rank's group of an axis."""
 
@@ -174,7 +186,7 @@ def _cast_bytes(operator: ModelOperator, what: str, casts: Casts, around: Produc
 def _narrowed(share: Share, operator: ModelOperator, what: str, product: Computation) -> Computation:
     """Return a product that reads its two operands in FP8."""
     read, given, weight = _sizes(operator)
-    activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight))
+    activation, parameter = (item_bytes(dtype) for dtype in (share.stack.precision.activation, share.weight_dtype))
     if what == FORWARD:
         less = (activation - 1) * read + (parameter - 1) * weight
     elif what == INPUT:

@@ -23,11 +23,12 @@ from emu.model.generate.item import (
     Item,
     ProductPlace,
     Share,
+    is_later,
     with_casts,
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.model import EMBEDDING, EXPERTS, HEAD, own_tokens
+from emu.model.model import EXPERTS, HEAD, own_tokens
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import (
     ATTENTION,
@@ -65,7 +66,7 @@ class Part(Share):
     @cached_property
     def forward(self) -> tuple[Action, ...]:
         """The forward of one pass; a request before it is awaited where its result is read."""
-        lead = () if self.operators[0].ahead.elements else (Moment(ENTERS),)
+        lead = () if self.operators[0].ahead.elements else (ENTERS,)
         return (*lead, *self._forward(self.operators, ENTER, LEAVE))
 
     def _forward(
@@ -93,15 +94,15 @@ class Part(Share):
 
     def _then(self, items: list[Action], operator: ModelOperator, amount: Amount) -> list[Action]:
         """Return items followed by an operator; the last request among them is awaited where the operator reads its result."""
-        weight, ahead = self.weight, operator.ahead
+        weight, ahead = self.weight_dtype, operator.ahead
         rest = self._works(operator, FORWARD, amount + ahead.times(-1))
         if not ahead.elements:
             return [*items, *self._cast(operator, FORWARD, rest)]
-        return [*_held(items), self.work(operator.name, ahead, weight), Moment(ENTERS), *rest]
+        return [*held_last(items), self.work(operator.name, ahead, weight), ENTERS, *rest]
 
     def _works(self, operator: ModelOperator, what: str, amount: Amount) -> list[Computation]:
         """Return the kernels of a pass of an operator, for the amount that is left of it."""
-        return [self.work(operator.name, part, self.weight, shape) for part, shape in split_sum(operator, what, amount)]
+        return [self.work(operator.name, part, self.weight_dtype, shape) for part, shape in split_sum(operator, what, amount)]
 
     def _cast(self, operator: ModelOperator, what: str, works: list[Computation]) -> list[Computation]:
         """Return the kernels of a pass, with the casts before them; a compiler casts what several products read only once."""
@@ -117,6 +118,29 @@ class Part(Share):
     @cached_property
     def backward(self) -> tuple[Item, ...]:
         """The backward of one pass: gradients of the inputs and of the parameters, in autograd's order."""
+        return tuple(item for item in self._split_backward if not isinstance(item, Computation) or item.later != REPEATED)
+
+    @cached_property
+    def backward_input(self) -> tuple[Action, ...]:
+        """The first half of a split backward: the gradients of the inputs."""
+        return tuple(item for item in self._split_backward if not isinstance(item, Gradient) and not is_later(item))
+
+    @cached_property
+    def backward_weights(self) -> list[list[Computation | Gradient]]:
+        """The second half of a split backward, for each weight together with the bias that comes with it."""
+        found: dict[str, list[Computation | Gradient]] = {}
+        works: list[Computation] = []
+        for item in self._split_backward:
+            if isinstance(item, Computation) and item.later:
+                works.append(item)
+            elif isinstance(item, Gradient):
+                found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])
+                works = []
+        return list(found.values())
+
+    @cached_property
+    def _split_backward(self) -> tuple[Item, ...]:
+        """The items of a backward, in autograd's order, with those that only a split one has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -140,13 +164,13 @@ class Part(Share):
             return
         early, weight, late = _parted(operator, self.passes(operator))
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
-        made = self.work(operator.name, weight, self.made, operator.shape_of(WEIGHT))
+        made = self.work(operator.name, weight, self.gradient_dtype, operator.shape_of(WEIGHT))
         yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
         if operator.kind == NORM and not late.elements:
-            repeated = self.work(operator.name, early + _outputs(operator).times(-1), self.weight)
+            repeated = self.work(operator.name, early + _outputs(operator).times(-1), self.weight_dtype)
             yield repeated._replace(later=REPEATED)
         yield from self._gradients(operator)
-        yield self.work(operator.name, late, self.weight)
+        yield self.work(operator.name, late, self.weight_dtype)
         if operator.kind == LOSS:
             yield LOSS_GRADIENT
         if i == self._inner[0]:
@@ -155,7 +179,7 @@ class Part(Share):
 
     def _attention(self, operator: ModelOperator) -> Iterable[Action]:
         """Yield the backward of attention; selective recomputation runs its forward again first."""
-        shared, weight, shape = ContextAttention(self, operator), self.weight, operator.shape_of(FORWARD)
+        shared, weight, shape = ContextAttention(self, operator), self.weight_dtype, operator.shape_of(FORWARD)
         passes = self.passes(operator)
         if self.plan.recompute == "selective":
             yield from shared.core() if self.plan.cp > 1 else (self.work(operator.name, passes.forward, weight, shape),)
@@ -166,9 +190,9 @@ class Part(Share):
 
     def _then_again(self, arrived: list[Action]) -> Iterable[Action]:
         """Yield the forward up to an operator once more; DTensor awaits a request before it only where its result is read."""
-        yield from _held(arrived, GRADIENT)
+        yield from held_last(arrived, GRADIENT)
         yield from self.again
-        yield Moment(GRADIENT)
+        yield GRADIENT
 
     @cached_property
     def again(self) -> tuple[Action, ...]:
@@ -202,7 +226,7 @@ class Part(Share):
 
         Under tensor parallelism each forward makes DTensors of local weights, and autograd comes back to them at its end.
         """
-        style, gradient = self.style_of(operator.name), self.made
+        style, gradient = self.style_of(operator.name), self.gradient_dtype
         late = style.holds and not self.plan.shards_weights and not self.plan.splits
         before, times, apart = style.gradient(operator), style.times, self.plan.pp > 1
         if operator.kind == LOOKUP and operator.cut and self.tied:
@@ -237,7 +261,7 @@ class Part(Share):
     @cached_property
     def styles(self) -> dict[str, Style]:
         """The styles by module path in the part, the shorter path first."""
-        here = _LAYER if self.name not in (EMBEDDING, HEAD) else ""
+        here = _LAYER if self.is_layer else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}
         there = {p: n for p, n in paths.items() if any(fnmatch(o, p) or fnmatch(o, f"{p}.*") for o in known)}
@@ -258,7 +282,7 @@ class Part(Share):
         return _STYLES[name](self, path)
 
 
-def _held(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
+def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
     """Return the items, with the last request awaited only where its result is read."""
     if not items or not isinstance(items[-1], Ask) or items[-1].prompt:
         return [*items]

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from emu.dtypes import FP8, item_bytes
-from emu.model.generate.gradients import WholeGradients, cast_work, gradient_work, run
-from emu.model.generate.item import Action, Ask, Computation, Gradient
+from emu.model.generate.gradients import WholeGradients, gradient_work, run
+from emu.model.generate.item import Action, Ask, Computation, Gradient, moving
 from emu.model.generate.part import Part
-from emu.model.generate.states import ROOT, SharingGroup, WeightGroup, WeightGroupSizes, padded_elements, sharing_group
+from emu.model.generate.states import ROOT, WeightGroup, padded_elements, sharing_axis
 from emu.model.generate.tape import Tape, shifted
-from emu.model.memory.layer_memory import GATHERS, REDUCES, LayerMemory
+from emu.model.memory.layer_memory import GATHERS, REDUCES
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.moment import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT, Moment
 from emu.model.operator import ModelOperator
@@ -170,61 +170,65 @@ class ShardedStates(WholeGradients):
     @cached_property
     def _groups(self) -> list[WeightGroup]:
         """The root, if it has weights of its own, then each layer, and its experts after it."""
-        return sorted(self._sizes)
+        return sorted(self._weights)
 
     @cached_property
     def _ended(self) -> list[WeightGroup]:
         """The groups in the order in which their forwards end."""
-        return sorted(self._sizes, key=lambda each: (each == ROOT, each.place, not each.experts))
+        return sorted(self._weights, key=lambda each: (each == ROOT, each.place, not each.experts))
 
     @cached_property
-    def _operators(self) -> dict[WeightGroup, list[tuple[LayerMemory, ModelOperator]]]:
-        """The operators with parameters of each group, each with the memory of its layer."""
-        found: dict[WeightGroup, list[tuple[LayerMemory, ModelOperator]]] = {group: [] for group in self._sizes}
-        for place, part in enumerate(self.parts):
-            for operator in (o for o in part.memory.operators if o.parameters):
-                group = WeightGroup(place, experts=True) if part.memory.travels(operator) else self._group(place)
-                found[group].append((part.memory, operator))
-        return found
-
-    @cached_property
-    def _sizes(self) -> dict[WeightGroup, WeightGroupSizes]:
-        """The size of each group that the stage has."""
-        sizes: dict[WeightGroup, WeightGroupSizes] = {}
+    def _weights(self) -> dict[WeightGroup, list[tuple[Part, ModelOperator]]]:
+        """The operators of each group that the stage has, each with its part."""
+        found: dict[WeightGroup, list[tuple[Part, ModelOperator]]] = {}
         for place, part in enumerate(self.parts):
             for operator in part.operators:
                 group = WeightGroup(place, experts=True) if part.travels(operator) else self._group(place)
-                elements, filled = sizes.get(group, (0, 0))
-                more = padded_elements(part, operator, self._over(group).ranks) if operator.parameters else 0
-                sizes[group] = WeightGroupSizes(elements + operator.parameters, filled + more)
-        return sizes
+                found.setdefault(group, []).append((part, operator))
+        return found
+
+    @cached_property
+    def _elements(self) -> dict[WeightGroup, int]:
+        """The parameters of each group."""
+        return {group: sum(operator.parameters for _, operator in own) for group, own in self._weights.items()}
+
+    @cached_property
+    def _padded(self) -> dict[WeightGroup, int]:
+        """The parameters of each group, filled up so that all ranks have parts as large as the first's."""
+        return {
+            group: sum(padded_elements(part, operator, self._ranks(group)) for part, operator in own if operator.parameters)
+            for group, own in self._weights.items()
+        }
 
     def least(self) -> Iterator[Ask]:
         """Yield the requests that a step makes at least once."""
         precision = self.parts[0].stack.precision
         for group in self._groups:
-            over, size = self._over(group), self._sizes[group].padded
-            if over.ranks > 1:
-                yield Ask(over.axis, "all_gather", size, self._dtype(group))
-                yield Ask(over.axis, "reduce_scatter", size, precision.gradient)
+            axis, ranks, size = self._axis(group), self._ranks(group), self._padded[group]
+            if ranks > 1:
+                yield Ask(axis, "all_gather", size, self._dtype(group))
+                yield Ask(axis, "reduce_scatter", size, precision.gradient)
             if self.plan.sharded < self.plan.dp and not group.experts:
-                yield Ask(REPLICATE, "all_reduce", size // over.ranks, precision.gradient)
+                yield Ask(REPLICATE, "all_reduce", size // ranks, precision.gradient)
 
-    def _over(self, group: WeightGroup) -> SharingGroup:
-        return sharing_group(self.plan, travels=group.experts)
+    def _ranks(self, group: WeightGroup) -> int:
+        return self.plan.sharers(travels=group.experts)
+
+    def _axis(self, group: WeightGroup) -> str:
+        return sharing_axis(self.plan, travels=group.experts)
 
     def _group(self, place: int) -> WeightGroup:
         return ROOT if self.parts[place].name in (EMBEDDING, HEAD) else WeightGroup(place)
 
     def _forward(self, group: WeightGroup) -> None:
         """Gather a group for its forward, unless its weights are there."""
-        if group in self.whole or group not in self._sizes:
+        if group in self.whole or group not in self._weights:
             return
         self._gather(group)
         self._free()
         self._arrive(group)
         self.before, self.buffered = self.tape.now(), self._buffer(group)
-        if self._over(group).ranks == 1:
+        if self._ranks(group) == 1:
             self._free()
 
     def _backward(self, group: WeightGroup) -> None:
@@ -258,7 +262,7 @@ class ShardedStates(WholeGradients):
             return
         self._open_buffer(group)
         tape, copies, gathers = self.tape, self._number(_COPY_IN), self._number(_GATHER)
-        if self._over(group).ranks == 1:
+        if self._ranks(group) == 1:
             self.coming[group] = ()
             return
         self._copy_in(group, copies)
@@ -268,20 +272,18 @@ class ShardedStates(WholeGradients):
 
     def _copy_in(self, group: WeightGroup, stream: int = 0) -> None:
         """Write the copy of a group's own weights into the buffer that is gathered."""
-        over = self._over(group)
-        if over.ranks > 1:
-            own, part = self._sizes[group].padded // over.ranks, self.parts[0]
+        if self._ranks(group) > 1:
+            own, part = self._padded[group] // self._ranks(group), self.parts[0]
             read, written = part.stack.precision.weight, self._dtype(group)
             if written == FP8:  # the largest element gives the scale
-                self.tape.compute(Computation("largest", 0, own * item_bytes(read), own * (read == self.tape.dtype)), stream)
-            self.tape.compute(cast_work("copied in", own, read, written, self.tape.dtype), stream)
+                self.tape.compute(moving("largest", self.tape.dtype, (own, read)), stream)
+            self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> tuple[int, ...]:
         """Request the weights of a group; return the number of the request, if there is one."""
-        over = self._over(group)
-        if over.ranks == 1:
+        if self._ranks(group) == 1:
             return ()
-        return (self.tape.ask(Ask(over.axis, "all_gather", self._sizes[group].padded, self._dtype(group)), stream),)
+        return (self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream),)
 
     def _dtype(self, group: WeightGroup) -> str:
         """Return the dtype in which a group is gathered; FP8 is for layers alone, whose norms are too small to count."""
@@ -291,8 +293,7 @@ class ShardedStates(WholeGradients):
     def _arrive(self, group: WeightGroup) -> None:
         """Wait for the weights of a group, and copy them to their place."""
         self.tape.join(*self.coming.pop(group))
-        copied, dtype = 2 * self._sizes[group].padded, self._dtype(group)
-        self.tape.compute(Computation("copied out", 0, copied * item_bytes(dtype), copied * (dtype == self.tape.dtype)))
+        self.tape.compute(moving("copied out", self.tape.dtype, (2 * self._padded[group], self._dtype(group))))
         self.tape.memory.change(weights=self._bytes(group))
         self.whole.add(group)
 
@@ -310,11 +311,11 @@ class ShardedStates(WholeGradients):
 
     def _bytes(self, group: WeightGroup) -> int:
         """Return the bytes of the whole weights of a group."""
-        return self._sizes[group].elements * item_bytes(self._dtype(group))
+        return self._elements[group] * item_bytes(self._dtype(group))
 
     def _buffer(self, group: WeightGroup) -> int:
         """Return the bytes of the buffer that a group is gathered into; a rank that shards with no other needs none."""
-        return self._bytes(group) if self._over(group).ranks > 1 else 0
+        return self._bytes(group) if self._ranks(group) > 1 else 0
 
     def _open_buffer(self, group: WeightGroup) -> None:
         """Let the buffer of a group live that is to be gathered."""
@@ -330,31 +331,32 @@ class ShardedStates(WholeGradients):
         """Scatter the gradients of a group, on streams of their own."""
         self._drop(group)
         self._copy_gradients(group)
-        tape, sizes, over = self.tape, self._sizes[group], self._over(group)
+        tape, padded, ranks = self.tape, self._padded[group], self._ranks(group)
         scatters = self._number(_SCATTER)
         for doing in reversed(self.partial.pop(group, [])):  # parameters in the order of the model
             run(tape, doing)
         tape.join(*self.scattered)
         part = self.parts[0]
-        tape.compute(cast_work("gradients", sizes.elements, part.made, part.stack.precision.gradient, tape.dtype, sizes.padded))
+        cast = (self._elements[group], part.gradient_dtype), (padded, part.stack.precision.gradient)
+        tape.compute(moving("gradients", tape.dtype, *cast))
         tape.join(*tape.now(), stream=scatters)
-        if over.ranks > 1:
-            self._request("reduce_scatter", over.axis, sizes.padded, scatters)
+        if ranks > 1:
+            self._request("reduce_scatter", self._axis(group), padded, scatters)
             self.scattered = tape.now(scatters)
         self._divide(group, scatters)
-        if over.ranks == 1:
+        if ranks == 1:
             self.scattered = tape.now(scatters)
         self.reduced[scatters] = tape.now(scatters)
         if self.plan.sharded < self.plan.dp and not group.experts:
-            self._reduce(sizes.padded // over.ranks)
+            self._reduce(padded // ranks)
 
     def _copy_gradients(self, group: WeightGroup) -> None:
         """Copy the gradients of a group, to be scattered from the copy, which lives until that of the next group."""
-        made, memory = sum(layer.gradient(o) for layer, o in self._operators[group]), self.tape.memory
-        lived = sum(layer.waits(operator) for layer, operator in self._operators[group])
+        made, memory = sum(part.memory.gradient(o) for part, o in self._weights[group]), self.tape.memory
+        lived = sum(part.memory.waits(o) for part, o in self._weights[group] if o.parameters)
         memory.change(activations=-self.copied)
         memory.change(activations=made)
-        own = made // self._over(group).ranks
+        own = made // self._ranks(group)
         divided = own if group.experts else 0  # added up, they are divided into another tensor
         if own == made:  # nothing is sent: what was copied lives until the copy is divided
             memory.rise(gradients=own, activations=divided)
@@ -365,7 +367,7 @@ class ShardedStates(WholeGradients):
 
     def _divide(self, group: WeightGroup, stream: int) -> None:
         """Copy the gradients that one rank has alone; gradients of experts are added up, and then divided."""
-        own, alone = self._sizes[group].padded // self._over(group).ranks, self._over(group).ranks == 1
+        own, alone = self._padded[group] // self._ranks(group), self._ranks(group) == 1
         if group.experts and (alone or self.plan.copies > 1):
             self.tape.compute(self._moved(2 * own), stream)
         if alone:

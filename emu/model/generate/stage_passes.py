@@ -1,6 +1,6 @@
 """The passes of one stage on one rank: forward and backward of a microbatch, and the way of its gradients."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -8,8 +8,8 @@ from operator import ne
 from typing import NamedTuple, TypeGuard
 
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
-from emu.model.generate.item import ENTERS, REPEATED, Ask, Computation, Gradient, Item, is_later
-from emu.model.generate.part import Part
+from emu.model.generate.item import Gradient, Item
+from emu.model.generate.part import Part, held_last
 from emu.model.generate.tape import Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import Pass, StageMemory
@@ -70,28 +70,30 @@ class StagePasses(NamedTuple):
 
     def forward(self, pass_: int) -> None:
         """Run the forward of one microbatch."""
-        self.tape.again(self._key(FORWARD, pass_), partial(self.once_forward, pass_), self.gradients)
+        self._copy_or_write(FORWARD, pass_, self.once_forward)
 
     def backward(self, pass_: int) -> None:
         """Run the backward of one microbatch: gradients are made first, then added up, and at last reduced."""
-        if 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(BACKWARD, pass_), partial(self.once_backward, pass_), self.gradients)
-        else:
-            self.once_backward(pass_)
+        self._copy_or_write(BACKWARD, pass_, self.once_backward)
 
     def backward_input(self, pass_: int) -> None:
         """Make the input gradients of one microbatch. The first stage makes none: tokens have no gradients."""
         if self.stage:
-            self.tape.again(self._key(INPUT, pass_), partial(self._backward_input, pass_), self.gradients)
+            self._copy_or_write(INPUT, pass_, self._backward_input)
 
     def backward_weight(self, pass_: int) -> None:
         """Run what is left of the backward of one microbatch."""
-        if not self.stage:
-            self.backward(pass_)
-        elif 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(WEIGHT, pass_), partial(self._backward_weight, pass_), self.gradients)
+        if self.stage:
+            self._copy_or_write(WEIGHT, pass_, self._backward_weight)
         else:
-            self._backward_weight(pass_)
+            self.backward(pass_)
+
+    def _copy_or_write(self, what: str, pass_: int, write: Callable[[int], None]) -> None:
+        """Write a pass, or copy an equal one; the gradients of the first and the last pass are handled as those of no other."""
+        if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
+            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients)
+        else:
+            write(pass_)
 
     @property
     def last(self) -> int:
@@ -110,15 +112,14 @@ class StagePasses(NamedTuple):
 
     def _backward_input(self, pass_: int) -> None:
         """Write the input gradients of one microbatch; those of weights are left for later."""
-        for place, part in reversed(list(enumerate(self.parts[pass_]))):
-            items = (item for item in self._events(part, BACKWARD) if not isinstance(item, Gradient) and not is_later(item))
-            self._run(items, place, pass_)
+        for place, part in reversed(list(enumerate(self.parts[pass_] if not self.tape.silent else ()))):
+            self._run(part.backward_input, place, pass_)
         self.memory[pass_].backward_input(self.tape.memory)
 
     def _backward_weight(self, pass_: int) -> None:
         """Make the gradient of each weight by itself, as the model has them; what is not kept is recomputed for each."""
         for place, part in enumerate(self.parts[pass_] if not self.tape.silent else ()):
-            for items in reversed(_by_weight(part)):
+            for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
                 self._run(items, place, pass_)
         self.memory[pass_].backward_weight(self.tape.memory, self._pass(pass_))
@@ -142,12 +143,6 @@ class StagePasses(NamedTuple):
         else:
             self.gradients.there(self.tape, gradient, part, pass_)
 
-    def _events(self, part: Part, what: str) -> Sequence[Item]:
-        """Return the items of a part's forward or backward; none on a silent tape."""
-        if self.tape.silent:
-            return ()
-        return part.forward if what == FORWARD else part.backward
-
     def _walk(self, moments: Iterable[Moment], items: Iterable[Item], place: int, pass_: int) -> None:
         """Run a part in its memory and its events together: at each moment both have come equally far."""
         left = iter(items)
@@ -162,7 +157,8 @@ class StagePasses(NamedTuple):
         self.gradients.begin()
         for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
-            self._walk(memory.forward(place, self.tape.memory), _ends_held(self._events(part, FORWARD)), place, pass_)
+            items = () if self.tape.silent else held_last(part.forward)  # the next part reads what its last request gives
+            self._walk(memory.forward(place, self.tape.memory), items, place, pass_)
             self.gradients.leave(place)
         memory.end_forward(self.tape.memory)
 
@@ -172,10 +168,9 @@ class StagePasses(NamedTuple):
         memory = self.memory[pass_].backward(self.tape.memory, self._pass(pass_))
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
-            items = self._events(part, BACKWARD)
+            items = () if self.tape.silent else part.backward
             late += [(place, item) for item in items if _is_late(item)]
-            now = (item for item in items if not _is_late(item) and getattr(item, "later", "") != REPEATED)
-            self._walk(memory.layer(place), now, place, pass_)
+            self._walk(memory.layer(place), (item for item in items if not _is_late(item)), place, pass_)
             self.gradients.leave_backward(place, pass_)
         for place, item in late:
             self._there(item, place, pass_)
@@ -183,26 +178,6 @@ class StagePasses(NamedTuple):
         self.gradients.end(self.tape, pass_)
 
 
-def _ends_held(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items, with the last request awaited only where the next part reads its result."""
-    if items and isinstance(items[-1], Ask):
-        return *items[:-1], items[-1]._replace(held=ENTERS)
-    return items
-
-
 def _is_late(item: Item) -> TypeGuard[Gradient]:
     """Return whether autograd comes to a gradient only after all that computes."""
     return isinstance(item, Gradient) and item.late and not item.travels
-
-
-def _by_weight(part: Part) -> list[list[Computation | Gradient]]:
-    """Return the items of a backward that belong to each weight, together with the bias that comes with it."""
-    found: dict[str, list[Computation | Gradient]] = {}
-    works: list[Computation] = []
-    for item in part.backward:
-        if isinstance(item, Computation) and item.later:
-            works.append(item)
-        elif isinstance(item, Gradient):
-            found.setdefault(item.name.removesuffix(".bias"), []).extend([*works, item])
-            works = []
-    return list(found.values())

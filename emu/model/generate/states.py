@@ -8,18 +8,16 @@ of dp, or of a part of it, and of cp. FSDP2 cuts each parameter along its first 
 The end of a step: gradients scaled to a norm (`emu.model.parallel.data_parallel`), and AdamW in one kernel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from emu.arrays import I64
-from emu.dtypes import item_bytes
-from emu.model.generate.gradients import gradient_work
-from emu.model.generate.item import Ask, Computation, Share
+from emu.equivalence import Orbits
+from emu.model.generate.gradients import gradient_work, run
+from emu.model.generate.item import Ask, Computation, Share, moving
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.memory.step_memory import PeakBytes, owned_by
+from emu.model.memory.step_memory import owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import Plan
@@ -38,29 +36,15 @@ class WeightGroup(NamedTuple):
 ROOT = WeightGroup(-1)
 
 
-class WeightGroupSizes(NamedTuple):
-    """The size of a `WeightGroup` on a rank before it is sharded."""
-
-    elements: int
-    padded: int  # the same, filled up so that all ranks have parts as large as the first's
-
-
-class SharingGroup(NamedTuple):
-    """The group of ranks that divide states."""
-
-    axis: str
-    ranks: int
-
-
 # A rank's places among those that divide the states: of what all tokens see, and of experts that tokens travel to.
 StateShare = tuple[int, int]
 
 
-def sharing_group(plan: Plan, *, travels: bool) -> SharingGroup:
-    """Return the group that divides the states of experts that tokens travel to (`travels`), or all other states."""
+def sharing_axis(plan: Plan, *, travels: bool) -> str:
+    """Return the axis of the ranks that divide the states of experts that tokens travel to (`travels`), or all other states."""
     if travels:
-        return SharingGroup("edp", 1 if not plan.shards_states else plan.sizes["edp"])
-    return SharingGroup(("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else ""), plan.holders)
+        return "edp"
+    return ("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
@@ -68,8 +52,10 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     at = plan.places(ranks)
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
-    parts, part = np.unique(np.stack((dense, experts)), axis=1, return_inverse=True)
-    return [((own[0], own[1]), ranks[part.reshape(-1) == number]) for number, own in enumerate(parts.T.tolist())]
+    alike = Orbits.equal(dense, experts)
+    return [
+        ((int(dense[first]), int(experts[first])), ranks[alike.number == i]) for i, first in enumerate(alike.first.tolist())
+    ]
 
 
 def group_equal_sizes(
@@ -107,7 +93,7 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
     if not size or not part.plan.shards_weights:
         return size
     travels, rows = part.travels(operator), rows_of(part, operator)
-    most = -(-rows // sharing_group(part.plan, travels=travels).ranks)
+    most = -(-rows // part.plan.sharers(travels=travels))
     before = most * held[travels]
     return size // rows * max(0, min(most, rows - before))
 
@@ -118,7 +104,7 @@ class Role(NamedTuple):
     tape: Tape
     ranks: I64  # of the run
     held: StateShare  # of the states, where each rank has a part of its own
-    peak: PeakBytes
+    peak: Mapping[str, int]  # bytes, by part of memory
     routed: RoutedOf | None = None  # rows that travel in each pass of each layer; None: the software spreads them evenly
     at: int = 0  # their place in a ring of cp
     even: bool = True  # whether all ranks for which the same rows travel have as much of the states
@@ -141,8 +127,7 @@ def add_tied(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) 
     for part in parts:
         for operator in part.operators:
             if is_tied(part, operator):
-                ask = Ask(ENDS, "all_reduce", own_size(part, operator, held), first.stack.precision.gradient)
-                tape.join(tape.ask(ask))
+                run(tape, (Ask(ENDS, "all_reduce", own_size(part, operator, held), first.stack.precision.gradient),))
 
 
 def is_tied(part: Part, operator: ModelOperator) -> bool:
@@ -165,18 +150,16 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> N
     for number, (axes, sizes) in enumerate(sorted(by_axes.items())):
         # The norm of each is written, stacked, squared and added up; the sum of all begins as a zero.
         tape.compute(gradient_work(first.stack.precision, sum(sizes) + 6 * len(sizes) + 1 + (number == 0)))
-        for axis in axes:
-            tape.join(tape.ask(Ask(axis, "all_reduce", 1, "float32")))
-        tape.compute(_ADDED)
+        run(tape, (*(Ask(axis, "all_reduce", 1, "float32") for axis in axes), _ADDED))
     if plan.pp > 1:
-        tape.join(tape.ask(Ask("pp", "all_reduce", 1, "float32")))
+        run(tape, (Ask("pp", "all_reduce", 1, "float32"),))
     tape.compute(gradient_work(first.stack.precision, 2 * _own(parts, held)))
 
 
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
     """Return the axes along which a rank's gradients of an operator are parts of a whole."""
-    over = sharing_group(part.plan, travels=part.travels(operator))
-    shared = (over.axis,) if part.plan.shards_weights and over.ranks > 1 else ()
+    plan, travels = part.plan, part.travels(operator)
+    shared = (sharing_axis(plan, travels=travels),) if plan.shards_weights and plan.sharers(travels=travels) > 1 else ()
     return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 
@@ -202,8 +185,8 @@ def optimize_share(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateS
             sizes[part.travels(operator)] += operator.sizes
     for travels, own in sizes.items():
         if own:
-            over = sharing_group(plan, travels=travels)
-            _update(tape, parts[0], owned_by(own, over.ranks), held[travels], over.axis)
+            owned = owned_by(own, plan.sharers(travels=travels))
+            _update(tape, parts[0], owned, held[travels], sharing_axis(plan, travels=travels))
     return tape
 
 
@@ -228,5 +211,4 @@ def adamw(tape: Tape, part: Share, elements: int) -> Computation:
     changed, gradients, moments = _FOREACH if part.stack.optimizer == FOREACH else _ONE_KERNEL
     weights = ((1, precision.weight), (changed, precision.master)) if precision.has_master else ((changed, precision.weight),)
     roles = (*weights, (gradients, precision.gradient), (moments, precision.moment))
-    size = sum(times * item_bytes(role) for times, role in roles)
-    return Computation("adamw", 0, elements * size, elements * sum(times for times, role in roles if role == tape.dtype))
+    return moving("adamw", tape.dtype, *((elements * times, role) for times, role in roles))

@@ -59,7 +59,7 @@ def _rowwise(share: Share, path: str, summed: tuple[Action, ...], *, gathers: bo
 def _divided(share: Share, path: str) -> tuple[Action, ...]:
     """Return the division of a bias: each rank adds its share, so that the sum has the bias once."""
     biases = (o for o in map(share.operators.__getitem__, share.within(path)) if o.kind == BIAS)
-    return tuple(share.work(path, Amount(parameters=2 * o.parameters), share.weight) for o in biases)
+    return tuple(share.work(path, Amount(parameters=2 * o.parameters), share.weight_dtype) for o in biases)
 
 
 def _vocabulary(share: Share, path: str) -> Style:
@@ -77,7 +77,7 @@ def _words(share: Share, path: str) -> Style:
     masks = Amount(fixed_bytes=n * (2 * (_INDEX + _FLAG) + 3 * _FLAG))  # below, above, either
     shifted = Amount(fixed_bytes=n * (6 * _INDEX + _FLAG))  # cloned, moved, and 0 where masked
     zeroed = Amount(whole=2 * share.elements, fixed_bytes=n * _FLAG)
-    gradient = share.made
+    gradient = share.gradient_dtype
     table = next(share.operators[i].parameters for i in share.within(path))
     taken = share.work(path, Amount(parameters=2 * table), gradient)
     return Style(
@@ -105,7 +105,7 @@ def _gathered(share: Share, path: str) -> Style:
 
 def _summed_weights(share: Share) -> Style:
     """Return the style of weights whose gradients are added up over tp."""
-    gradient = share.made
+    gradient = share.gradient_dtype
     return Style(gradient=lambda o: (Ask("tp", "all_reduce", o.parameters // o.tensors, gradient),))
 
 

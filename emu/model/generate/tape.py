@@ -11,10 +11,11 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
+from emu.equivalence import Orbits, turns
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel import MOVES, Shape
-from emu.trace.steps import queues_of
+from emu.trace.steps import computes, queues_of
 from emu.trace.trace import Events, Kind, typed_events
 
 _STEP = 1
@@ -242,11 +243,7 @@ def shifted(events: Iterable[int], by: int) -> tuple[int, ...]:
 
 def _with_instances(events: Events) -> Events:
     """Return the events with the number of each request in its queue."""
-    keys = queues_of(events)
-    asks = np.flatnonzero((events.kind != Kind.COMPUTE) & (events.kind != Kind.MARK))
-    _, queue = np.unique(keys[:, asks], axis=1, return_inverse=True)
-    in_turn = np.argsort(queue.reshape(-1), kind="stable")
-    ordered = queue.reshape(-1)[in_turn]
+    asks = np.flatnonzero(~computes(events))
     instance: I64 = np.zeros(len(events), np.int64)
-    instance[asks[in_turn]] = np.arange(len(asks)) - np.searchsorted(ordered, ordered)
+    instance[asks] = turns(Orbits.equal(*queues_of(events)[:, asks]).number)
     return replace(events, instance=column(instance, np.int32))

@@ -8,6 +8,7 @@ Bytes that live on a rank while its step goes by, and the bytes that lived at th
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import add
 from typing import NamedTuple
 
 from emu.dtypes import item_bytes
@@ -34,14 +35,6 @@ class Pools(NamedTuple):
     gathers: int = 0  # weights that are gathered
     reduces: int = 0  # gradients that were reduced
 
-    def plus(self, other: "Pools") -> "Pools":
-        """Return the sum of each pool."""
-        return Pools(*(own + more for own, more in zip(self, other, strict=True)))
-
-    def peak(self, other: "Pools") -> "Pools":
-        """Return the larger of each pool."""
-        return Pools(*map(max, self, other))
-
 
 _NOTHING, _EMPTY = LiveBytes(), Pools()
 GATHERS, REDUCES = Pools._fields[1:]
@@ -58,31 +51,29 @@ class Ledger:
 
     def change(self, weights: int = 0, gradients: int = 0, activations: int = 0, pool: str = "default") -> None:
         """Add bytes that live from now on, in a pool; bytes that are freed are negative."""
-        w, g, a = self.now
-        self.now = LiveBytes(w + weights, g + gradients, a + activations)
-        self._see(self.now)
-        self.pools = self.pools.plus(Pools(**{pool: weights + gradients + activations}))
-        self.reserved = self.reserved.peak(self.pools)
+        more = LiveBytes(weights, gradients, activations)
+        self.now, self.pools = LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, Pools(**{pool: sum(more)})))
+        self._see(self.now, self.pools)
 
     def rise(self, gradients: int = 0, activations: int = 0) -> None:
         """Count bytes that live for this moment only."""
-        w, g, a = self.now
-        self._see(LiveBytes(w, g + gradients, a + activations))
-        self.reserved = self.reserved.peak(self.pools.plus(Pools(gradients + activations)))
+        self._see_with(LiveBytes(0, gradients, activations), Pools(gradients + activations))
 
     def append(self, other: "Ledger") -> None:
         """Let the changes of another ledger, which was opened empty, happen here."""
-        (w, g, a), (pw, pg, pa) = self.now, other.peak
-        self._see(LiveBytes(w + pw, g + pg, a + pa))
-        ow, og, oa = other.now
-        self.now = LiveBytes(w + ow, g + og, a + oa)
-        self._see(self.now)
-        self.reserved = self.reserved.peak(self.pools.plus(other.reserved))
-        self.pools = self.pools.plus(other.pools)
+        self._see_with(other.peak, other.reserved)
+        self.now, self.pools = LiveBytes(*map(add, self.now, other.now)), Pools(*map(add, self.pools, other.pools))
+        self._see(self.now, self.pools)
 
-    def _see(self, lives: LiveBytes) -> None:
+    def _see_with(self, more: LiveBytes, pools: Pools) -> None:
+        """Count bytes beside those that live."""
+        self._see(LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, pools)))
+
+    def _see(self, lives: LiveBytes, pools: Pools) -> None:
+        """Count bytes that live at one moment."""
         if sum(lives) > sum(self.peak):
             self.peak = lives
+        self.reserved = Pools(*map(max, self.reserved, pools))
 
 
 _INDEX = 8  # bytes of the index of one row
@@ -153,7 +144,7 @@ class LayerMemory(LayerOnRank):
     @cached_property
     def kept(self) -> int:
         """Bytes that the forward leaves for the backward; the logits of a head live as long."""
-        own = self.between + sum(map(self._given, self._keepers)) if self.recomputed else sum(self.saved)
+        own = self.between + sum(map(self._output_bytes, self._keepers)) if self.recomputed else sum(self.saved)
         whole = self.between if self.name == HEAD and self.has_dtensors else 0
         return own + whole + (self.logits if self.name == HEAD else 0)
 
@@ -163,7 +154,7 @@ class LayerMemory(LayerOnRank):
 
         Eager PyTorch keeps this output, though the backward of a sum reads none of its inputs. A compiler drops it.
         """
-        return sum(self._given(operator) for operator in self._keepers if operator is self.operators[-2])
+        return sum(self._output_bytes(operator) for operator in self._keepers if operator is self.operators[-2])
 
     @property
     def _keepers(self) -> list[ModelOperator]:
@@ -173,7 +164,7 @@ class LayerMemory(LayerOnRank):
         kept = outputs_kept(self.operators) - ({len(self.operators) - 2} if self.stack.compile == LAYERS else set())
         return [self.operators[i] for i in sorted(kept)]
 
-    def _given(self, operator: ModelOperator) -> int:
+    def _output_bytes(self, operator: ModelOperator) -> int:
         """Return the bytes of an operator's output, and of the statistics that it keeps with it."""
         statistics = passes_of(operator, self.stack).saved.fixed_bytes
         return self.item * (operator.outputs.whole + operator.outputs.cut) + statistics
@@ -187,10 +178,6 @@ class LayerMemory(LayerOnRank):
     def parameters(self) -> int:
         """Parameters of the layer on this rank."""
         return sum(operator.parameters for operator in self.operators)
-
-    def travels(self, operator: ModelOperator) -> bool:
-        """Return whether the operator is of experts that tokens travel to."""
-        return self.plan.exchanges and bool(operator.experts)
 
     @property
     def weights_gradients(self) -> int:
@@ -240,7 +227,7 @@ class LayerMemory(LayerOnRank):
         takes no bytes of its own.
         """
         if not self.stack.software.adds_gradients:
-            return operator.own_parameters * item_bytes(self.made)
+            return operator.own_parameters * item_bytes(self.gradient_dtype)
         fused = operator.kind == PRODUCT and self.stack.accumulation == FUSED
         return 0 if fused else operator.own_parameters * item_bytes(self.stack.precision.weight)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapreplace
-from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
@@ -17,6 +16,7 @@ from emu.model.operator import Cut, Tokens
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import Stack
+from emu.trace.trace import PARTS
 
 FLOAT32 = 4
 # Weight, gradient, and the two moments of AdamW.
@@ -59,15 +59,6 @@ BUCKET = 25 << 20  # bytes of gradients that are averaged at once: torch.nn.para
 _INDEX, _COUNT = 8, 4  # bytes of a token's index, and of AdamW's count of steps
 
 
-class PeakBytes(NamedTuple):
-    """Bytes of a rank at its peak, by part, as `emu.trace.trace.PARTS` has them."""
-
-    weights: int
-    gradients: int
-    optimizer_state: int
-    activations: int
-
-
 @dataclass(frozen=True)
 class RankMemory:
     """The layers of a rank, by stage of the pipeline, and the bytes of them that live during the whole step."""
@@ -82,15 +73,15 @@ class RankMemory:
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
-    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> PeakBytes:
-        """Return the bytes of the rank at its peak.
+    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> dict[str, int]:
+        """Return the bytes of the rank at its peak, by the parts of `emu.trace.trace.PARTS`.
 
         Args:
             ledger: The step, on the ledger that `opened` gave.
             places: The rank's places among those that share the optimizer's states: of what all tokens see, and of experts.
         """
-        found = ledger.peak
-        return PeakBytes(found.weights, found.gradients, self._optimizer_state(places), found.activations)
+        weights, gradients, activations = ledger.peak
+        return dict(zip(PARTS, (weights, gradients, self._optimizer_state(places), activations), strict=True))
 
     def reserved(self, ledger: Ledger) -> int:
         """Return the bytes that PyTorch's allocator asks the device for: the peak of each stream's memory, in all."""
@@ -110,29 +101,21 @@ class RankMemory:
         """The software that runs the step."""
         return self.stack.software
 
-    @property
-    def scatters(self) -> bool:
-        """True if FSDP2 shards weights and gradients."""
-        return self.plan.shards_weights
-
     @cached_property
-    def _sizes(self) -> tuple[list[int], list[int]]:
-        """Elements of each parameter: of what all tokens see, and of experts that tokens travel to."""
-        found: tuple[list[int], list[int]] = ([], [])
+    def _sizes(self) -> dict[bool, list[int]]:
+        """Elements of each parameter, by whether it is of experts that tokens travel to."""
+        found: dict[bool, list[int]] = {False: [], True: []}
         for operator in (operator for layer in self._layers() for operator in layer.operators):
             found[self.plan.exchanges and bool(operator.experts)].extend(operator.sizes)
         return found
 
     @property
-    def _sharers(self) -> tuple[int, int]:
-        """Ranks over which states are sharded: of what all tokens see, and of experts that tokens travel to."""
-        return self.plan.holders, self.plan.sizes["edp"] if self.plan.shards_states else 1
-
-    @property
     def _weights(self) -> int:
         """Bytes of the weights that always live, with constants beside them."""
         size = item_bytes(self.stack.precision.weight)
-        own = sum(size * sum(of) // (n if self.scatters else 1) for of, n in zip(self._sizes, self._sharers, strict=True))
+        own = 0
+        for travels, sizes in self._sizes.items():
+            own += size * sum(sizes) // (self.plan.sharers(travels=travels) if self.plan.shards_weights else 1)
         return own + sum(layer.table_bytes for layer in self._layers()) + self._masks
 
     @property
@@ -163,9 +146,10 @@ class RankMemory:
     def _optimizer_state(self, places: tuple[int, int]) -> int:
         """Return the bytes of the optimizer's state."""
         found, by_tensor = 0, self.software.updates_tensors
-        for sizes, sharers, place in zip(self._sizes, self._sharers, places, strict=True):
+        for travels, sizes in self._sizes.items():
+            sharers = self.plan.sharers(travels=travels)
             whole = self.plan.shards_only_optimizer and by_tensor
-            own = owned_by(sizes, sharers)[place] if whole else sizes
+            own = owned_by(sizes, sharers)[places[travels]] if whole else sizes
             found += self.stack.precision.kept_bytes * -(-sum(own) // (1 if whole else sharers))
             found += _COUNT * len(own) if by_tensor else 0
         return found

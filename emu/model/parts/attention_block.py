@@ -12,7 +12,7 @@ from torch.nn import functional
 from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, attention, bias, product
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.rotary import PositionedModule, RotaryScaling, angles_bytes, rotate_part, rotation, rotation_operators
+from emu.model.parts.rotary import PositionedModule, RotaryScaling, angles_bytes, rotate_part, rotation_operators
 from emu.model.plan.plan import divisors, nearest
 from emu.model.stack.passes import element_wise
 
@@ -71,9 +71,6 @@ class AttentionCore(nn.Module):
 class Attention(PositionedModule):
     """Grouped-query attention; under tensor parallelism a rank has only the heads of its shard."""
 
-    cos: Tensor
-    sin: Tensor
-
     def __init__(self, c: Heads, tokens: int) -> None:
         super().__init__()
         self.head_dim, self.turned, self.normed = c.head_dim, c.turned, c.normed
@@ -86,10 +83,7 @@ class Attention(PositionedModule):
             self.k_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
         self.wo = nn.Linear(wide, c.hidden, bias=c.biased)
         if c.turned:
-            cos, sin = rotation(tokens, c.turned, c.theta, c.stretch)
-            self.register_buffer("cos", cos, persistent=False)
-            self.register_buffer("sin", sin, persistent=False)
-            self.tables = ("cos", "sin")
+            self.add_rotation(tokens, c.turned, c.theta, c.stretch)
         self.core = AttentionCore()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,10 +92,7 @@ class Attention(PositionedModule):
         if self.normed:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.turned:
-            cos, sin = (
-                angles[: x.size(1), None] for angles in (self.cos, self.sin)
-            )  # all heads of a token have the same angles
-            q, k = rotate_part(q, cos, sin), rotate_part(k, cos, sin)
+            q, k = (rotate_part(t, *self.angles(x)) for t in (q, k))
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         return self.wo(self.core(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.operator import SUM, Amount, ModelOperator, Passes, Tokens, lookup, product
 from emu.model.parts.expert_block import ExpertBlock
-from emu.model.parts.norms import NORMS, RMS
+from emu.model.parts.norms import NORMS
 from emu.model.parts.rotary import LearnedEmbedding, TiedOutput, learned_operators
 from emu.model.stack.passes import element_wise
 
@@ -17,6 +17,21 @@ Parts = tuple[ModelOperator, ...]
 ENDS = {"embedding": "vocabulary", "output": "gathered"}
 Blocks = Callable[[Any, str, int], tuple[nn.Module, nn.Module]]  # attention and feed-forward: configuration, kind, tokens
 BlockOperators = Callable[[Any, str, Tokens], tuple[Parts, Parts]]  # those of both blocks
+
+
+class DenseLayers:
+    """The sizes that every decoder without experts has in common."""
+
+    __slots__ = ()
+    experts: ClassVar[int] = 0
+    top_k: ClassVar[int] = 0
+    first_std: ClassVar[float] = 0.02
+    layers: int
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return ("dense",) * self.layers
 
 
 class DecoderLayer(nn.Module):
@@ -126,8 +141,8 @@ def decoder_model(
 
     Args:
         name: The name of the model.
-        c: The sizes: `layers`, `hidden`, `heads`, `vocab`, `max_seq`, `source`, and `attention` with its `head_dim`; with
-            experts also `experts` and `top_k`. Layers of several kinds are in `kinds`, else all are dense.
+        c: The sizes: `kinds` (of each layer), `hidden`, `heads`, `vocab`, `max_seq`, `experts`, `top_k`, `source`, and
+            `attention` with its `head_dim`.
         part: The function that returns the operators of a part of the configuration, given its name and the tokens.
         build: The function that returns the module of the configuration, given the tokens.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
@@ -140,13 +155,13 @@ def decoder_model(
         head_dim=c.attention.head_dim,
         vocab=c.vocab,
         max_seq=c.max_seq,
-        kinds=_kinds(c),
+        kinds=c.kinds,
         part=lambda part_name, tokens: part(c, part_name, tokens),
         build=lambda tokens: build(c, tokens),
         tp_divides={"heads": c.heads, **divides},
         shards=styles,
-        experts=getattr(c, "experts", 0),
-        top_k=getattr(c, "top_k", 0),
+        experts=c.experts,
+        top_k=c.top_k,
         tied=styles.get("output") == "tied",
         source=c.source,
     )
@@ -161,8 +176,8 @@ def block_model(
 
     Args:
         name: The name of the model.
-        c: The sizes, as in `decoder_model`. `norm`, one of NORMS, `norm_eps` and `first_std`, the standard deviation of
-            the first weights, may be left out.
+        c: The sizes, as in `decoder_model`, with `norm`, one of NORMS, `norm_eps`, and `first_std`, the standard deviation
+            of the first weights.
         blocks: The function that returns the two blocks of a layer.
         operators: The function that returns the operators of each of them.
         divides: The sizes beside the heads that tensor parallelism must divide, by what they are.
@@ -179,16 +194,11 @@ def block_model(
     return decoder_model(name, c, part, build, divides, styles)
 
 
-def _kinds(c: Any) -> tuple[str, ...]:
-    found: tuple[str, ...] = getattr(c, "kinds", ("dense",) * c.layers)
-    return found
-
-
 def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
     """Return the module with its first weights."""
 
     def norm() -> nn.Module:
-        return NORMS[getattr(c, "norm", RMS)][0](c.hidden, getattr(c, "norm_eps", 1e-5))
+        return NORMS[c.norm][0](c.hidden, c.norm_eps)
 
     def layer(kind: str) -> DecoderLayer:
         attention, ffn = blocks(c, kind, tokens)
@@ -200,14 +210,14 @@ def _build(c: Any, tokens: int, blocks: Blocks, *, tied: bool) -> Decoder:
         ends = words, TiedOutput(words.words)
     else:
         ends = nn.Embedding(c.vocab, c.hidden), nn.Linear(c.hidden, c.vocab, bias=False)
-    module = Decoder(ends[0], map(layer, _kinds(c)), norm(), ends[1])
-    initialise(module, getattr(c, "first_std", 0.02))
+    module = Decoder(ends[0], map(layer, c.kinds), norm(), ends[1])
+    initialise(module, c.first_std)
     return module
 
 
 def _part(c: Any, name: str, tokens: Tokens, operators: BlockOperators, *, tied: bool) -> Parts:
     """Return the operators of a part; a test compares them with those that the module runs."""
-    norm = NORMS[getattr(c, "norm", RMS)][1]
+    norm = NORMS[c.norm][1]
     if name == EMBEDDING and tied:
         return learned_operators(tokens, c.vocab, c.max_seq, c.hidden)
     if name == EMBEDDING:

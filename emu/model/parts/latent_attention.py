@@ -14,7 +14,7 @@ from torch.nn import functional
 from emu.model.operator import ROTATION, SUM, Amount, ModelOperator, Passes, Tokens, attention, product
 from emu.model.parts.attention_block import AttentionCore
 from emu.model.parts.norms import rms_norm
-from emu.model.parts.rotary import PositionedModule, angles_bytes, rotate, rotation, rotation_operators
+from emu.model.parts.rotary import PositionedModule, angles_bytes, rotate, rotation_operators
 from emu.model.stack.passes import element_wise
 
 
@@ -41,10 +41,6 @@ class LatentSizes:
 class LatentAttention(PositionedModule):
     """Latent attention; under tensor parallelism the narrow products are whole, and a rank has the heads of its shard."""
 
-    cos: Tensor
-    sin: Tensor
-    tables = ("cos", "sin")
-
     def __init__(self, c: LatentSizes, tokens: int) -> None:
         super().__init__()
         self.c = c
@@ -56,14 +52,12 @@ class LatentAttention(PositionedModule):
         self.kv_up = nn.Linear(c.key_rank, c.heads * (c.plain + c.value), bias=False)
         self.k_turned = nn.Identity()  # tensor parallelism adds the gradients of the shared part here
         self.wo = nn.Linear(c.heads * c.value, c.hidden, bias=False)
-        cos, sin = rotation(tokens, c.turned, c.theta)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.add_rotation(tokens, c.turned, c.theta)
         self.core = AttentionCore()
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, T, hidden] to [B, T, hidden]."""
-        c, (cos, sin) = self.c, (angles[: x.size(1), None] for angles in (self.cos, self.sin))
+        c, (cos, sin) = self.c, self.angles(x)
         q = self.q_up(self.q_norm(self.q_down(x))).unflatten(-1, (-1, c.head_dim))
         latent, shared = self.kv_down(x).split((c.key_rank, c.turned), -1)
         kv = self.kv_up(self.kv_norm(latent)).unflatten(-1, (-1, c.plain + c.value))

@@ -13,6 +13,7 @@ from emu.model.parts.attention_block import Attention, Heads, attention_operator
 from emu.model.parts.decoder import Parts, block_model, shards
 from emu.model.parts.expert_block import ExpertBlock, Experts
 from emu.model.parts.expert_operators import SPARSE_SHARDS, sparse_operators
+from emu.model.parts.norms import RMS
 from emu.model.parts.token_routing import ExpertRouting
 
 
@@ -21,6 +22,8 @@ class Mixture(ABC):
     """The sizes of a mixture-of-experts model."""
 
     kind: ClassVar[str]  # of all layers
+    norm: ClassVar[str] = RMS
+    first_std: ClassVar[float] = 0.02
 
     layers: int
     hidden: int

@@ -22,17 +22,6 @@ from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.stack.passes import element_wise
 
 
-class PositionedModule(nn.Module):
-    """A module with tables that have a row for each position; it reads as many first rows as it sees tokens of a sequence."""
-
-    tables: tuple[str, ...] = ()  # the names of the buffers that are tables
-
-    def place(self, positions: Tensor) -> None:
-        """Keep only the rows of these positions [T], in their order, for the tokens that the module sees from now on."""
-        for name in self.tables:
-            self.register_buffer(name, self.get_buffer(name)[positions], persistent=False)
-
-
 @dataclass(frozen=True, slots=True)
 class RotaryScaling:
     """The slowdown of angles for a longer context.
@@ -55,6 +44,29 @@ def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None 
         speeds = speeds * (kept + (1 - kept) / stretch.factor)
     angles = torch.outer(torch.arange(tokens, dtype=torch.float64), speeds)
     return angles.cos().to(torch.get_default_dtype()), angles.sin().to(torch.get_default_dtype())
+
+
+class PositionedModule(nn.Module):
+    """A module with tables that have a row for each position; it reads as many first rows as it sees tokens of a sequence."""
+
+    tables: tuple[str, ...] = ()  # the names of the buffers that are tables
+    cos: Tensor
+    sin: Tensor
+
+    def add_rotation(self, tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> None:
+        """Make the tables of the angles by which `dim` elements of each head are rotated."""
+        self.tables = ("cos", "sin")
+        for name, table in zip(self.tables, rotation(tokens, dim, theta, stretch), strict=True):
+            self.register_buffer(name, table, persistent=False)
+
+    def angles(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the cosines and sines for tokens x [B, T, ..]; all heads of a token have the same angles."""
+        return self.cos[: x.size(1), None], self.sin[: x.size(1), None]
+
+    def place(self, positions: Tensor) -> None:
+        """Keep only the rows of these positions [T], in their order, for the tokens that the module sees from now on."""
+        for name in self.tables:
+            self.register_buffer(name, self.get_buffer(name)[positions], persistent=False)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

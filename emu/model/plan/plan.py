@@ -234,6 +234,10 @@ class Plan:
         """The number of ranks over which states are sharded: `sharded` ranks of dp times those of the other axes of copies."""
         return self.sharded * self.copies // self.dp if self.shards_states else 1
 
+    def sharers(self, *, travels: bool) -> int:
+        """Return the number of ranks that divide the states of experts that tokens travel to (`travels`), or all others."""
+        return self.holders if not travels else self.sizes["edp"] if self.shards_states else 1
+
     @property
     def rank_seq(self) -> int:
         """The tokens of a sequence that one rank has."""

@@ -199,7 +199,7 @@ def _plans(request: PlanRequest, space: Space, progress: Progress) -> list[Plan]
         InputError: there is no such plan.
     """
     given, model, plans = space.given, space.model, list[Plan]()
-    with progress("listing all plans", None, lambda: f"listing all plans: {len(plans):,} so far"):
+    with progress("listing all plans", None, lambda: f"{len(plans):,} so far"):
         plans.extend(space.plans())
     if plans:
         return plans

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, at_place, must_be
 from emu.registry import unknown
 from emu.units import parse_bandwidth, parse_time
 
@@ -83,7 +83,7 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{where}: {without_place(error)}") from None
+        raise at_place(where, error) from None
 
 
 def read_rate(value: object, where: str) -> float:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64
+from emu.equivalence import turns
 from emu.trace.device.dtypes import TF32
 from emu.trace.steps import computes, order_of, queues_of
 from emu.trace.trace import Events, Kind
@@ -76,11 +77,7 @@ class _Step:
         own = computes(self.events)
         keys = np.where(own, np.stack((own * -1, self.events.stream, own * 0, own * 0)), np.stack((group, kind, peer, tag)))
         found, queue = np.unique(keys, axis=1, return_inverse=True)
-        in_turn = np.argsort(queue.reshape(-1), kind="stable")
-        first = np.searchsorted(queue.reshape(-1)[in_turn], np.arange(found.shape[1]))
-        place = np.empty(len(self.events), np.int64)
-        place[in_turn] = np.arange(len(self.events)) - first[queue.reshape(-1)[in_turn]]
-        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), place
+        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), turns(queue.reshape(-1))
 
     @cached_property
     def clock(self) -> I32:

@@ -3,69 +3,24 @@
 A rate is a share of the device's peak at the clock that the peak is stated at. Between two lengths, or two head sizes, it is
 linear in the logarithm of the size; outside the table it is that of the nearest row. E events of a role.
 
-The slowdown of kernels beside FLOPs and bytes: waves of tiles that do not fill the cores, and communication beside them.
-
-E events of a role.
+Communication beside kernels, which takes cores from them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, Bool
-from emu.trace.kernel import ATTENTIONS, BACKWARD, MASKED, Kernel
+from emu.trace.kernel import ATTENTIONS, BACKWARD, MASKED
 from emu.trace.trace import Events, Kind
 
 _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
-class Tiling(NamedTuple):
-    """How a device works out products: a tile of the result on each core at one time."""
-
-    cores: int  # 0: not known, so that every product fills the device
-    tile: tuple[int, int]  # rows and columns of the largest
-    last_wave: float = 1.0  # share of the cores that the last wave leaves idle, that is lost
-    narrow: float = 0.0  # how much slower the main loop of a smaller tile is; 0: all products have the largest
-    prologue_s: float = 0.0  # what a core takes for one largest tile before and after the main loop over K
-
-    @property
-    def tiles(self) -> tuple[tuple[int, int], ...]:
-        """The largest, the same turned, and those with half of its rows or columns, or less."""
-        rows, columns = sorted(self.tile)
-        smaller = ((rows, columns // 2), (rows, columns // 4), (rows // 2, columns // 2), (rows // 2, columns // 4))
-        return (self.tile, self.tile[::-1], *(smaller if min(smaller[-1]) >= 1 else ())) if self.narrow else (self.tile,)
-
-    def product_s(self, events: Events, flops_s: F64) -> F64:
-        """[E] seconds of a product with the tile that suits it best, from seconds at full rate.
-
-        A result takes t = ceil(M / rows) ceil(N / columns) BATCH / cores waves of tiles, with what lies beyond its edges. The
-        last wave takes as long as any other; a kernel that splits its work on (stream-K) loses only a share of that. A smaller
-        tile multiplies fewer elements for each that it loads: its main loop is slower, by a power of that ratio. Sources:
-        NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization; Osama et al., Stream-K
-        (2023).
-        """
-        counted = (events.kernel == Kernel.PRODUCT) & (events.m > 0) & (events.n > 0) & (self.cores > 0)
-        found = flops_s.copy()
-        if counted.any():
-            m, n, batch = (np.asarray(column[counted], float) for column in (events.m, events.n, events.batch))
-            of_result = flops_s[counted] / (m * n * batch) * self.cores  # of one element, on one core
-            found[counted] = np.min([self._in_tiles(tile, m, n, batch, of_result) for tile in self.tiles], axis=0)
-        return found
-
-    def _in_tiles(self, tile: tuple[int, int], m: F64, n: F64, batch: F64, element_s: F64) -> F64:
-        rows, columns = tile
-        waves = np.ceil(m / rows) * np.ceil(n / columns) * batch / self.cores
-        waves += self.last_wave * (np.ceil(waves) - waves)
-        area, largest = rows * columns, self.tile[0] * self.tile[1]
-        reuse = (area / (rows + columns)) / (largest / sum(self.tile))  # elements multiplied for each that is loaded
-        return np.asarray(waves * area * (element_s / min(1.0, reuse) ** self.narrow + self.prologue_s / largest))
-
-
 def beside(events: Events) -> Bool:
-    """[E] whether a collective of the same rank that adds is under way: asked for before the event, and waited for after it.
+    """Return [E] whether a collective of the rank that adds is under way: asked for before the event, waited for after it.
 
     What only copies is left to few cores, or to none.
     """
@@ -95,33 +50,20 @@ class AttentionRate(NamedTuple):
     share: float  # of peak, that its FLOPs reach; of a causal mask half of the FLOPs count
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionTable:
-    """Rates of the kernels of attention of one device; a device that nobody measured has no rows."""
+def attention_shares(rows: tuple[AttentionRate, ...], kernel: str, events: Events, item_bytes: int) -> F64:
+    """Return [E] the share of peak that each attention reaches; 0 where no row is like it, and for all else.
 
-    rows: tuple[AttentionRate, ...] = ()
-
-    def shares(self, kernel: str, events: Events, item_bytes: int) -> F64:
-        """[E] the share of peak that each attention reaches; 0 where the table does not know, and for all else.
-
-        A backward under a causal mask that has no row of its own loses by the mask what the forward loses.
-        """
-        found = np.zeros(len(events))
-        curves = _curves(self.rows, kernel, item_bytes)
-        for masked in (False, True):
-            for backward in (False, True):
-                which = _kind(events, masked, backward)
-                curve = _curve(curves, masked, backward)
-                if which.any() and curve is not None:
-                    found[which] = curve(events.k[which].astype(float), events.n[which].astype(float))
-        return found
-
-    def knows(self, kernel: str) -> bool:
-        """Return whether any row is of that kernel."""
-        return any(row.kernel == kernel for row in self.rows)
-
-
-NO_RATES = AttentionTable()
+    A backward under a causal mask that has no row of its own loses by the mask what the forward loses.
+    """
+    found = np.zeros(len(events))
+    curves = _curves(rows, kernel, item_bytes)
+    for masked in (False, True):
+        for backward in (False, True):
+            which = _kind(events, masked, backward)
+            curve = _curve(curves, masked, backward)
+            if which.any() and curve is not None:
+                found[which] = curve(events.k[which].astype(float), events.n[which].astype(float))
+    return found
 
 
 def _kind(events: Events, masked: bool, backward: bool) -> Bool:

@@ -7,7 +7,7 @@
 - A kernel that adds rows to rows that repeat takes an atomic operation for each element, at the rate of the cache.
 - Nothing takes less than its bytes at a share of the memory's bandwidth, and everything else takes just that.
 - A kernel of a shape that was measured takes what was measured, and others what the model says, set right by those near it.
-Sources: Williams et al., Roofline (2009); for waves see `emu.trace.device.attention`.
+Source: Williams et al., Roofline (2009).
 E events of a role.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.trace.device.attention import FA2, NO_RATES, AttentionTable, Tiling, beside
+from emu.trace.device.attention import FA2, AttentionRate, attention_shares, beside
 from emu.trace.device.dtypes import AS_RAN, FLOAT_BYTES, TF32, timed_as, timed_bytes
 from emu.trace.device.measured import MeasuredKernel, corrections
 from emu.trace.device.step_error import RunKind, StepError
@@ -81,7 +81,7 @@ class Device:
     prologue_s: float = 0.0  # what a core takes for one tile before and after its main loop over K
     narrow: float = 0.0  # how much slower smaller tiles are, which narrow products take; 0: all products have `tile`
     last_wave: float = 1.0  # share of the last wave's idle cores that is lost; less where the work is split on (stream-K)
-    attention: AttentionTable = NO_RATES  # rates of kernels of attention
+    attention: tuple[AttentionRate, ...] = ()  # rates of kernels of attention; (): nobody measured them
     attention_kernel: str = FA2  # which of them the software takes
     measured: tuple[MeasuredKernel, ...] = ()  # kernels that were measured on it, whose times count before the model's
     contention: float = 0.0  # share of the cores that a collective which adds takes from products beside it
@@ -127,7 +127,7 @@ class Device:
 
     @property
     def _attention_told(self) -> str:
-        if self.attention.knows(self.attention_kernel):
+        if any(row.kernel == self.attention_kernel for row in self.attention):
             return f"the rate that was measured of the kernel {self.attention_kernel}, by head size, mask, length and pass"
         return f"{self.attention_efficiency:g} of peak"
 
@@ -173,7 +173,7 @@ class Device:
         return 1 + self.spread * (expected_largest(self.npus) - expected_largest(NODE))
 
     def peak(self, dtype: str) -> float:
-        """FLOP/s in that dtype; in TF32 that of float32, where the device has no TF32.
+        """Return the FLOP/s in a dtype; in TF32 those of float32, where the device has no TF32.
 
         Raises:
             InputError: the device has no peak for it; the message names those it has.
@@ -185,7 +185,7 @@ class Device:
         return self.peak_flops[dtype]
 
     def seconds(self, events: Events, dtype: str, *, contended: bool | None = None) -> F64:
-        """[E] what each computation takes; 0 for other events.
+        """Return [E] the seconds that each computation takes; 0 for other events.
 
         Args:
             events: As they ran.
@@ -205,39 +205,71 @@ class Device:
         return np.where(events.kind == Kind.COMPUTE, by_model * self._slowest, 0.0)
 
     def _kernels_s(self, events: Events, dtype: str) -> F64:
-        """[E] seconds of each kernel by itself."""
+        """Return [E] the seconds of each kernel by itself."""
         flops_s = events.flops / (self.clock * self._rates(events, dtype))
         bytes_s = timed_bytes(events, dtype) / (self.hbm_efficiency * self.hbm_Bps)
         return np.maximum(self._arithmetic_s(events, dtype, flops_s, bytes_s), bytes_s) + self.launch_overhead_s
 
     def _arithmetic_s(self, events: Events, dtype: str, flops_s: F64, bytes_s: F64) -> F64:
         """Return [E] the seconds of each kernel's arithmetic, given those of its FLOPs at peak and those of its bytes."""
-        tiling = Tiling(self.cores, self.tile, self.last_wave, self.narrow, self.prologue_s)
-        product = tiling.product_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
+        product = self._products_s(events, flops_s / self._gemm_shares(events)) + self.unhidden_share * bytes_s
         attention = flops_s / self._attention_share(events, dtype) / (1 + np.isin(events.kernel, MASKED))
         added = events.batch.astype(np.float64) * events.m * events.n  # each by an atomic operation
         added_s = added / self.atomic_adds_per_s if self.atomic_adds_per_s else 0 * added
         of_kernel = [events.kernel == Kernel.PRODUCT, np.isin(events.kernel, ATTENTIONS), events.kernel == Kernel.SCATTER_ADD]
         return np.select(of_kernel, [product, attention, added_s], flops_s / self.gemm_share)
 
+    @property
+    def _tiles(self) -> tuple[tuple[int, int], ...]:
+        """The largest tile, the same turned, and those with half of its rows or columns, or less."""
+        rows, columns = sorted(self.tile)
+        smaller = ((rows, columns // 2), (rows, columns // 4), (rows // 2, columns // 2), (rows // 2, columns // 4))
+        return (self.tile, self.tile[::-1], *(smaller if min(smaller[-1]) >= 1 else ())) if self.narrow else (self.tile,)
+
+    def _products_s(self, events: Events, flops_s: F64) -> F64:
+        """Return [E] the seconds of a product with the tile that suits it best, from seconds at full rate.
+
+        A result takes t = ceil(M / rows) ceil(N / columns) BATCH / cores waves of tiles, with what lies beyond its edges. The
+        last wave takes as long as any other; a kernel that splits its work on (stream-K) loses only a share of that. A smaller
+        tile multiplies fewer elements for each that it loads: its main loop is slower, by a power of that ratio. Sources:
+        NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization; Osama et al., Stream-K
+        (2023).
+        """
+        counted = (events.kernel == Kernel.PRODUCT) & (events.m > 0) & (events.n > 0) & (self.cores > 0)
+        found = flops_s.copy()
+        if counted.any():
+            m, n, batch = (np.asarray(column[counted], float) for column in (events.m, events.n, events.batch))
+            of_result = flops_s[counted] / (m * n * batch) * self.cores  # of one element, on one core
+            found[counted] = np.min([self._in_tiles(tile, m, n, batch, of_result) for tile in self._tiles], axis=0)
+        return found
+
+    def _in_tiles(self, tile: tuple[int, int], m: F64, n: F64, batch: F64, element_s: F64) -> F64:
+        """Return the seconds of products with one tile."""
+        rows, columns = tile
+        waves = np.ceil(m / rows) * np.ceil(n / columns) * batch / self.cores
+        waves += self.last_wave * (np.ceil(waves) - waves)
+        area, largest = rows * columns, self.tile[0] * self.tile[1]
+        reuse = (area / (rows + columns)) / (largest / sum(self.tile))  # elements multiplied for each that is loaded
+        return np.asarray(waves * area * (element_s / min(1.0, reuse) ** self.narrow + self.prologue_s / largest))
+
     def _gemm_shares(self, events: Events) -> F64 | float:
-        """[E] of peak, that the main loop of a product reaches."""
+        """Return [E] the share of peak that the main loop of a product reaches."""
         narrow = self.fp8_share.get(self.fp8_scale or SCALES[0], self.gemm_share)
         if narrow == self.gemm_share or not any(FLOAT_BYTES.get(name) == 1 for name in set(events.dtype)):
             return self.gemm_share
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
-        """[E] of peak, by the table where it knows the kernel."""
+        """Return [E] the share of peak that attention reaches, by the table where it knows the kernel."""
         found = np.zeros(len(events))
-        if self.attention.rows and np.isin(events.kernel, ATTENTIONS).any():
+        if self.attention and np.isin(events.kernel, ATTENTIONS).any():
             ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])
             for width in np.unique(ran[np.isin(events.kernel, ATTENTIONS)]).tolist():
-                found = np.where(ran == width, self.attention.shares(self.attention_kernel, events, width), found)
+                found = np.where(ran == width, attention_shares(self.attention, self.attention_kernel, events, width), found)
         return np.where(found > 0, found, self.attention_efficiency)
 
     def ticks(self, events: Events, dtype: str) -> I64:
-        """[E] the same in ticks, each rounded half-even once.
+        """Return [E] the ticks that each computation takes, rounded half-even once.
 
         Raises:
             InputError: as `seconds`; or an operator that takes longer than the clock can count.
@@ -251,7 +283,7 @@ class Device:
         return ticks.astype(np.int64)
 
     def _rates(self, events: Events, dtype: str) -> F64:
-        """[E] peak FLOP/s of each event's dtype; 1 where nothing is computed."""
+        """Return [E] the peak FLOP/s of each event's dtype; 1 where nothing is computed."""
         rate = np.ones(len(events))
         ran = np.array(events.dtype, dtype=str)
         counted = (events.flops > 0) & (events.kind == Kind.COMPUTE)

@@ -41,7 +41,7 @@ def timed_as(ran: str, dtype: str) -> str:
 
 
 def timed_bytes(events: Events, dtype: str) -> I64:
-    """[E] the bytes of each event, had its float32 elements been of `dtype`.
+    """Return [E] the bytes of each event, had its float32 elements been of `dtype`.
 
     Raises:
         InputError: an unknown dtype.
@@ -51,10 +51,10 @@ def timed_bytes(events: Events, dtype: str) -> I64:
 
 
 def item_as(item_bytes: int, ran: str, dtype: str) -> int:
-    """Bytes of an element of a dtype that ran, as it is timed."""
+    """Return the bytes of an element of a dtype that ran, as it is timed."""
     return FLOAT_BYTES[dtype] if dtype != AS_RAN and ran in _SINGLE else item_bytes
 
 
 def is_single(events: Events) -> I64:
-    """[E] 1 where an event is of float32 elements, with or without TF32; else 0."""
+    """Return [E] 1 where an event is of float32 elements, with or without TF32; else 0."""
     return np.array([d in _SINGLE for d in events.dtype], dtype=np.int64)

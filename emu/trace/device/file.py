@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emu.errors import InputError, must_be, without_place
+from emu.errors import InputError, at_place, must_be
 from emu.files import write_file
 from emu.registry import unknown
 from emu.topology.description.values import check_keys, load_toml, located, read_count
-from emu.trace.device.attention import KERNELS, AttentionRate, AttentionTable
+from emu.trace.device.attention import KERNELS, AttentionRate
 from emu.trace.device.device import BARE, SCALES, Device
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32
 from emu.trace.device.measured import MeasuredKernel
@@ -52,13 +52,13 @@ def read_kernels(value: object, key: str, where: str) -> tuple[MeasuredKernel, .
     return tuple(_kernel(row, at) for at, row in rows)
 
 
-def read_rates(value: object, key: str, where: str) -> AttentionTable:
+def read_rates(value: object, key: str, where: str) -> tuple[AttentionRate, ...]:
     """Return the rates of attention of a list of tables.
 
     Raises:
         InputError: no such list, an unknown key, kernel, mask or pass (with the nearest), or a share that cannot be.
     """
-    return AttentionTable(tuple(_rate(row, at) for at, row in _rows(value, key, where, _OF_RATE, ("item_bytes",))))
+    return tuple(_rate(row, at) for at, row in _rows(value, key, where, _OF_RATE, ("item_bytes",)))
 
 
 def _kernel_written(of: MeasuredKernel) -> str:
@@ -74,7 +74,7 @@ def _rate_written(of: AttentionRate) -> str:
 
 
 def _rows(value: object, key: str, where: str, needed: tuple[str, ...], more: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Where each row of a table stands, and the row."""
+    """Yield the rows of a list of tables, each with its place for messages."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise must_be(where, key, "a list of tables, such as [{ kernel = ... }]", value)
     for number, row in enumerate(value, 1):
@@ -162,7 +162,7 @@ def write_device(device: Device, path: Path) -> None:
     lines += [f"{key} = {getattr(device, key):.4g}" for key in SHARES]
     lines += [f"{_ADDS} = {device.atomic_adds_per_s:.6g}"] * (device.atomic_adds_per_s > 0)
     lines += _table(_KERNELS, [_kernel_written(each) for each in device.measured])
-    lines += _table(_ATTENTION, [_rate_written(each) for each in device.attention.rows])
+    lines += _table(_ATTENTION, [_rate_written(each) for each in device.attention])
     narrow = ", ".join(f"{scale} = {share:.4g}" for scale, share in device.fp8_share.items())
     lines += [f"{_NARROW} = {{ {narrow} }}"] * bool(narrow)
     lines += ["", f"[{_PEAKS}]", *(f"{dtype} = {peak:.6g}" for dtype, peak in device.peak_flops.items())]
@@ -222,7 +222,7 @@ def _quantity(parse: Callable[[str, str], float], example: str) -> Callable[[obj
         try:
             return parse(value, key)
         except InputError as error:
-            raise InputError(f"{where}: {without_place(error)}") from None
+            raise at_place(where, error) from None
 
     return read
 

@@ -16,7 +16,7 @@ from emu.arrays import F64, Bool
 from emu.registry import unknown
 from emu.trace.device.dtypes import FLOAT_BYTES, TF32, timed_as
 from emu.trace.kernel import ATTENTIONS, BACKWARD, Kernel
-from emu.trace.trace import Events, Kind
+from emu.trace.trace import Events, Kind, typed_events
 
 _FLOPS = {
     Kernel.PRODUCT: 2,
@@ -56,32 +56,21 @@ class MeasuredKernel(NamedTuple):
 
 def events_of(rows: Sequence[MeasuredKernel]) -> Events:
     """Return the events of a role that runs each of these kernels once."""
-    n = len(rows)
-    moved = np.array([row.moved for row in rows], np.int64)
-    columns: dict[str, Any] = {
-        **{name: np.zeros(n, np.int32) for name in ("instance", "root", "tag")},
-        **{name: np.array([getattr(row, name) for row in rows], np.int32) for name in ("batch", "m", "n", "k")},
-        **{name: np.zeros(n + 1, np.int64) for name in ("wait_start", "split_start")},
-        "step": np.ones(n, np.int32),
-        "kind": np.full(n, Kind.COMPUTE, np.int16),
-        "stream": np.zeros(n, np.int16),
-        "name": tuple(row.name for row in rows),
-        "dtype": tuple(row.dtype for row in rows),
-        "flops": np.array([row.flops for row in rows]),
-        "bytes": moved,
-        "count": np.array([row.moved // FLOAT_BYTES[row.dtype] if row.dtype in FLOAT_BYTES else 0 for row in rows], np.int64),
-        "kernel": np.array([row.kernel for row in rows], np.int16),
-        "group": np.full(n, -1, np.int32),
-        "wait": np.zeros(0, np.int32),
-        "split": np.zeros(0, np.int64),
-    }
-    return Events(**columns)
+    none, starts = np.zeros(len(rows), np.int64), np.zeros(len(rows) + 1, np.int64)
+    names, dtypes = tuple(row.name for row in rows), tuple(row.dtype for row in rows)
+    elements = [row.moved // FLOAT_BYTES[row.dtype] if row.dtype in FLOAT_BYTES else 0 for row in rows]
+    amounts = [row.flops for row in rows], [row.moved for row in rows], elements
+    sizes = ([row.kernel, row.batch, row.m, row.n, row.k] for row in rows)
+    shapes = np.array([*sizes], np.int64).reshape(-1, 5).T
+    own = none + 1, none + Kind.COMPUTE, none, names, dtypes
+    no_request, no_waits_and_splits = (none - 1, none, none, none), (starts, (), starts, ())
+    return typed_events([*own, *amounts, *shapes, *no_request, *no_waits_and_splits])
 
 
 def corrections(
     measured: Sequence[MeasuredKernel], events: Events, dtype: str, model_s: Callable[[Events], F64], whose: str
 ) -> F64:
-    """[E] how many times as long as by the model each computation takes; 1 where nothing like it was measured.
+    """Return [E] how many times as long as by the model each computation takes; 1 where nothing like it was measured.
 
     Args:
         measured: On the device.
@@ -137,13 +126,13 @@ def _near(rows: Sequence[MeasuredKernel], ratios: F64, events: Events, which: An
 
 
 def _places(rows: Sequence[MeasuredKernel], which: Bool) -> F64:
-    """[R, D]."""
+    """Return [R, D] the logarithms of the sizes of some measured kernels."""
     of = [row for row, own in zip(rows, which.tolist(), strict=True) if own]
     return _logs([(row.batch, row.m, row.n, row.k, row.moved * (row.kernel == Kernel.OTHER)) for row in of])
 
 
 def _sizes(events: Events, which: Any) -> F64:
-    """[E, D]."""
+    """Return [E, D] the logarithms of the sizes of some events."""
     moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
     return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
 
@@ -153,7 +142,7 @@ def _logs(sizes: ArrayLike) -> F64:
 
 
 def _interpolated(at: F64, ratios: F64, wanted: F64) -> F64:
-    """[E] the ratio at each place that is wanted."""
+    """Return [E] the ratio at each place that is wanted."""
     places, back = np.unique(wanted, axis=0, return_inverse=True)
     square = ((places[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)  # [places, R]
     met = square < 1e-12

@@ -17,6 +17,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.equivalence import Orbits, turns
 from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.trace import Group
 
@@ -182,19 +183,13 @@ def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -
 
 def _batches(table: CallTable, n_groups: int) -> I64:
     """Return [M] the number of the batch of each call; batches are numbered by when their first call comes."""
-    code = table.what * n_groups + table.number
-    order = np.argsort(code, kind="stable")
-    ordered, level = code[order], np.empty_like(code)
-    level[order] = np.arange(len(code)) - np.searchsorted(ordered, ordered)  # members of a collective have met as often
-    level = np.where(table.level < 0, level, table.level)
-    _, first, which = np.unique(table.what * len(code) + level, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[which])
+    met = turns(table.what * n_groups + table.number)  # which all members of a collective have as often
+    return Orbits.equal(table.what, np.where(table.level < 0, met, table.level)).in_order().number
 
 
 def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
     """Yield the place of the first call, and the request, for each different request for a collective."""
     together = np.flatnonzero(table.level < 0)
-    most = max(len(met.asks) for met in calls)
-    _, first = np.unique(table.number[together] * most + table.ask[together], return_index=True)  # a group is of one kind
-    for at in np.sort(together[first]).tolist():
+    first = Orbits.equal(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
+    for at in together[first].tolist():
         yield at, calls[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

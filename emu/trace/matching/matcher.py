@@ -21,6 +21,7 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.collective.algorithm import Request
 from emu.collective.operation import Operation, operation
+from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.trace.matching.role_requests import (
     MESSAGE,
@@ -31,7 +32,6 @@ from emu.trace.matching.role_requests import (
     RoleRequests,
     check_sizes,
     equivalent_groups,
-    first_of,
     role_requests,
 )
 from emu.trace.trace import Kind, Trace
@@ -152,7 +152,8 @@ class _GroupCollectives(NamedTuple):
         """Return [I] the index of each call's specification, and the specifications, as the first member states them."""
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
-        at, ask = first_of(np.stack((first.name, first.root, first.size_bytes, first.elements, first.dtype, packed)))
+        different = first.name, first.root, first.size_bytes, first.elements, first.dtype, packed
+        ask, at, _ = Orbits.equal(*different).in_order()
         names, columns = self.requests.names, first.take(at)
         name, dtype = ([names[i] for i in of] for of in (columns.name.tolist(), columns.dtype.tolist()))
         sizes = (c.tolist() for c in (columns.root, columns.size_bytes, columns.elements))
@@ -211,7 +212,7 @@ class _Queues(NamedTuple):
         if uneven < len(sends):
             raise self._uneven(uneven)
         size = self.requests.size_bytes[pairs[:, 0]]
-        at, ask = first_of(size[None])
+        ask, at, _ = Orbits.equal(size).in_order()
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
         return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
 

@@ -159,13 +159,6 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
     )
 
 
-def first_of(keys: I64) -> tuple[I64, I64]:
-    """Return the places where different columns of `keys` [any, I] first come, ascending, and [I] each column's index there."""
-    _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    by_first = np.argsort(first)
-    return first[by_first], np.argsort(by_first)[which.reshape(-1)]
-
-
 def check_sizes(what: str, ranks: tuple[int, ...], size_bytes: I64, elements: I64) -> None:
     """Check that all members [P] of a call state the bytes and the elements that the first states.
 

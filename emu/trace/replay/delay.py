@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.equivalence import components
+from emu.equivalence import Orbits, components
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
 from emu.fabric.lower import LoweredSchedule
@@ -65,7 +65,7 @@ def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
     alone, members = run(piece.graph), members_of(piece)
     alike = piece.alike[members]
-    _, stands, number = np.unique(alike.min(axis=1), return_index=True, return_inverse=True)
+    number, stands, _ = Orbits.equal(alike.min(axis=1))
     leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]
     found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
@@ -122,7 +122,7 @@ class Entries(NamedTuple):
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
-    pred: I32 | I64  # [W] the task for whose end it waits
+    pred: I64  # [W] the task for whose end it waits
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
@@ -138,21 +138,11 @@ class Entries(NamedTuple):
         known = number[waiting] >= 0
         return Entries(event, number[waiting[known]], pred[known])
 
-    @staticmethod
-    def concatenate(parts: Sequence["Entries"]) -> "Entries":
-        """Return the entries of several ranks, one after another."""
-        first = np.cumsum([0, *(len(part.event) for part in parts)]).tolist()
-        moved = (part._replace(number=part.number + low) for part, low in zip(parts, first, strict=False))
-        return Entries(*(np.concatenate(c).astype(np.int64) for c in zip(*moved, strict=True)))
-
     def entry_times(self, timeline: Timeline) -> I64:
         """Return [Q] the time from which each member could enter."""
         came = np.zeros(len(self.event), np.int64)
         np.maximum.at(came, self.number, timeline.end_fs[self.pred])
         return came
-
-
-NO_ENTRIES = Entries(*(np.empty(0, np.int64),) * 3)
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
@@ -177,7 +167,7 @@ def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, time
     for delay, at in firsts.items():
         link, of = delay.links()
         tasks = np.add.outer(at, np.arange(len(delay.length_fs)))
-        room = np.broadcast_to(where[link[_first_places(of)]], tasks.shape)
+        room = np.broadcast_to(where[link[Orbits.equal(of).first]], tasks.shape)
         columns = room, timeline.start_fs[tasks], timeline.end_fs[tasks], np.ones_like(room)
         parts.append(np.stack([c.ravel() for c in columns]))
     return _exclusive(*np.concatenate(parts, axis=1))
@@ -191,14 +181,9 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
     one, other, crossed = [np.empty(0, np.int64)], [np.empty(0, np.int64)], np.zeros(n_links, np.bool_)
     for link, of in (delay.links() for delay in delays):
         one.append(link)
-        other.append(link[_first_places(of)][of])
+        other.append(link[Orbits.equal(of).first][of])
         crossed[link] = True
     return components(n_links, np.concatenate(one), np.concatenate(other)), crossed
-
-
-def _first_places(of: I64) -> I64:
-    """Return [O] the place where each number comes first."""
-    return np.unique(of, return_index=True)[1]
 
 
 def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I64:

@@ -4,7 +4,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -18,7 +18,6 @@ from emu.collective.operation import cut, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
 from emu.errors import InputError
-from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.job_symmetry import domain_of
 from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
@@ -29,7 +28,8 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import block_counts, matched_calls
-from emu.trace.replay.delay import NO_ENTRIES, Delay, Entries, delays_of, members_of
+from emu.trace.replay.delay import Delay, Entries, delays_of
+from emu.trace.replay.event_builder import EventBuilder
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
@@ -47,6 +47,12 @@ class Service(NamedTuple):
     request: Request
     size_bytes: int
     by: AlgorithmOnDims
+
+
+def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
+    """Return each different service of the requests of some batches once."""
+    served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
+    return tuple(dict.fromkeys(served))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,7 +74,7 @@ class ReplayGraph:
     assumptions: tuple[str, ...]
     timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
     link: I64  # [L] the link of the graph that stands for each link of the topology
-    entries: Entries = NO_ENTRIES  # entries of members into calls that all enter by one task, such as delays
+    entries: Entries  # of members into calls that all enter by one task, such as delays
 
 
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
@@ -156,6 +162,11 @@ class TraceLayout:
                 placed[key] = lay_request(batch.what, self.topology, self.placement[batch.ranks])
         return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
+    @cached_property
+    def _asked(self) -> list[I64]:
+        """The events of the requests of each batch, [calls, members]."""
+        return [self.first_event[batch.ranks] + batch.rows for batch in self.batches]
+
     def domain(self) -> Domain | None:
         """Return the ranks that stand for all, one of each orbit, or None.
 
@@ -204,30 +215,25 @@ class TraceLayout:
         if domain is not None:
             ranks, of_links = Orbits.equal(domain.nodes.number[self.placement]), domain.links
         self._check_size(domain, ranks, delays)
-        builder = Builder(column(links.bandwidth_Bps[of_links.first], np.float64))
-        begins, ends = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
-        for where, computed in self._compute(builder, ranks):
-            begins[where] = ends[where] = computed
+        builder = EventBuilder(column(links.bandwidth_Bps[of_links.first], np.float64), np.arange(self.first_event[-1] + 1))
+        self._compute(builder, ranks)
         met = list(self._add_calls(builder, self.pieces(domain) if pieces is None else pieces, delays))
-        instance, call = self._enter_calls(met, begins, ends)
-        entries = self._wait(builder, ranks, delays, begins, ends, instance)
+        instance, call = self._call_numbers()
+        entries = self._wait(builder, ranks, delays, instance)
+        services = services_of((batch.what, request) for batch in self.batches for request in batch.requests)
         return ReplayGraph(
-            builder.graph(), self.first_event, begins, ends, instance, call,
-            pieces=tuple(piece for piece, *_ in met), firsts=column([first for _, first, *_ in met], np.int64),
-            services=tuple(self._services()), assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
+            builder.graph(), self.first_event, column(builder.begins, np.int32), column(builder.ends, np.int32), instance, call,
+            pieces=tuple(piece for piece, _ in met), firsts=column([first for _, first in met], np.int64),
+            services=services, assumptions=self.device.assumptions, timed_ranks=len(ranks.first),
             link=column(of_links.number, np.int64), entries=entries,
         )  # fmt: skip
 
-    def _enter_calls(
-        self, met: Sequence[tuple[LoweredSchedule | Delay, int, I32 | I64, I32 | I64]], begins: I32, ends: I32
-    ) -> tuple[I32, I32]:
-        """Write the tasks of all calls to the columns of a `ReplayGraph`; return its columns of instances and calls."""
+    def _call_numbers(self) -> tuple[I32, I32]:
+        """Return the columns of instances and calls of a `ReplayGraph`."""
         instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
-        calls = np.cumsum([0, *(len(batch.ranks) for batch in self.batches)])
-        for number, (batch, (_, _, *tasks)) in enumerate(zip(self.batches, met, strict=True)):
-            events = (self.first_event[batch.ranks] + batch.rows).ravel()
-            begins[events], ends[events] = tasks
-            instance[events], call[events] = number, calls[number] + np.arange(len(events)) // batch.what.n_ranks
+        calls = np.cumsum([0, *map(len, self._asked)])
+        for number, events in enumerate(self._asked):
+            instance[events], call[events] = number, calls[number] + np.arange(len(events))[:, None]
         return instance, call
 
     def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
@@ -241,56 +247,40 @@ class TraceLayout:
                 f"trace: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
             )
 
-    def _compute(self, builder: Builder, ranks: Orbits) -> Iterator[tuple[I64, I64]]:
-        """Add the computations of the ranks that stand for all; yield, for each rank, events and the tasks of these."""
+    def _compute(self, builder: EventBuilder, ranks: Orbits) -> None:
+        """Add the computations of the ranks that stand for all; those of the other ranks are the same tasks."""
         timed = [np.flatnonzero(computes(e) & (e.step > 0)) for e in self.trace.events]
         taken = [self.device.ticks(e, self.dtype)[rows] for e, rows in zip(self.trace.events, timed, strict=True)]
         roles, tasks = self.trace.role_of_rank.tolist(), []
         for rank in ranks.first.tolist():
-            ticks, share = taken[roles[rank]], self.shares[rank]
+            ticks, share, rows = taken[roles[rank]], self.shares[rank], timed[roles[rank]]
             slowed = ticks if share == 1 else column(np.rint(ticks / share), np.int64)
-            tasks.append(builder.tasks(slowed, rank, timed[roles[rank]]))
+            tasks.append(builder.compute(self.first_event[rank] + rows, slowed, rank, rows))
         for rank, stands in enumerate(ranks.number.tolist()):
-            yield timed[roles[rank]] + self.first_event[rank], tasks[stands]
+            events = self.first_event[rank] + timed[roles[rank]]
+            builder.begins[events] = builder.ends[events] = tasks[stands]
 
     def _add_calls(
-        self, builder: Builder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
-    ) -> Iterator[tuple[LoweredSchedule | Delay, int, I32 | I64, I32 | I64]]:
-        """Add all calls; yield the piece and the first task of each, and the tasks with which its members enter and leave."""
-        for number, (batch, laid) in enumerate(zip(self.batches, self.laid, strict=True)):
-            piece = pieces[laid]
-            member = members_of(piece).ravel()
+        self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
+    ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
+        """Add the calls of each batch as messages or as a delay; yield that, and a task from which on the batch has all."""
+        for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._asked, strict=True)):
             if number in delays:
-                begins, ends = delays[number].add(builder)
-                of_group = delays[number].number[member]
-                yield delays[number], int(ends[0]), begins[of_group], ends[of_group]
-                continue
-            owner, origin = np.full(piece.alike.size, -1), np.full(piece.alike.size, -1)
-            owner[member], origin[member] = batch.ranks.ravel(), batch.rows.ravel()
-            first = builder.piece(piece, owner, origin)
-            yield piece, first, first + piece.entry[member], first + piece.exit[member]
+                yield delays[number], builder.hold(delays[number], events.ravel())
+            else:
+                [first] = builder.send(pieces[laid], events.reshape(1, -1), batch.ranks.ravel(), batch.rows.reshape(1, -1))
+                yield pieces[laid], int(first)
 
-    def _wait(self, builder: Builder, ranks: Orbits, delays: Iterable[int], begins: I32, ends: I32, instance: I32) -> Entries:
-        """Add the waits of the ranks that stand for all; return how they enter delays; columns are those of a `ReplayGraph`."""
+    def _wait(self, builder: EventBuilder, ranks: Orbits, delays: Iterable[int], instance: I32) -> Entries:
+        """Add the waits of the ranks that stand for all; return how they enter delays; `instance` is as in a `ReplayGraph`."""
         edges = [order_of(e) for e in self.trace.events]
-        brief = np.zeros(len(self.batches) + 1, np.bool_)  # the last is of no request, which is -1
-        brief[list(delays)] = True
-        entries = [NO_ENTRIES]
+        by_delay, own, waits = np.isin(instance, list(delays)), [np.empty(0, np.int64)], []
         for rank in ranks.first.tolist():
             first, end = self.first_event[rank : rank + 2].tolist()
             event, waited = edges[int(self.trace.role_of_rank[rank])]
-            task, pred = begins[first:end][event], ends[first:end][waited]
-            known = (task >= 0) & (pred >= 0)
-            builder.wait(task[known], pred[known])
-            by_delay = brief[instance[first:end]]
-            own = np.flatnonzero(by_delay)
-            known &= by_delay[event]
-            entries.append(Entries(own + first, np.searchsorted(own, event[known]), pred[known]))
-        return Entries.concatenate(entries)
-
-    def _services(self) -> Iterable[Service]:
-        asked = [(batch.what, request) for batch in self.batches for request in batch.requests]
-        return dict.fromkeys(Service(request, what.size_bytes, what.served) for what, request in asked if what.served)
+            waits.append(builder.follow(event + first, waited + first, builder.ends))
+            own.append(first + np.flatnonzero(by_delay[first:end]))
+        return Entries.of(np.concatenate(own), *map(np.concatenate, zip(*waits, strict=True)))
 
 
 def lay_request(what: BatchKey, topology: Topology, nodes: I64) -> PlacedSchedule:

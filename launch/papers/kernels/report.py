@@ -11,7 +11,6 @@ from statistics import fmean
 
 from emu.dtypes import item_bytes
 from emu.model.operator import FORWARD, RowSum
-from emu.trace.device.attention import AttentionTable
 from emu.trace.device.dtypes import AS_RAN
 from emu.trace.device.measured import MeasuredKernel, events_of
 from emu.trace.kernel import Kernel
@@ -104,7 +103,7 @@ def _attention_rate(of: PublishedAttention) -> float:
     """FLOP/s by the table without the row itself; 0 where no other row tells."""
     peaks = DEVICES[of.device].peak_flops
     own = {*rates_of(of, peaks[of.dtype])} if of.use == USED else set()
-    table = AttentionTable(tuple(rate for rate in attention_of(of.device, peaks).rows if rate not in own))
+    table = tuple(rate for rate in attention_of(of.device, peaks) if rate not in own)
     device = replace(bare(of.device), attention=table, attention_kernel=of.kernel, attention_efficiency=1e-6)
     passes = ("forward", "backward") if of.direction == BOTH else (of.direction,)
     batch = max(1, _TOKENS // of.length) * (_HIDDEN // of.head)

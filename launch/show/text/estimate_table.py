@@ -129,6 +129,12 @@ def sweep_csv(rows: Sequence[SweepRow]) -> str:
     return text.getvalue()
 
 
+def sweep_told(row: SweepRow) -> str:
+    """Return what a person wants to know of a point as soon as it is known: the values, the topology and the step time."""
+    values = ", ".join(f"{name}={value}" for name, value in row.point.items())
+    return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
+
+
 def _figures(step: SweepStep | None, names: Sequence[str], axes: Sequence[str]) -> list[object]:
     """Return the cells of a step; empty ones where there is no step."""
     if step is None:

@@ -4,7 +4,6 @@ import io
 import logging
 import sys
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -24,58 +23,12 @@ def test_a_pipe_gets_one_line_once_patience_has_run_out(
     monkeypatch.setattr(sys, "stderr", pipe)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])  # a command that ran in this process has left its own
+    progress.show_on_stderr()
     with caplog.at_level(logging.INFO, "emu"):
         for _ in progress.with_progress(range(3), "proving", 3):
             time.sleep(0.1)
     assert [record.getMessage() for record in caplog.records] == lines
     assert pipe.getvalue() == ""
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
-    """The lines that are logged into a pipe, each with its moment; patience and silences are short."""
-    lines: list[tuple[float, str]] = []
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
-    monkeypatch.setattr(progress._log, "info", lambda line: lines.append((time.monotonic(), line)))
-    return lines
-
-
-def wait_for(said: list[tuple[float, str]], count: int) -> None:
-    until = time.monotonic() + 20
-    while len(said) < count and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(said) >= count
-
-
-def test_a_pipe_that_was_silent_for_long_gets_a_line_that_says_how_far_the_work_is(said) -> None:
-    with progress.progress_bar("proving", 3) as advance:
-        advance()
-        wait_for(said, 2)
-        advance()
-        wait_for(said, 3)
-    assert [line for _, line in said[:3]] == ["proving", "proving: 1 of 3", "proving: 2 of 3"]
-    assert all(later - before >= 0.2 for (before, _), (later, _) in pairwise(said))
-    count = len(said)
-    time.sleep(0.5)
-    assert len(said) == count, "nothing is said once the work is done"
-
-
-def test_what_is_told_breaks_the_silence_and_the_state_says_how_far_the_work_is(said) -> None:
-    with progress.progress_bar("searching", None, lambda: "7 plans left") as shown:
-        shown.tell("too early")
-        wait_for(said, 2)
-        shown.tell("a better plan")
-        wait_for(said, 4)
-    assert [line for _, line in said[:4]] == ["searching", "7 plans left", "a better plan", "7 plans left"]
-    assert said[3][0] - said[2][0] >= 0.2
-
-
-def test_work_of_which_nothing_is_known_is_named_once(said) -> None:
-    with progress.late_notice("loading"):
-        time.sleep(0.6)
-    assert [line for _, line in said] == ["loading"]
 
 
 @pytest.mark.parametrize(("patience_s", "shown"), [(0.0, True), (60.0, False)])
@@ -86,6 +39,7 @@ def test_a_bar_appears_once_patience_has_run_out(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
+    progress.show_on_stderr()
     with progress.progress_bar("training") as advance:
         time.sleep(0.3)
         advance()
@@ -93,15 +47,59 @@ def test_a_bar_appears_once_patience_has_run_out(
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_has_the_state_beside_the_bar_and_what_is_told_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, told = Terminal(), []
+def test_a_pipe_is_told_each_row_once_it_is_known_and_never_left_alone_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
+    progress.show_on_stderr()
+    with caplog.at_level(logging.INFO, "emu"):
+        for row in progress.with_progress(range(2), "timing", 2, "row {}".format):
+            time.sleep(0.5 * row)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "row" in line] == ["timing: 1 of 2: row 0", "timing: 2 of 2: row 1"]
+    assert lines.count("timing: 1 of 2") >= 2
+
+
+def test_where_a_state_is_given_it_says_how_far_the_work_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(progress, "SILENCE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("emu"), "handlers", [])
+    progress.show_on_stderr()
+    with caplog.at_level(logging.INFO, "emu"), progress.progress_bar("searching", None, lambda: "7 plans left") as advance:
+        advance("too early")
+        time.sleep(0.5)
+        advance("a better plan")
+        time.sleep(0.5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("searching: a better plan") == 1
+    assert {*lines} == {"searching: a better plan", "searching: 7 plans left"}
+    assert lines.index("searching: a better plan") not in (0, len(lines) - 1)
+
+
+def test_a_terminal_has_the_state_beside_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(progress._log, "info", told.append)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress_bar("searching", None, lambda: "7 plans left") as shown:
-        shown.tell("too early")
+    progress.show_on_stderr()
+    with progress.progress_bar("searching", None, lambda: "7 plans left") as advance:
+        advance("too early")
         time.sleep(0.6)
-        shown.tell("a better plan")
+        advance("a better plan")
     assert "7 plans left" in terminal.getvalue()
-    assert told == ["a better plan"]
+    assert "a better plan" in terminal.getvalue()
+    assert "too early" not in terminal.getvalue()
+
+
+def test_a_function_of_the_user_hears_of_progress_and_stderr_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    with progress.progress(lambda *said: told.append(said)):
+        assert list(progress.with_progress("ab", "timing", 2)) == ["a", "b"]
+    assert told == [("timing", 0, 2), ("timing", 1, 2), ("timing", 2, 2)]
+    assert capsys.readouterr() == ("", "")

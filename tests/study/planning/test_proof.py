@@ -205,16 +205,9 @@ def test_every_row_says_whether_it_is_proved_and_the_words_are_explained_once(mo
 def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_proved():
     lines, states = [], []
 
-    class Shown:
-        def __call__(self):
-            pass
-
-        def tell(self, line):
-            lines.append(line)
-
     @contextmanager
     def progress(label, total, state=None):
-        yield Shown()
+        yield lambda *told: lines.extend(told)
         states.append((label, state and state()))
 
     planned = found(*SMALL, kept=ResultCache(None), progress=progress)

@@ -12,9 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from emu.dtypes import FP8, item_bytes
-from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, with_casts
-from emu.model.generate.megatron.rank_kernel import ContextKernels, Exchange, RankKernel, kernels
+from emu.dtypes import FP8
+from emu.model.generate.gradients import run
+from emu.model.generate.item import CAST, Ask, Computation, ProductPlace, Share, moving, with_casts
+from emu.model.generate.megatron.rank_kernel import (
+    ContextKernels,
+    RankKernel,
+    kernels,
+    row_counts,
+    rows_back,
+    rows_there,
+    sorted_rows,
+)
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ATTENTION, FORWARD, INPUT, LOOKUP, LOSS, PRODUCT, WEIGHT, Amount
@@ -95,7 +104,7 @@ class MegatronLayer(Share):
             there: A function that is called with each kernel once the gradients of its parameters are there.
             later: Whether `deferred` computes the gradient of the head's weight.
         """
-        if self.plan.recompute == "full" and self.name not in (EMBEDDING, HEAD):
+        if self.plan.recompute == "full" and self.is_layer:
             self.forward(tape)
         for kernel in reversed(self.kernels):
             self._backward(tape, kernel, later=later and kernel.operator.kind == PRODUCT)
@@ -106,7 +115,7 @@ class MegatronLayer(Share):
         """Write the forward of one kernel with its requests."""
         works = self._works(kernel, FORWARD)
         if kernel.operator.experts:
-            await_requests(tape, self._exchange.counted() if kernel.receives else [])
+            run(tape, row_counts(self) if kernel.receives else [])
             self._travelling(tape, kernel.receives, kernel.returns, works)
             return
         if kernel.operator.kind == ATTENTION and self.plan.cp > 1:
@@ -120,11 +129,11 @@ class MegatronLayer(Share):
         elif self.stack.tp == CHUNKED and kernel.operator.kind == PRODUCT:
             in_pieces(tape, before, after, works, self.plan.tp)
         else:
-            await_requests(tape, before)
-            run_beside(tape, [], works)
-            await_requests(tape, after)
+            run(tape, before)
+            run(tape, works)
+            run(tape, after)
         if kernel.operator.kind == LOSS and self.plan.tp > 1:
-            await_requests(tape, [Ask("tp", "all_reduce", self.tokens.n, "float32")] * _STATISTICS)
+            run(tape, [Ask("tp", "all_reduce", self.tokens.n, "float32")] * _STATISTICS)
 
     def _backward(self, tape: Tape, kernel: RankKernel, *, later: bool) -> None:
         """Write the backward of one kernel with its requests; `later` leaves the gradient of its weight out."""
@@ -139,7 +148,7 @@ class MegatronLayer(Share):
         again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
         ahead = overlap in (OVERLAPPED, CHUNKED)
-        await_requests(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
+        run(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
         if arrived and overlap == CHUNKED and kernel.operator.kind == PRODUCT:
             works = [piece for work in works for piece in pieces(work, gathered_in(plan.tp))]
@@ -147,21 +156,17 @@ class MegatronLayer(Share):
             self._travelling(tape, kernel.returns, kernel.receives, works)
         else:
             run_beside(tape, hidden, works)
-        await_requests(tape, given if overlap == EXPOSED else [])
+        run(tape, given if overlap == EXPOSED else [])
         run_beside(tape, given if overlap != EXPOSED else [], [] if later else self._weight_gradient(kernel))
 
     def _travelling(self, tape: Tape, comes: bool, goes: bool, works: Sequence[Computation]) -> None:
         """Write the work of experts: rows, or their gradients, come; the experts compute; and rows go back."""
-        there, back = self._exchange.there() if comes else [], self._exchange.back() if goes else []
-        hides, order = int(self.stack.ep == OVERLAPPED), self._exchange.sorted()
-        await_requests(tape, there[: len(there) - hides])
+        there, back = rows_there(self) if comes else [], rows_back(self) if goes else []
+        hides, order = int(self.stack.ep == OVERLAPPED), sorted_rows(self)
+        run(tape, there[: len(there) - hides])
         works = [*(order if comes else []), *works, *(order if goes else [])]
         run_beside(tape, [*(there[-1:] if hides else []), *back[:hides]], works)
-        await_requests(tape, back[hides:])
-
-    @cached_property
-    def _exchange(self) -> Exchange:
-        return Exchange(self)
+        run(tape, back[hides:])
 
     def _weight_gradient(self, kernel: RankKernel) -> list[Computation]:
         """Return the computations of a weight's gradient: a product that adds to the buffer, or a product and an addition."""
@@ -170,13 +175,9 @@ class MegatronLayer(Share):
         if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
             added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
             return with_casts(self, kernel.operator, WEIGHT, [added], self._around(kernel))
-        size = n * (item_bytes(precision.weight) + 2 * item_bytes(precision.gradient))
-        same = n * ((precision.weight == precision.activation) + 2 * (precision.gradient == precision.activation))
-        made = [
-            self.work(kernel.operator.name, amount, precision.weight, shape),
-            Computation("accumulated", 0, size, same),
-        ]
-        return with_casts(self, kernel.operator, WEIGHT, made, self._around(kernel))
+        made = self.work(kernel.operator.name, amount, precision.weight, shape)
+        added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
+        return with_casts(self, kernel.operator, WEIGHT, [made, added], self._around(kernel))
 
     def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
         """Return the computations of the forward, or of the input gradients; the loss covers the rank's share of words."""
@@ -216,14 +217,8 @@ class MegatronLayer(Share):
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
     """Add the casts of some works, which come before any request, and return the other works."""
     casts = [work for work in works if work.name == CAST]
-    run_beside(tape, [], casts)
+    run(tape, casts)
     return [work for work in works if work.name != CAST]
-
-
-def await_requests(tape: Tape, asks: Sequence[Ask]) -> None:
-    """Make requests one after another; the next computation waits for them."""
-    for ask in asks:
-        tape.join(tape.ask(ask))
 
 
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
@@ -240,7 +235,7 @@ def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Se
     run_beside(tape, before, [first])
     last = [ask._replace(elements=ask.elements // PIECES) for ask in after]
     run_beside(tape, [ask._replace(elements=ask.elements - ask.elements // PIECES) for ask in after], rest)
-    await_requests(tape, last)
+    run(tape, last)
 
 
 def gathered_in(tp: int) -> int:
@@ -266,6 +261,5 @@ def pieces(work: Computation, n: int) -> list[Computation]:
 def run_beside(tape: Tape, asks: Sequence[Ask], works: Sequence[Computation]) -> None:
     """Make requests, and compute meanwhile; the next event waits for both."""
     numbers = [tape.ask(ask) for ask in asks]
-    for work in works:
-        tape.compute(work)
+    run(tape, works)
     tape.join(*numbers)

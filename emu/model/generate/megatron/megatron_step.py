@@ -20,17 +20,16 @@ from functools import partial
 
 import numpy as np
 
-from emu.model.generate.gradients import gradient_work
+from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.buffers import Buffer
 from emu.model.generate.megatron.chunk import Chunk, chunk_of, parts_of, ranks_of
-from emu.model.generate.megatron.megatron_layer import await_requests
 from emu.model.generate.pipeline import StageMessages, by_turns, messages_of_stage
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownStretches, Tape
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.stage_memory import StageMemory
-from emu.model.memory.step_memory import PeakBytes, RankMemory
+from emu.model.memory.step_memory import RankMemory
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
 from emu.model.pipeline.pipeline_order import BACKWARD, FORWARD, Turn
@@ -55,7 +54,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
         yield Role(tape, own, (0, 0), memory.peak(tape.memory), at=at)
 
 
-def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
+def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[Mapping[str, int]]:
     """Yield the bytes of a rank at each place at the peak of its step."""
     known: KnownStretches = {}
     for place in places:
@@ -152,7 +151,7 @@ def _add_copies(tape: Tape, part: Share, elements: int) -> None:
     """Write the sum over tp of the gradients of copied parameters."""
     if elements:
         tape.compute(gradient_work(part.stack.precision, 4 * elements))  # into one buffer, and out of it
-        await_requests(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
+        run(tape, [Ask("tp", "all_reduce", elements, part.stack.precision.gradient)])
 
 
 def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
@@ -160,7 +159,7 @@ def _add_ends(tape: Tape, chunks: Sequence[Chunk]) -> None:
     for layer in (layer for chunk in chunks for layer in chunk.layers):
         for kernel, elements in layer.parameters():
             if layer.is_shared(kernel):
-                await_requests(tape, [Ask(ENDS, "all_reduce", elements, layer.stack.precision.gradient)])
+                run(tape, [Ask(ENDS, "all_reduce", elements, layer.stack.precision.gradient)])
 
 
 def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
@@ -172,7 +171,7 @@ def _clip(tape: Tape, part: Share, buffers: Sequence[Buffer]) -> None:
     for over, owned in _normed(part, buffers).items():
         tape.compute(gradient_work(precision, owned))
         axes = [axis for axis in over if ranks_of(plan, axis) > 1]
-        await_requests(tape, [Ask(axis, "all_reduce", 1, "float32") for axis in axes])
+        run(tape, [Ask(axis, "all_reduce", 1, "float32") for axis in axes])
     tape.compute(gradient_work(precision, 2 * sum(buffer.owned for buffer in buffers)))
 
 

@@ -10,7 +10,8 @@ Over sequences of which each rank of cp has a part, keys and values of attention
   causal mask leaves half. Source: Liu et al., Ring Attention (2023); Transformer Engine, context_parallel.py.
 - `all_gather`: all keys and values at once, and a reduce_scatter of their gradients. Source: Dubey et al. (2024), 3.3.2.
 
-The requests of a block of experts: token rows to their experts and back, and through the ranks that share an expert.
+The requests of a block of experts: token rows to their experts and back, and through the ranks that share an expert; with
+uneven rows, those of the rank with the fullest expert.
 
 Each rank has 1 / tp of the tokens. Their rows go to the ranks of `ep` that have their experts, and are gathered over `etp`;
 the experts' outputs are scattered over `etp` and go back. The backward does the same in the other order. Before, all ranks
@@ -24,14 +25,14 @@ rows that each got back are gathered there. Where they share every expert no row
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
+from emu.model.generate.gradients import run
 from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
 from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
-from emu.model.stack.stack import Precision, Stack
+from emu.model.stack.stack import Stack
 from emu.model.stack.stack_kernels import passes_of
 from emu.trace.kernel import MOVES, Shape
 from emu.trace.trace import Kind
@@ -39,57 +40,54 @@ from emu.trace.trace import Kind
 _COUNT = "int64"  # of rows
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """The requests of one part; with uneven rows, those of the rank with the fullest expert."""
+def row_counts(share: Share) -> list[Ask]:
+    """Return the request for the number of rows of each expert on each rank; with a capacity all know it."""
+    told = _stay(share) or share.plan.capacity
+    axis = "" if told else "+".join(name for name in ("etp", "ep") if share.plan.sizes[name] > 1)
+    ranks = share.plan.expert_tp * share.plan.ep
+    return [Ask(axis, "all_gather", ranks * share.model.experts, _COUNT)] if axis else []
 
-    share: Share
 
-    @cached_property
-    def elements(self) -> int:
-        """The elements of the rows that a rank gives or takes, whichever are more: those of the first permutation."""
-        if self.share.routed is not None:
-            return self.share.routed.most * self.share.model.hidden
-        return next(o.outputs.whole for o in self.share.operators if o.kind == PERMUTATION)
+def sorted_rows(share: Share) -> list[Computation]:
+    """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
+    several = share.model.experts > share.plan.ep
+    elements = share.plan.expert_tp * _row_elements(share) if share.plan.exchanges and several else 0
+    return [share.copied("sorted", elements)] if elements else []
 
-    def counted(self) -> list[Ask]:
-        """Return the request for the number of rows of each expert on each rank; with a capacity all know it."""
-        told = self._stays or self.share.plan.capacity
-        axis = "" if told else "+".join(name for name in ("etp", "ep") if self.share.plan.sizes[name] > 1)
-        ranks = self.share.plan.expert_tp * self.share.plan.ep
-        return [Ask(axis, "all_gather", ranks * self.share.model.experts, _COUNT)] if axis else []
 
-    def sorted(self) -> list[Computation]:
-        """Return the copy of the rows that are here from the order of ranks to that of experts, or back, if any is needed."""
-        several = self.share.model.experts > self.share.plan.ep
-        elements = self.share.plan.expert_tp * self.elements if self.share.plan.exchanges and several else 0
-        return [self.share.copied("sorted", elements)] if elements else []
+def rows_there(share: Share) -> list[Ask]:
+    """Return the requests that bring rows to the experts, or the gradient of their outputs."""
+    dtype = share.stack.precision.dispatch or share.stack.precision.activation
+    return [*_travel(share, dtype), *_among_sharers(share, "all_gather", dtype)]
 
-    def there(self) -> list[Ask]:
-        """Return the requests that bring rows to the experts, or the gradient of their outputs."""
-        dtype = self._precision.dispatch or self._precision.activation
-        return [*self._travel(dtype), *self._shared("all_gather", dtype)]
 
-    def back(self) -> list[Ask]:
-        """Return the requests that bring rows back from the experts, or the gradient of their inputs."""
-        dtype = self._precision.activation
-        return [*self._shared("reduce_scatter", dtype), *self._travel(dtype)]
+def rows_back(share: Share) -> list[Ask]:
+    """Return the requests that bring rows back from the experts, or the gradient of their inputs."""
+    dtype = share.stack.precision.activation
+    return [*_among_sharers(share, "reduce_scatter", dtype), *_travel(share, dtype)]
 
-    def _travel(self, dtype: str) -> list[Ask]:
-        return [Ask("ep", "all_to_all", self.elements, dtype)] if self.share.plan.ep > 1 else []
 
-    def _shared(self, operation: str, dtype: str) -> list[Ask]:
-        etp = self.share.plan.expert_tp
-        return [Ask("etp", operation, etp * self.elements, dtype)] if etp > 1 and not self._stays else []
+def _travel(share: Share, dtype: str) -> list[Ask]:
+    """Return the request by which rows go to the ranks of other experts."""
+    return [Ask("ep", "all_to_all", _row_elements(share), dtype)] if share.plan.ep > 1 else []
 
-    @property
-    def _stays(self) -> bool:
-        """True if rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
-        return not self.share.plan.sp and not self.share.plan.exchanges
 
-    @property
-    def _precision(self) -> Precision:
-        return self.share.stack.precision
+def _among_sharers(share: Share, operation: str, dtype: str) -> list[Ask]:
+    """Return the request among the ranks that share an expert."""
+    etp = share.plan.expert_tp
+    return [Ask("etp", operation, etp * _row_elements(share), dtype)] if etp > 1 and not _stay(share) else []
+
+
+def _row_elements(share: Share) -> int:
+    """Return the elements of the rows that a rank gives or takes, whichever are more: those of the first permutation."""
+    if share.routed is not None:
+        return share.routed.most * share.model.hidden
+    return next(o.outputs.whole for o in share.operators if o.kind == PERMUTATION)
+
+
+def _stay(share: Share) -> bool:
+    """Return whether rows stay where they are: the ranks of tp have the same tokens, and a share of every expert."""
+    return not share.plan.sp and not share.plan.exchanges
 
 
 class RankKernel(NamedTuple):
@@ -165,17 +163,14 @@ class ContextKernels:
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._whole(FORWARD))
+            run(tape, (self._asked("all_gather"), self._whole(FORWARD)))
         else:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
     def backward(self, tape: Tape) -> None:
         """Write the backward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            tape.join(tape.ask(self._asked("all_gather")))
-            tape.compute(self._whole(INPUT))
-            tape.join(tape.ask(self._asked("reduce_scatter")))
+            run(tape, (self._asked("all_gather"), self._whole(INPUT), self._asked("reduce_scatter")))
         else:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 

@@ -114,7 +114,7 @@ class Search:
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
         """
         label = f"searching {len(self.frontier.entries):,} plans for the best"
-        with self.progress(label, None, self._told) as self.state.shown:
+        with self.progress(label, None, self._told) as self.state.advance:
             while self._goes_on() or self._waits():
                 if len(self.under_way) == _AHEAD or not self._goes_on():
                     candidate, waiting = self.under_way[0]

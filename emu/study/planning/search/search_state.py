@@ -17,14 +17,7 @@ from emu.units import format_time
 NO_TIME = float("inf")
 
 
-class ShownProgress(Protocol):
-    """The progress of one part of a search, which is shown."""
-
-    def __call__(self) -> None:
-        """Advance by one."""
-
-    def tell(self, line: str) -> None:
-        """Show a line at once."""
+Advance = Callable[..., None]  # advances by one, and tells a line if one is given
 
 
 class Progress(Protocol):
@@ -32,7 +25,7 @@ class Progress(Protocol):
 
     def __call__(
         self, label: str, total: int | None, state: Callable[[], str] | None = None, /
-    ) -> AbstractContextManager[ShownProgress]:
+    ) -> AbstractContextManager[Advance]:
         """Return the context.
 
         Args:
@@ -42,19 +35,13 @@ class Progress(Protocol):
         """
 
 
-class _HiddenProgress:
-    """Progress that is not shown."""
-
-    def __call__(self) -> None:
-        """Do nothing."""
-
-    def tell(self, line: str) -> None:
-        """Do nothing."""
+def _hidden(told: str = "") -> None:
+    """Show nothing."""
 
 
-def quiet(label: str, total: int | None, state: Callable[[], str] | None = None, /) -> AbstractContextManager[ShownProgress]:
+def quiet(label: str, total: int | None, state: Callable[[], str] | None = None, /) -> AbstractContextManager[Advance]:
     """Return a context for progress that is not shown."""
-    return nullcontext(_HiddenProgress())
+    return nullcontext(_hidden)
 
 
 @dataclass
@@ -64,7 +51,7 @@ class SearchState:
     kept: ResultCache
     name: str  # of the search in the cache
     name_of: Callable[[Job], str]  # the name of a job's result there
-    shown: ShownProgress = field(default_factory=_HiddenProgress)
+    advance: Advance = _hidden
     least_s: float = 0.0  # no candidate that is not timed takes less
     best: tuple[float, Candidate] | None = None  # the fastest by the quick way, and its time
     before: dict[Candidate, PlanRow] = field(default_factory=dict)  # the fastest of an interrupted search
@@ -120,7 +107,7 @@ class SearchState:
         """Show the best if it is another than the last that was shown, or newly proved."""
         if self.best is not None and self.best[0] < self._told_s:
             self._told_s = self.best[0]
-            self.shown.tell(self.told())
+            self.advance(self.told())
 
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
         """Return the rows of a candidate, that of the best way first and that of the quick way last; none if this is lost."""

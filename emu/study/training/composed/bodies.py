@@ -5,13 +5,15 @@ time follows. The weight of a body on a link is the number of such flows. Alone 
 Q distinct requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, Bool, column, ramps
+from emu.equivalence import Orbits
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.units import TICKS_PER_S, seconds
 
@@ -159,22 +161,31 @@ def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_
 
     A link is left out if another stands for it. A request that continues once ranks have left it meets the next of its kind.
     """
-    random = np.random.default_rng(0)
-    code, n_kinds = np.zeros(len(total_s), np.uint64), np.zeros(len(total_s), np.int64)
-    by_kind = dict[Hashable, list[IsolatedRequest]]()
+    n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
     for each, kind in zip(once, kinds, strict=True):
         by_kind.setdefault(kind, []).append(each)
-    for alike in by_kind.values():
-        crosses = np.unique(np.concatenate([each.link for each in alike]))
-        code[crosses] += random.integers(1, 2**63, dtype=np.uint64)
-        n_kinds[crosses] += 1 + any(each.goes_on for each in alike)
+    crossed = [np.unique(np.concatenate([each.link for each in alike])) for alike in by_kind.values()]
+    for links, alike in zip(crossed, by_kind.values(), strict=True):
+        n_kinds[links] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
-    _, first = np.unique(code[by_total], return_index=True)
-    found = by_total[np.sort(first)[:_MOST]]
-    busy = _on(found, once, len(total_s))
+    first = Orbits.equal(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
+    found = by_total[first[:_MOST]]
+    return column(found[undominated(_on(found, once, len(total_s)).T)], np.int64)
+
+
+def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:
+    """Return [n_links] a number for each link, equal for links that are in the same of some sets of links."""
+    random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
+    for links in crossed:
+        code[links] += random.integers(1, 2**63, dtype=np.uint64)
+    return code
+
+
+def undominated(rows: F64 | Bool) -> list[int]:
+    """Return the rows of which none before has entries that are all as large."""
     kept = list[int]()
-    for i in range(len(found)):
-        if not (busy[:, kept] >= busy[:, i : i + 1]).all(axis=0).any():
+    for i, row in enumerate(rows):
+        if not (rows[kept] >= row).all(axis=1).any():
             kept.append(i)
-    return column(found[kept], np.int64)
+    return kept

@@ -14,12 +14,11 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Choice
-from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.run import run
+from emu.fabric.graph import Timeline
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
-from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, compose
+from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, time_requests
 from emu.study.training.composed.place_requests import PlaceRequests, Representatives, place_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
@@ -28,7 +27,7 @@ from emu.study.training.step.step import TimedTrace
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Service
+from emu.trace.replay.replay import Service, services_of
 from emu.trace.report.report import StepReport, report
 from emu.units import format_time
 
@@ -73,8 +72,8 @@ class Composition:
         Raises:
             InputError: The step ends beyond the clock.
         """
-        began, of = time.perf_counter(), self.asked.of
-        device = device.over(len(of.place_of_rank))
+        began, standing = time.perf_counter(), self.asked.representatives
+        device = device.over(len(standing.place_of_rank))
         frame = StepFrame.of(self.asked, device)
         composed, timeline, first = self._closest(frame)
         replayed = composed.replayed(timeline, self.services, device.assumptions)
@@ -83,7 +82,7 @@ class Composition:
         low, high = self._between(frame, composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         return TimedTrace(
-            self.asked.trace, self.topology, device, of.dtype, self.choice, replayed, timeline, found, shares, None,
+            self.asked.trace, self.topology, device, standing.dtype, self.choice, replayed, timeline, found, shares, None,
             wall_fabric_s=self.wall_s + time.perf_counter() - began,
             asked=self.asked,
             between_s=between_s,
@@ -128,9 +127,7 @@ class Composition:
 
     def _composed(self, frame: StepFrame, sharing: Sharing, each: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step with bodies of a kind of sharing, and its times."""
-        composed = compose(frame, self.bodies(sharing), each, self.sending)
-        with name_tasks("compose", composed.event_name):
-            return composed, run(composed.graph)
+        return composed_and_run(frame, self.bodies(sharing), each, self.sending)
 
 
 def _between_told(least_s: float, most_s: float) -> str:
@@ -168,11 +165,10 @@ def composition(
     parts = parts_by_algorithm(asked.requests, choice, topology)
     placement = column(place(topology, len(standing.place_of_rank)) if npus is None else npus, np.int64)
     once = time_requests(asked.requests, parts, topology, placement, launch_fs)
-    met = [(part.request, part.what) for of_request in parts for part in of_request]
-    services = dict.fromkeys(Service(request, what.size_bytes, what.served) for request, what in met if what.served is not None)
-    times, kinds = np.bincount(asked.different, minlength=len(once)), [each.kind for each in asked.requests]
+    services = services_of((part.what, part.request) for of_request in parts for part in of_request)
+    times, kinds = np.bincount(asked.request_of_call, minlength=len(once)), [each.kind for each in asked.requests]
     bodies = cache(partial(bodies_of, once, kinds, times, topology.links.bandwidth_Bps))
     laid = bodies, busy_s(once, times, len(topology.links)), RequestMessages(parts, topology, placement, launch_fs)
     most_tasks = 0 if topology.circuits else most_tasks  # groups wait for one another there, where a switch turns
     close = cache(partial(Stretches.of, asked, once, len(topology.links))), most_tasks
-    return Composition(asked, tuple(services), *laid, *close, choice, topology, time.perf_counter() - began)
+    return Composition(asked, services, *laid, *close, choice, topology, time.perf_counter() - began)

@@ -8,21 +8,21 @@ P places, N ranks, Q distinct requests, M calls, X events of the P places, W tas
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, Bool, column, ramps
 from emu.collective.operation import ROOTED
-from emu.fabric.build import Builder
-from emu.fabric.graph import Graph, Timeline
+from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import LoweredSchedule
+from emu.fabric.run import run
 from emu.study.training.composed.bodies import Bodies
 from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import RequestMessages
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.delay import NO_ENTRIES, Entries, members_of
+from emu.trace.replay.delay import Entries
+from emu.trace.replay.event_builder import EventBuilder
 from emu.trace.replay.replay import ReplayGraph, Service, event_name
 from emu.trace.steps import computes, queue_order, stated_order
 
@@ -48,7 +48,9 @@ class StepFrame:
         """
         every = asked.trace.events
         timed = tuple(np.flatnonzero(computes(events)) for events in every)
-        ticks = tuple(device.ticks(events, asked.of.dtype)[rows] for events, rows in zip(every, timed, strict=True))
+        ticks = tuple(
+            device.ticks(events, asked.representatives.dtype)[rows] for events, rows in zip(every, timed, strict=True)
+        )
         rooted = np.array([name in ROOTED for events in every for name in events.name], dtype=np.bool_)
         return StepFrame(asked, timed, ticks, tuple(map(stated_order, every)), tuple(map(queue_order, every)), rooted)
 
@@ -124,6 +126,15 @@ class ComposedGraph:
         return found
 
 
+def composed_and_run(
+    frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
+) -> tuple[ComposedGraph, Timeline]:
+    """Return the graph of a step and the times of its tasks; arguments as in `compose`."""
+    composed = compose(frame, bodies, each, sending)
+    with name_tasks("compose", composed.event_name):
+        return composed, run(composed.graph)
+
+
 def compose(
     frame: StepFrame, bodies: Bodies, each: Bool | None = None, sending: RequestMessages | None = None
 ) -> ComposedGraph:
@@ -136,112 +147,36 @@ def compose(
         sending: The messages of requests; they are needed where `each` is true.
     """
     asked = frame.asked
-    trace, first_event = asked.trace, asked.first_event
-    each = np.zeros(first_event[-1], np.bool_) if each is None else each
-    n_ranks = np.bincount(asked.of.place_of_rank, minlength=len(trace.events))
-    width = np.where(each, np.repeat(n_ranks, np.diff(first_event)), 1)
-    start = np.concatenate(([0], np.cumsum(width)))
+    each = np.zeros(asked.first_event[-1], np.bool_) if each is None else each
     real = sending.topology.links.bandwidth_Bps if sending is not None and each.any() else bodies.capacity_Bps[:0]
-    builder = Builder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64))
-    begins, ends = (np.full(start[-1], -1, np.int64) for _ in range(2))
-    for number, (timed, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
-        low = first_event[number]
-        times = width[low + timed]
-        at = ramps(start[low + timed], times)
-        tasks = column(np.repeat(ticks, times), np.int64)
-        begins[at] = ends[at] = builder.tasks(tasks, number, np.repeat(timed, times))
-    laid = _GraphInProgress(builder, asked, bodies, each, start, begins, ends)
-    instance, firsts = laid.add_calls(sending, len(real))
-    entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, laid))
-    return ComposedGraph(asked, builder.graph(), start, begins, ends, instance, firsts, entries)
+    builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, each))
+    _compute(builder, frame)
+    of_bodies = np.ones(len(asked.request_of_call), np.bool_)
+    of_bodies[asked.call[each[asked.event]]] = False
+    body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
+    instance = np.empty(len(of_bodies), np.int64)
+    instance[np.concatenate((body, own))] = np.arange(len(instance))
+    firsts = _add_bodies(builder, asked, bodies, instance, body, len(real))
+    if sending is not None and len(own):
+        firsts = np.concatenate((firsts, _add_messages(builder, asked, sending, each)[own]))
+    entries = Entries.of(asked.event[~each[asked.event]], *_wait(builder, frame, each))
+    return ComposedGraph(asked, builder.graph(), builder.start, builder.begins, builder.ends, instance, firsts, entries)
 
 
-class _GraphInProgress(NamedTuple):
-    """A graph under construction; columns as in `ComposedGraph`."""
+def _starts(asked: PlaceRequests, each: Bool) -> I64:
+    """Return [X + 1] where the tasks of each event begin, if those of `each` have one for each rank of their place."""
+    n_ranks = np.bincount(asked.representatives.place_of_rank, minlength=len(asked.trace.events))
+    return np.concatenate(([0], np.cumsum(np.where(each, n_ranks[asked.place_of_event], 1))))
 
-    builder: Builder
-    asked: PlaceRequests
-    bodies: Bodies
-    each: Bool
-    start: I64
-    begins: I64
-    ends: I64
 
-    def add_calls(self, sending: RequestMessages | None, n_links: int) -> tuple[I64, I64]:
-        """Add all calls; return [M] the number of each in the graph, and [M] the first task of each.
-
-        Args:
-            sending: The messages of requests in which each rank has its own task.
-            n_links: The number of links of the topology, which come before those of the bodies.
-        """
-        asked, of_bodies = self.asked, np.ones(int(self.asked.call.max(initial=-1)) + 1, np.bool_)
-        of_bodies[asked.call[self.each[asked.event]]] = False
-        body, own = np.flatnonzero(of_bodies), np.flatnonzero(~of_bodies)
-        instance = np.empty(len(of_bodies), np.int64)
-        instance[np.concatenate((body, own))] = np.arange(len(instance))
-        firsts = self._bodies(instance, len(body), n_links)
-        if sending is not None and len(own):
-            firsts = np.concatenate((firsts, self._own(sending, own)))
-        return instance, firsts
-
-    def _own(self, sending: RequestMessages, own: I64) -> I64:
-        """Add the calls `own` with all their messages; return the first task of each."""
-        asked = self.asked
-        rows = np.flatnonzero(self.each[asked.event])
-        rows = rows[np.argsort(asked.call[rows], kind="stable")]
-        first = np.empty(len(asked.different), np.int64)
-        for request, several in _alike(asked, rows):
-            firsts = [self._add(*part, request, several) for part in sending.of(request)]
-            first[asked.call[several[:, 0]]] = firsts[0]
-        return first[own]
-
-    def _add(self, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
-        """Add the groups of k equal calls that one algorithm serves; return the first task [k] of each.
-
-        Args:
-            ranks: [G, P] the ranks of the groups.
-            piece: Their messages.
-            request: The distinct request.
-            rows: [k, ends] the rows of the requests of each call.
-        """
-        asked, events, member = self.asked, self.asked.event[rows], members_of(piece)
-        owner = np.full((len(rows), piece.alike.size), -1)
-        origin, places, sends = owner.copy(), asked.place_of_event[events[0]].tolist(), asked.sends[rows[0]].tolist()
-        if asked.requests[request].name == MESSAGE:  # its sender is member 0
-            mine = [np.broadcast_to(np.arange(2) == (not send), ranks.shape) for send in sends]
-        else:
-            mine = [asked.of.place_of_rank[ranks] == place for place in places]
-        for event, place, which in zip(events.T, places, mine, strict=True):
-            owner[:, member[which]], origin[:, member[which]] = place, (event - asked.first_event[place])[:, None]
-        piece = replace(piece, graph=replace(piece.graph, capacity_Bps=self.builder.capacity_Bps))
-        first = self.builder.pieces(piece, owner, origin)
-        for event, which in zip(events.T, mine, strict=True):
-            tasks = self.start[event][:, None] + asked.turn_in_place[ranks[which]]
-            self.begins[tasks], self.ends[tasks] = (first[:, None] + of[member[which]] for of in (piece.entry, piece.exit))
-        return first
-
-    def _bodies(self, instance: I64, count: int, n_links: int) -> I64:
-        """Add the calls that a single body stands for; return [count] the first task of each.
-
-        A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
-        """
-        asked, n_requests = self.asked, len(self.asked.requests)
-        request = np.empty(count, np.int64)
-        known = instance < count
-        request[instance[known]] = asked.different[known]
-        tail = self.bodies.has_tail[request].astype(np.int64)
-        first = np.concatenate(([0], np.cumsum(1 + tail)))
-        of_task = np.repeat(np.arange(count), 1 + tail)
-        later = np.arange(first[-1]) - first[of_task]
-        size, alpha, hop_start, link, weight = self.bodies.of(request[of_task] + later * n_requests)
-        tasks = self.builder.messages(size, alpha, hop_start, column(link + n_links, np.int32), weight)
-        after = np.flatnonzero(later)
-        self.builder.wait(tasks[after], tasks[after - 1])
-        rows = np.flatnonzero(~self.each[asked.event])
-        which, at = instance[asked.call[rows]], self.start[asked.event[rows]]
-        self.begins[at] = tasks[first[which]]
-        self.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
-        return tasks[first[:-1]]
+def _compute(builder: EventBuilder, frame: StepFrame) -> None:
+    """Add the computations of all places."""
+    width = np.diff(builder.start)
+    for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
+        events = frame.asked.first_event[place] + rows
+        times = width[events]
+        at, taken = ramps(builder.start[events], times), column(np.repeat(ticks, times), np.int64)
+        builder.compute(at, taken, place, np.repeat(rows, times))
 
 
 def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
@@ -255,42 +190,87 @@ def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
     size = np.diff(np.append(first, len(rows))).tolist()
     what = 2 * asked.place_of_event[asked.event[rows]] + asked.sends[rows]
     keys = dict[tuple[int, bytes], list[int]]()
-    for at, n, request in zip(first.tolist(), size, asked.different[asked.call[rows[first]]].tolist(), strict=True):
+    for at, n, request in zip(first.tolist(), size, asked.request_of_call[asked.call[rows[first]]].tolist(), strict=True):
         keys.setdefault((request, what[at : at + n].tobytes()), []).append(at)
     for (request, ends), starts in keys.items():
         yield request, rows[np.array(starts)[:, None] + np.arange(len(ends) // what.itemsize)]
 
 
-def _wait(builder: Builder, frame: StepFrame, laid: _GraphInProgress) -> tuple[I64, I64]:
+def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestMessages, each: Bool) -> I64:
+    """Add the calls whose events have a task for each rank, with all messages; return [M] the first task of each."""
+    rows = np.flatnonzero(each[asked.event])
+    rows = rows[np.argsort(asked.call[rows], kind="stable")]
+    first = np.empty(len(asked.request_of_call), np.int64)
+    for request, several in _alike(asked, rows):
+        parts = [_send(builder, asked, *part, request, several) for part in sending.of(request)]
+        first[asked.call[several[:, 0]]] = parts[0]
+    return first
+
+
+def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
+    """Add the groups of k equal calls that one algorithm serves; return the first task [k] of each.
+
+    Args:
+        builder: The builder of the graph.
+        asked: The requests.
+        ranks: [G, P] the ranks of the groups.
+        piece: Their messages.
+        request: The distinct request.
+        rows: [k, ends] the rows of the requests of each call.
+    """
+    events, member = asked.event[rows], ranks.ravel()
+    places = asked.place_of_event[events[0]]
+    if asked.requests[request].name == MESSAGE:  # its sender is member 0
+        end = np.tile(np.argsort(~asked.sends[rows[0]]), len(ranks))
+    else:
+        end = (asked.representatives.place_of_rank[member][:, None] == places).argmax(axis=1)
+    event, place = events[:, end], places[end]
+    piece = replace(piece, graph=replace(piece.graph, capacity_Bps=builder.capacity_Bps))
+    return builder.send(piece, builder.start[event] + asked.turn_in_place[member], place, event - asked.first_event[place])
+
+
+def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, instance: I64, calls: I64, n_links: int) -> I64:
+    """Add the calls that a body each stands for; return the first task of each.
+
+    A message is one task until its sender has left it, then another until it is delivered. A rooted operation is likewise.
+
+    Args:
+        builder: The builder of the graph.
+        asked: The requests.
+        bodies: [Q] the task of each distinct request.
+        instance: [M] the number in the graph of each call.
+        calls: The calls, in the order of these numbers.
+        n_links: The number of links of the topology, which come before those of the bodies.
+    """
+    request = asked.request_of_call[calls]
+    tail = bodies.has_tail[request].astype(np.int64)
+    first = np.concatenate(([0], np.cumsum(1 + tail)))
+    of_task = np.repeat(np.arange(len(calls)), 1 + tail)
+    later = np.arange(first[-1]) - first[of_task]
+    size, alpha, hop_start, link, weight = bodies.of(request[of_task] + later * len(asked.requests))
+    tasks = builder.messages(size, alpha, hop_start, column(link + n_links, np.int32), weight)
+    after = np.flatnonzero(later)
+    builder.wait(tasks[after], tasks[after - 1])
+    rows = np.flatnonzero(instance[asked.call] < len(calls))
+    which, at = instance[asked.call[rows]], builder.start[asked.event[rows]]
+    builder.begins[at] = tasks[first[which]]
+    builder.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
+    return tasks[first[:-1]]
+
+
+def _wait(builder: EventBuilder, frame: StepFrame, each: Bool) -> tuple[I64, I64]:
     """Let events wait for those before them; return the events that wait, and the task that each waits for, both [any].
 
     After a body of a rooted operation the next event of its queue begins as soon as the ranks begin to leave it.
 
     Args:
-        builder: The builder of the graph.
+        builder: The builder of the graph, with all tasks.
         frame: The order of the events.
-        laid: The graph so far.
+        each: [X] whether an event has a task for each rank.
     """
-    found = [(NO_ENTRIES.event, NO_ENTRIES.pred)]
-    until = np.where(np.repeat(frame.rooted & ~laid.each, np.diff(laid.start)), laid.begins, laid.ends)
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    until = np.where(np.repeat(frame.rooted & ~each, np.diff(builder.start)), builder.begins, builder.ends)
     first_event = frame.asked.first_event[:-1].tolist()
     for first, stated, queued in zip(first_event, frame.stated, frame.queued, strict=True):
-        for (event, waited), of in ((stated, laid.ends), (queued, until)):
-            task, pred, which = _pairs(laid.start, event + first, waited + first)
-            builder.wait(laid.begins[task], of[pred])
-            found.append((event[which] + first, of[pred]))
-    return np.concatenate([event for event, _ in found]), np.concatenate([pred for _, pred in found])
-
-
-def _pairs(start: I64, event: I64, waited: I64) -> tuple[I64, I64, I64]:
-    """Return which of the W tasks waits for which, and the index of the waiting event, for pairs of events.
-
-    Two events with one task a rank are paired rank for rank. If only one of them has, its tasks are all paired with the other.
-    """
-    width = np.diff(start)
-    own, other = width[event], width[waited]
-    count = np.maximum(own, other)
-    which = np.repeat(np.arange(len(event)), count)
-    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    task, pred = (start[of[which]] + np.where(wide[which] > 1, number, 0) for of, wide in ((event, own), (waited, other)))
-    return task, pred, which
+        found += [builder.follow(e + first, w + first, of) for (e, w), of in ((stated, builder.ends), (queued, until))]
+    return np.concatenate([event for event, _ in found]), np.concatenate([task for _, task in found])

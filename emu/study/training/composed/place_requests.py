@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.equivalence import Orbits
+from emu.equivalence import Orbits, components, turns
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import members
 from emu.model.generate.tape import Tape
@@ -49,9 +49,9 @@ class PlaceRequests:
     event: I64  # [C] among the events of all these ranks, rank after rank
     sends: Bool  # [C] whether it is the send of a message
     call: I64  # [C] the call that each request belongs to
-    different: I64  # [M] which of the different requests each call is for
+    request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q]
-    of: "Representatives"
+    representatives: "Representatives"
     axis_of_group: tuple[int, ...]  # of each group of the trace
 
     @cached_property
@@ -67,15 +67,12 @@ class PlaceRequests:
     @cached_property
     def turn_in_place(self) -> I64:
         """[N] how many ranks of its place come before each rank."""
-        places = self.of.place_of_rank
-        order, turn = np.argsort(places, kind="stable"), np.empty(len(places), np.int64)
-        turn[order] = np.arange(len(places)) - np.searchsorted(places[order], places[order])
-        return turn
+        return turns(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
         """Return the ranks of the first group, with a rank of a place, that a group of the trace stands for."""
-        first = int((self.of.place_of_rank == place).argmax())
-        groups = self.of.axes[self.axis_of_group[number]].ranks
+        first = int((self.representatives.place_of_rank == place).argmax())
+        groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
@@ -173,11 +170,8 @@ def place_requests(standing: Representatives) -> PlaceRequests:
 
 def _together(places: I64, n_places: int) -> I64:
     """Return [P] the first of the places that share groups on an axis, given the places [groups, members] of its groups."""
-    first = np.arange(n_places)
-    for group in np.unique(np.sort(places, axis=1), axis=0):
-        of = first[np.unique(group)]
-        first[np.isin(first, of)] = of.min()
-    return first
+    together = Orbits.equal(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
+    return together.first[together.number]
 
 
 def _trace(standing: Representatives, meets: Sequence[I64]) -> Trace:

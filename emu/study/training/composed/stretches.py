@@ -13,6 +13,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.fabric.graph import Timeline
+from emu.study.training.composed.bodies import crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.study.training.composed.place_requests import PlaceRequests
@@ -38,7 +39,7 @@ class Stretches:
     def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "Stretches":
         """Return the facts of requests, given the time of each alone."""
         events = [len(each) for each in asked.trace.events]
-        count = np.repeat(np.bincount(asked.of.place_of_rank, minlength=len(events)), events)
+        count = np.repeat(np.bincount(asked.representatives.place_of_rank, minlength=len(events)), events)
         apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
         return Stretches(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
 
@@ -46,12 +47,12 @@ class Stretches:
         """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
         body = self._bodies(composed.each)
-        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.different])) for of in self.crossed]
+        runs = [_runs(began, ended, body, np.flatnonzero(of[self.asked.request_of_call])) for of in self.crossed]
         return covered(_NONE, *runs)
 
     def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> Spans:
         """Return the spans of the bodies that ranks leave at the most different times; all others cost at most `but_fs`."""
-        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.different], 0)
+        apart = np.where(self._bodies(composed.each), self.apart_fs[self.asked.request_of_call], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
@@ -60,7 +61,7 @@ class Stretches:
     def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
         """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
         bodies = self._bodies(composed.each)
-        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.different[bodies]].sum())
+        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.asked.request_of_call[bodies]].sum())
 
     def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans of both kinds that cost enough time to be laid with all ranks."""
@@ -99,13 +100,13 @@ class Stretches:
 
     def _bodies(self, each: Bool) -> Bool:
         """Return [M] whether one body stands for all messages of a call."""
-        body = np.ones(len(self.asked.different), np.bool_)
+        body = np.ones(len(self.asked.request_of_call), np.bool_)
         body[self.asked.call[each[self.asked.event]]] = False
         return body
 
     def _tasks(self, each: Bool) -> int:
         """Return about how many tasks events with one task a rank have."""
-        met = self.asked.different[~self._bodies(each)]
+        met = self.asked.request_of_call[~self._bodies(each)]
         return int(self.messages[met].sum() + self.rank_count[each].sum())
 
 
@@ -127,18 +128,13 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
 
 def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
     """Return [sets of links, Q] which requests cross each set; a set is left out if another has all its requests."""
-    random, code = np.random.default_rng(0), np.zeros(n_links, np.uint64)
-    for each in once:
-        code[each.link] += random.integers(1, 2**63, dtype=np.uint64)
-    _, first = np.unique(code, return_index=True)
+    _, first = np.unique(crossing_codes((each.link for each in once), n_links), return_index=True)
     crossed = np.zeros((len(first), len(once)), np.bool_)
     at = np.full(n_links, -1)
     at[first] = np.arange(len(first))
     for number, each in enumerate(once):
         known = at[each.link]
         crossed[known[known >= 0], number] = True
-    kept = list[int]()
-    for i in np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS].tolist():
-        if crossed[i].any() and not (crossed[kept] >= crossed[i]).all(axis=1).any():
-            kept.append(i)
-    return crossed[kept]
+    most = crossed[np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS]]
+    most = most[most.any(axis=1)]
+    return most[undominated(most)]

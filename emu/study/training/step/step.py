@@ -149,7 +149,7 @@ class TimedTrace:
     @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks if self.asked is None else len(self.asked.of.place_of_rank)
+        return self.trace.n_ranks if self.asked is None else len(self.asked.representatives.place_of_rank)
 
     @property
     def how(self) -> str:
@@ -199,9 +199,10 @@ class TimedTrace:
         if asked is None:
             return parts
         place, by_place = parts["rank"], parts["straggling_by_rank_s"]
-        rank = int((asked.of.place_of_rank == place).argmax())
+        rank = int((asked.representatives.place_of_rank == place).argmax())
         waited = self._waited(place) if by_place else {}
-        by_rank = {asked.of.beside(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
+        beside = asked.representatives.beside
+        by_rank = {beside(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:

@@ -82,15 +82,18 @@ class ServedFabric:
     npus: I64  # [ranks]
     launch_fs: int  # ticks that each rank takes to enter a request
 
-    def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of a request by itself, all groups at once.
+    def times(self, requests: Sequence[DistinctRequest]) -> list[IsolatedRequest]:
+        """Return the time of each request by itself, all groups at once.
 
         Raises:
-            InputError: the request cannot be timed.
+            InputError: a request cannot be timed.
         """
-        parts = parts_by_algorithm([asked], self.choice, self.topology)
-        [once] = time_requests([asked], parts, self.topology, self.npus, self.launch_fs)
-        return once
+        parts = parts_by_algorithm(requests, self.choice, self.topology)
+        return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
+
+    def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
+        """Return the time of a request by itself; errors as in `times`."""
+        return self.times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
         """Return an algorithm as an option, in the shape that fits the group; it serves no group that it does not fit."""

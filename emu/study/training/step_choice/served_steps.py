@@ -15,7 +15,7 @@ from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.step_choice.descent import NEVER
 from emu.study.training.step_choice.options import Coordinate
-from emu.study.training.step_choice.step_to_serve import DescentResult, OpenRequests, StepToServe, TimingEffort
+from emu.study.training.step_choice.step_to_serve import DescentResult, StepToServe, TimingEffort
 
 
 class ServedStep(NamedTuple):
@@ -73,30 +73,27 @@ def fastest_step(
 
 def served_steps(step: StepToServe, found: DescentResult) -> list[ServedStep]:
     """Return the choice that a descent found, then the fastest alone, then those of other choosers; each different one once."""
-    every = step.requests.by_coordinate
+    every = step.by_coordinate
     by_names = [(found.names, found.time_s), *((dict.fromkeys(every, name), s) for name, s in found.times_s.items())]
     choices = [(step.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
     first = {
-        tuple(step.requests.served(coordinate, choice) for coordinate in every): (choice, time_s)
-        for choice, time_s in reversed(choices)
+        tuple(step.served(coordinate, choice) for coordinate in every): (choice, time_s) for choice, time_s in reversed(choices)
     }
-    return [ServedStep(choice, time_s, algorithm_changes(step.requests, choice)) for choice, time_s in reversed(first.values())]
+    return [ServedStep(choice, time_s, algorithm_changes(step, choice)) for choice, time_s in reversed(first.values())]
 
 
-def algorithm_changes(requests: OpenRequests, choice: Choice) -> tuple[AlgorithmChange, ...]:
+def algorithm_changes(step: StepToServe, choice: Choice) -> tuple[AlgorithmChange, ...]:
     """Return, for each coordinate that differs, how a choice differs from serving each request alone."""
-    found = (_algorithm_change(requests, coordinate, choice) for coordinate in requests.by_coordinate)
+    found = (_algorithm_change(step, coordinate, choice) for coordinate in step.by_coordinate)
     return tuple(each for each in found if each is not None)
 
 
-def _algorithm_change(requests: OpenRequests, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
+def _algorithm_change(step: StepToServe, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
     """Return the change of one coordinate; None if it has none."""
     pairs = [
         (q.size_bytes, str(now), str(before))
-        for q in requests.by_coordinate[coordinate]
-        for now, before in zip(
-            requests.algorithms_of(q, choice), requests.algorithms_of(q, requests.fabric.choice), strict=True
-        )
+        for q in step.by_coordinate[coordinate]
+        for now, before in zip(step.algorithms_of(q, choice), step.algorithms_of(q, step.choice), strict=True)
         if now != before
     ]
     if not pairs:

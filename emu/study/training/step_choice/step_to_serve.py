@@ -4,12 +4,12 @@ Steps are composed to compare them (`emu.study.training.composed`). The descent 
 each request alone, the choices of libraries of collectives, and the fastest algorithm where all groups of a request ask at
 once.
 
-The requests of a step whose algorithm may be chosen, grouped by coordinate.
+The requests whose algorithm may be chosen, as the user names none, are grouped by coordinate.
 
 Q is the number of different requests of a step.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,15 +19,11 @@ import numpy as np
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
-from emu.fabric.graph import name_tasks
-from emu.fabric.run import run
 from emu.study.choice.site import canonical_group
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.composed import composition
-from emu.study.training.composed.composed_graph import StepFrame, compose
-from emu.study.training.composed.isolated_request import time_requests
+from emu.study.training.composed.composed_graph import StepFrame, composed_and_run
 from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests, Representatives, place_requests
-from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.options import (
     FEW,
@@ -43,90 +39,6 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.report.report import report
 from emu.units import seconds
-
-
-@dataclass(frozen=True, eq=False)
-class OpenRequests:
-    """The requests of one step for which the user names no algorithm.
-
-    Args:
-        asked: All requests of the step.
-        fabric: The fabric on which the step runs, where each request is served by what is chosen for it alone.
-    """
-
-    asked: PlaceRequests
-    fabric: ServedFabric
-    _known_groups: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # by the kind of request
-
-    @cached_property
-    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """Requests by their coordinate."""
-        found: dict[Coordinate, list[DistinctRequest]] = {}
-        for asked in self.asked.requests:
-            if is_open(asked, self.fabric.choice):
-                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
-        return found
-
-    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
-        """Return the request of a coordinate that moves most bytes in the whole step."""
-        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
-
-    def weight_s(self, coordinate: Coordinate) -> float:
-        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
-
-        The time of each byte is taken to be the time of a byte of the heaviest request.
-        """
-        heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
-        for q in self.by_coordinate[coordinate]:
-            of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
-        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
-
-    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
-        """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
-        return tuple(served for q in self.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
-
-    def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
-        """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
-        request = first_request(asked)
-        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
-
-    def shares(self, coordinates: Iterable[Coordinate], others: Iterable[Chooser]) -> dict[int, float]:
-        """Return the least share of its time alone that a request takes, by the request's number.
-
-        Args:
-            coordinates: The coordinates whose requests may get another algorithm.
-            others: Choosers that may serve these requests, besides each algorithm.
-        """
-        number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
-        others = list(others)
-        for coordinate in coordinates:
-            requests = self.by_coordinate[coordinate]
-            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
-            by_place = {place: self._share(q, others) for place, q in heaviest.items()}
-            found |= {number[id(q)]: by_place[q.kind[1]] for q in requests}
-        return found
-
-    def _share(self, asked: DistinctRequest, others: Sequence[Chooser]) -> float:
-        """Return the least time of a request by any chooser, as a share of its time by the present choice."""
-        return self.fabric.least_ticks(asked, others) / max(1, self.fabric.isolated(asked).ticks)
-
-    @cached_property
-    def _times(self) -> Mapping[int, int]:
-        """The number of times that each of the Q requests is asked, by its identity."""
-        counts = np.bincount(self.asked.different, minlength=len(self.asked.requests)).tolist()
-        return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
-
-    def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
-        """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
-        if asked.kind not in self._known_groups:
-            ranks = [tuple(group) for group in asked.choosing.tolist()]
-            first: dict[tuple[int, ...], tuple[int, ...]] = {}
-            for group in ranks:
-                npus = tuple(self.fabric.npus[list(group)].tolist())
-                first.setdefault(canonical_group(self.fabric.topology, npus), group)
-            self._known_groups[asked.kind] = list(first.values())
-        return self._known_groups[asked.kind]
-
 
 LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
@@ -178,6 +90,7 @@ class StepToServe:
     npus: I64
     device: Device
     most_steps: int = TimingEffort().most_steps
+    _known_groups: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # by the kind of request
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
@@ -187,14 +100,14 @@ class StepToServe:
         """
         alone_s = self._alone_step.time_s
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
-        floor_s = self._unshared_s(self.requests.shares(self.coordinates, self.others.values()))
+        floor_s = self._unshared_s(self._shares())
         if alone_s <= floor_s * (1 + WORTH):
             return DescentResult({}, alone_s, {ALONE: alone_s})
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
-        times_s = {name: self.composed_s(dict.fromkeys(self.requests.by_coordinate, name)) for name in self._choosers}
+        times_s = {name: self.composed_s(dict.fromkeys(self.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return DescentResult({c: first for c in self.requests.by_coordinate if first != ALONE}, times_s[first], times_s)
+            return DescentResult({c: first for c in self.by_coordinate if first != ALONE}, times_s[first], times_s)
         return DescentResult(names, time_s, times_s)
 
     def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
@@ -204,7 +117,7 @@ class StepToServe:
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights = {c: self.requests.weight_s(c) for c in options}
+        weights = {c: self.weight_s(c) for c in options}
         most = min(self.most_steps, max(LEAST, _EVENTS // sum(map(len, self.standing.events))))
 
         def judge(served: OptionByCoordinate) -> StepTime:
@@ -224,9 +137,67 @@ class StepToServe:
         return replace(self.choice, chooser=step_chooser(self.alone, options)) if options else self.choice
 
     @cached_property
-    def requests(self) -> OpenRequests:
-        """The requests whose algorithm may be chosen."""
-        return OpenRequests(place_requests(self.standing), self.fabric)
+    def asked(self) -> PlaceRequests:
+        """All requests of the step."""
+        return place_requests(self.standing)
+
+    @cached_property
+    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
+        """Requests by their coordinate."""
+        found: dict[Coordinate, list[DistinctRequest]] = {}
+        for asked in self.asked.requests:
+            if is_open(asked, self.choice):
+                found.setdefault(Coordinate.of(first_request(asked)), []).append(asked)
+        return found
+
+    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
+        """Return the request of a coordinate that moves most bytes in the whole step."""
+        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times[id(q)])
+
+    def weight_s(self, coordinate: Coordinate) -> float:
+        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
+
+        The time of each byte is taken to be the time of a byte of the heaviest request.
+        """
+        heaviest, of_place = self.heaviest(coordinate), dict[int, int]()
+        for q in self.by_coordinate[coordinate]:
+            of_place[q.kind[1]] = of_place.get(q.kind[1], 0) + max(1, q.size_bytes) * self._times[id(q)]
+        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
+
+    def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
+        """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
+        return tuple(served for q in self.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
+
+    def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
+        """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
+        request = first_request(asked)
+        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
+
+    def _shares(self) -> dict[int, float]:
+        """Return the least share of its time by the present choice that a request takes, by the request's number."""
+        number, found = {id(q): i for i, q in enumerate(self.asked.requests)}, dict[int, float]()
+        for coordinate in self.coordinates:
+            requests = self.by_coordinate[coordinate]
+            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
+            least = {place: self.fabric.least_ticks(q, self.others.values()) for place, q in heaviest.items()}
+            shares = {place: ticks / max(1, self.fabric.isolated(heaviest[place]).ticks) for place, ticks in least.items()}
+            found |= {number[id(q)]: shares[q.kind[1]] for q in requests}
+        return found
+
+    @cached_property
+    def _times(self) -> Mapping[int, int]:
+        """The number of times that each of the Q requests is asked, by its identity."""
+        counts = np.bincount(self.asked.request_of_call, minlength=len(self.asked.requests)).tolist()
+        return {id(request): n for request, n in zip(self.asked.requests, counts, strict=True)}
+
+    def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
+        """Return the ranks of the first of equal groups that choose; requests of one kind have equal groups."""
+        if asked.kind not in self._known_groups:
+            first: dict[tuple[int, ...], tuple[int, ...]] = {}
+            for group in map(tuple, asked.choosing.tolist()):
+                first.setdefault(canonical_group(self.topology, tuple(self.npus[list(group)].tolist())), group)
+            self._known_groups[asked.kind] = list(first.values())
+        return self._known_groups[asked.kind]
 
     @cached_property
     def fabric(self) -> ServedFabric:
@@ -237,19 +208,19 @@ class StepToServe:
     def coordinates(self) -> list[Coordinate]:
         """Coordinates whose requests take more than a negligible share of the step."""
         least_s = _NOTHING * self._alone_step.time_s
-        return [c for c in self.requests.by_coordinate if self.requests.weight_s(c) >= least_s]
+        return [c for c in self.by_coordinate if self.weight_s(c) >= least_s]
 
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
         heavy_s = _HEAVY * self._alone_step.time_s
-        fastest = {c: MANY if self.requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
-        return {c: self.fabric.options(self.requests.heaviest(c), n) for c, n in fastest.items()}
+        fastest = {c: MANY if self.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        return {c: self.fabric.options(self.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """Return by each option's name the first option that serves all requests of a coordinate in the same way."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
-            each.name: first.setdefault(self.requests.served(coordinate, self.choice_of({coordinate: each.name})), each)
+            each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)
             for each in options
         }
 
@@ -292,20 +263,18 @@ class StepToServe:
         Raises:
             InputError: a request cannot be timed, as in `composition`.
         """
-        asked = self._frame.asked
-        parts = parts_by_algorithm(asked.requests, self.choice, self.topology)
-        once = time_requests(asked.requests, parts, self.topology, self.npus, self.device.request_overhead_fs)
+        asked = self.asked
+        once = self.fabric.times(asked.requests)
         for number, share in shares.items():
             ticks = round(once[number].ticks * share)
             once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
-        times, together = np.bincount(asked.different, minlength=len(once)), [each._replace(apart_mean=0) for each in once]
+        times = np.bincount(asked.request_of_call, minlength=len(once))
+        together = [each._replace(apart_mean=0) for each in once]
         bodies = bodies_of(together, [0] * len(once), times, self.topology.links.bandwidth_Bps, Sharing.NOTHING)
-        composed = compose(self._frame, bodies)
-        with name_tasks("compose", composed.event_name):
-            timeline = run(composed.graph)
+        composed, timeline = composed_and_run(self._frame, bodies)
         return report(asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
 
     @cached_property
     def _frame(self) -> StepFrame:
         """The part of the step that no choice of algorithms changes."""
-        return StepFrame.of(place_requests(self.standing), self.device.over(len(self.standing.place_of_rank)))
+        return StepFrame.of(self.asked, self.device.over(len(self.standing.place_of_rank)))

@@ -88,7 +88,7 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
-    step = composition(few.asked.of, few.choice, few.topology, 0)
+    step = composition(few.asked.representatives, few.choice, few.topology, 0)
     every = np.ones(sum(map(len, few.asked.trace.events)), np.bool_)
     laid, timeline = step._composed(StepFrame.of(step.asked, H100.over(16)), Sharing.FLOWS, every)
     assert laid.each.all()

@@ -105,11 +105,11 @@ def test_options_that_serve_the_first_group_alike_are_told_apart_by_the_others()
     step = to_serve(Drawn(fabric, words, "benchmarks/composed/dense.toml", "software=pytorch", 2, 2048, axes))
     [exchange] = [c for c in step.coordinates if (c.axis, c.operation) == ("cp", "all_to_all")]
     at_once = step.choice_of({exchange: "at-once"})
-    first, *others = zip(step.requests.served(exchange, step.choice), step.requests.served(exchange, at_once), strict=True)
+    first, *others = zip(step.served(exchange, step.choice), step.served(exchange, at_once), strict=True)
     assert first[0] == first[1]
     assert any(alone != now for alone, now in others)
     assert step.find().time_s <= step.composed_s({exchange: "at-once"}) < 0.99 * step.composed_s({})
-    [told] = algorithm_changes(step.requests, at_once)
+    [told] = algorithm_changes(step, at_once)
     assert (told.axis, told.algorithm) == ("cp", "at-once")
 
 
