@@ -1,16 +1,19 @@
 """The command `emu plan`: the plan that trains a model fastest on a number of NPUs, and why the next ones lose."""
 
+from functools import partial
 from typing import Any
 
 import click
 
+from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search.row import BEST
 from launch.cli.options import common
 from launch.cli.options.checks import check_sweep
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import print_result, show
 from launch.cli.options.view_options import html_option
 from launch.front.steps.searches import plan
+from launch.show.text.estimate_table import plans_report
 
 
 @click.command("plan")
@@ -33,6 +36,13 @@ from launch.front.steps.searches import plan
 @common.default_option(
     "--top", default=BEST, type=click.IntRange(min=1), help="The number of plans to find. Fewer are found sooner."
 )
+@click.option(
+    "--all",
+    "prove_all",
+    is_flag=True,
+    help="Go on until all of the --top plans are proved: no other plan can be faster. [default: until the first is, and "
+    "then for a fixed amount of work]",
+)
 @common.cache_option
 @click.option(
     "--png",
@@ -48,11 +58,17 @@ from launch.front.steps.searches import plan
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
 
-    Results are kept. An interrupted search goes on where it stopped when it is started again.
+    Results are kept. An interrupted search prints what it knows, and goes on where it stopped when it is started again.
 
     \b
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack
     emu plan --model llama3-8b --npus 64 --global-batch 64 --seq 8192 --topology ub-mesh:rack --sweep plan.tp=1,2,4,8
     """
     check_sweep("plan", options, "html", "beside")
-    return show(plan, options)
+    as_json, is_swept = options["as_json"], bool(options["sweep"])
+    try:
+        return show(plan, options)
+    except InterruptedSearch as stopped:
+        if stopped.table is not None and not is_swept:
+            print_result(stopped.table, partial(plans_report, stopped.table), as_json=as_json)
+        raise stopped.cause from None

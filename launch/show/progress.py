@@ -19,10 +19,11 @@ PATIENCE_S = 2.0
 SILENCE_S = 5.0  # the longest time without a line
 _log = logging.getLogger("emu")
 Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
-Reporter = Callable[[str, int | None], AbstractContextManager[Advance]]  # (label, number of advances or None) -> advance
+State = Callable[[], str] | None  # says in words what is done and what is left; None: the number of advances says it
+Reporter = Callable[[str, int | None, State], AbstractContextManager[Advance]]  # (label, number of advances or None, state)
 
 
-def _silent(label: str, total: int | None) -> AbstractContextManager[Advance]:
+def _silent(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
     """Report nothing."""
     return nullcontext(lambda *_: None)
 
@@ -40,7 +41,7 @@ def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
     """
 
     @contextmanager
-    def reporter(label: str, total: int | None) -> Iterator[Advance]:
+    def reporter(label: str, total: int | None, state: State) -> Iterator[Advance]:
         done = 0
 
         def advance(known: str = "") -> None:
@@ -75,29 +76,30 @@ def late_notice(label: str) -> Iterator[None]:
         patience.cancel()
 
 
-def progress_bar(label: str, total: int | None = None) -> AbstractContextManager[Advance]:
+def progress_bar(label: str, total: int | None = None, state: State = None) -> AbstractContextManager[Advance]:
     """Report progress while the context lasts, and yield the function that advances it by one.
 
     Args:
         label: The text that says what is done.
         total: The number of advances that make it full; None: unknown.
+        state: A function that says in words what is done and what is left; None: the number of advances says it.
     """
-    return _REPORTER.get()(label, total)
+    return _REPORTER.get()(label, total, state)
 
 
-def _on_stderr(label: str, total: int | None) -> AbstractContextManager[Advance]:
+def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextManager[Advance]:
     """Show a bar on a terminal; elsewhere, log lines."""
     if not sys.stderr.isatty():
-        return _logged(label, total)
+        return _logged(label, total, state)
     bar = importlib.import_module("launch.show.terminal").terminal_bar  # not above: it loads rich
-    shown: AbstractContextManager[Advance] = bar(label, total, PATIENCE_S)
+    shown: AbstractContextManager[Advance] = bar(label, total, state, PATIENCE_S)
     return shown
 
 
 @contextmanager
-def _logged(label: str, total: int | None) -> Iterator[Advance]:
+def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
     """Log a line for each advance that says what is known, and one whenever five seconds have passed without."""
-    lines, over = _ProgressLines(label, total), threading.Event()
+    lines, over = _ProgressLines(label, total, state), threading.Event()
     watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
     try:
@@ -113,10 +115,11 @@ class _ProgressLines:
     Args:
         label: The text that says what is done.
         total: The number of its parts; None: unknown.
+        state: A function that says in words how far it is; None: the number of its parts says it.
     """
 
-    def __init__(self, label: str, total: int | None) -> None:
-        self._label, self._total, self._done = label, total, 0
+    def __init__(self, label: str, total: int | None, state: State) -> None:
+        self._label, self._total, self._state, self._done = label, total, state, 0
         self._lock, self._first_s = threading.Lock(), time.monotonic() + PATIENCE_S
         self._next_s = self._first_s  # when a line is due
 
@@ -132,7 +135,7 @@ class _ProgressLines:
         while not over.wait(max(0.0, self._next_s - time.monotonic())):
             with self._lock:
                 if time.monotonic() >= self._next_s:
-                    self._say("")
+                    self._say(f": {self._state()}" if self._state else "")
 
     def _say(self, known: str) -> None:
         """Log a line: the label, how much is done, and what is known."""

@@ -66,7 +66,8 @@ FLAGS = {
     **{f"repro {paper}": {"--table", "--figure", "--png", "--docs", "--cache"} for paper in PAPERS},  # figures are drawn
     "plan": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
     | {"--plan", "--beside", "--cache", "--png", "--html"}  # words of a plan make a large search small
-    | {"--sweep", "--csv", "--top"},  # so does a short table
+    | {"--sweep", "--csv", "--top"}  # so does a short table
+    | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",

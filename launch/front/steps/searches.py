@@ -97,6 +97,7 @@ def plan(
     plan: str = "",
     beside: Words = (),
     top: int = BEST,
+    prove_all: bool = False,
     cache: str | Path | None = None,
     sweep: Words = (),
     stack: str = "",
@@ -116,6 +117,8 @@ def plan(
         plan: Search only plans with these words, such as `tp=8,sp`; empty: all.
         beside: A plan of your own, such as `tp=8,sp,dp=8`, listed among those found; or several.
         top: The number of plans to find. Fewer are found sooner.
+        prove_all: Whether to go on until all of these are proved; else the first is, and the search ends a fixed amount of work
+            later.
         cache: Keep results in this folder; None: in the user's cache.
         sweep: Quantities and their values, such as `plan.tp=1,2,4,8`; several: all combinations.
         stack: The software and its settings, such as `software=megatron`.
@@ -125,11 +128,12 @@ def plan(
 
     Raises:
         InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
+        InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
     """
     under, word = stack_of(stack), model_word(model)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in several(beside))
     choice = algorithm_choice(algorithm, under)
-    request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top)
+    request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
     with closing(ResultCache(cache_folder(cache))) as kept:
         if several(sweep):
             if named:

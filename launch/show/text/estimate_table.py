@@ -10,22 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
-from emu.study.planning.search.row import PlanRow, PlanTable
-from emu.study.planning.search.search import PLANS, REQUESTS, STEPS
+from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
+from emu.study.planning.search.search import AFTER_FIRST, MOST
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.step_parts import MEANS_TOLD, exposed_axes, exposed_columns, means_of, part_column
 from launch.show.text.step_report import expected_told, foot_lines, off_told, rate_lines, step_choice_text, step_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
+
+def proof_text(row: PlanRow) -> str:
+    """Return that a row is proved, or the least time of a plan that may come before it."""
+    return "proved" if row.least_untimed_s is None else f"from {format_time(row.least_untimed_s)}"
+
+
 PLAN_COLUMNS: Mapping[str, Column[PlanRow]] = {
     "plan": Column("plan", lambda row: row.plan),
     "placement": Column("placement", lambda row: row.axes),
     "topology": Column("topology", lambda row: row.topology),
     "step": figures("step", lambda row: row.step_time_s, format_time),
+    "proof": Column("proof", proof_text, key=lambda row: row.least_untimed_s or 0.0),
     "MFU": figures("MFU", lambda row: row.mfu, "{:.3f}".format),
     "bubble": part_column("bubble", lambda of: of.bubble_s),
 }
+PROOF = "proved: no plan that was not timed can be faster; from TIME: a plan that was not timed may take as little"
 
 
 def number_column(head: str, rows: Sequence[PlanRow]) -> Column[PlanRow]:
@@ -39,7 +47,7 @@ def plans_report(planned: PlanTable) -> str:
     rows, off, topologies = planned.rows, planned.either_way, list(dict.fromkeys(row.topology for row in planned.rows))
     columns = [
         number_column("", rows),
-        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "MFU")),
+        *(PLAN_COLUMNS[name] for name in ("plan", "placement", "step", "proof", "MFU")),
         *exposed_columns(rows, str, "exposed"),
         PLAN_COLUMNS["bubble"],
         figures("memory", lambda row: row.peak_memory_bytes, format_size, "a rank"),
@@ -48,16 +56,11 @@ def plans_report(planned: PlanTable) -> str:
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
-        "",
-        column_table(columns, rows),
-        f"exposed and bubble: {MEANS_TOLD}",
-        "",
-        *_reasons(rows),
-        "",
+        *("", column_table(columns, rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
         *([] if off is None else [f"expected        each step {off_told(planned.device, off, planned.either_way_by)}"]),
         f"searched        {searched_text(planned)}, in {planned.wall_s:.1f} s",
         f"not searched    {not_searched_text(planned)}",
-        *([f"not decided     {undecided_text(planned)}"] if planned.least_s is not None else []),
+        *([f"not decided     {undecided_text(planned)}"] if planned.ended != PROVED else []),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
@@ -79,10 +82,14 @@ def not_searched_text(planned: PlanTable) -> str:
 
 def undecided_text(planned: PlanTable) -> str:
     """Return how many candidates are left of a search that ended early, and the least time that one of them can take."""
-    told, ends = f"{planned.decided['undecided']:,} candidates", f"{STEPS:,} steps, {REQUESTS:,} requests and {PLANS:,} plans"
+    least = "" if planned.least_s is None else f", none of which takes less than {format_time(planned.least_s)}"
+    told = f"{planned.decided['undecided']:,} candidates{least}"
+    if planned.ended == INTERRUPTED:
+        return f"{told}: the search was interrupted, and goes on from here when it is started again"
+    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST, AFTER_FIRST))
     return (
-        f"{told}, as a search ends after {ends}: none of them takes less than {format_time(planned.least_s or 0.0)}, the least "
-        "bound; search some of them with words (--plan)"
+        f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
+        "words (--plan) search some of them"
     )
 
 

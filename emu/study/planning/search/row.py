@@ -18,6 +18,9 @@ from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 
 BEST = 10  # plans of a table
+# How a search ends: none of its candidates that was not timed may be among the best; a limit of its work is reached; or a
+# signal has ended it.
+PROVED, WORKED, INTERRUPTED = "proved", "worked", "interrupted"
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
 # of its own requests; its composed time; or nothing, as the search ended before.
 BY = ("memory", "bound", "requests", "composed", "undecided")
@@ -36,6 +39,7 @@ class PlanRequest:
     given: str = ""  # words that all plans have which are searched, such as `tp=8,sp`
     beside: tuple[Plan, ...] = ()  # that are ranked with those found
     best: int = BEST
+    prove_all: bool = False  # go on until all of these are proved, whatever that takes
 
 
 class Candidate(NamedTuple):
@@ -68,6 +72,7 @@ class PlanRow:
     algorithms: Mapping[str, str]
     how: str  # which way the engine took, or `composed`
     bound_s: float | None = None  # no composed step of it takes less; None: it was not asked for
+    least_untimed_s: float | None = None  # the least that a plan may take that was not timed; None: more than this (proved)
     beside: bool = False  # it was named, not found
     why: str = ""  # it loses against the first; "": it is the first
 
@@ -100,6 +105,7 @@ class PlanTable:
     plans: int  # that model and software take
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be: their bounds are not above the time of the last plan found
+    ended: str  # how the search has ended: PROVED, WORKED or INTERRUPTED
     decided: Mapping[str, int]  # all candidates by what shows that they are not in the table, or are: see `BY`
     least_s: float | None  # no step takes less of the candidates that are not decided; None: there are none
     rows: tuple[PlanRow, ...]
@@ -180,7 +186,6 @@ class Frontier:
 
     entries: list[Entry] = field(default_factory=list)
     added: int = 0
-    least_s: float = 0.0  # the last bound that was taken off; no entry left is below
 
     def add(self, bound_s: float, known: int, candidate: Candidate) -> None:
         """Add an entry, numbered after all entries before it.
@@ -200,7 +205,6 @@ class Frontier:
     def first(self, most_s: float) -> list[Entry]:
         """Take off and return the first entry if it is ready to be timed, or else the entries near its bound that are not."""
         found, ready = [heappop(self.entries)], list[Entry]()
-        self.least_s = found[0].bound_s
         most_s = min(most_s, found[0].bound_s * _NEAR)
         while found[0].known != READY and self.has(most_s) and len(found) < _TOGETHER:
             entry = heappop(self.entries)
