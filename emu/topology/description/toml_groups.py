@@ -15,7 +15,8 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
 from emu.registry import unknown
-from emu.topology.description.assembly import CableRows, TopologyDescription, check_nodes
+from emu.topology.description.assembly import TopologyDescription, check_nodes
+from emu.topology.description.cable_rows import CableRows
 from emu.topology.description.generators import (
     AMONG,
     BETWEEN,
