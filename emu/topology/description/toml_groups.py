@@ -27,6 +27,7 @@ from emu.topology.description.generators import (
     pairs_between,
 )
 from emu.topology.description.values import (
+    BUILD_IT,
     ROUTING_KEYS,
     check_keys,
     load_toml,
@@ -87,7 +88,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
     Raises:
         InputError: The file is no TOML, a key, word or value is invalid, a node does not exist, or there are too many nodes.
     """
-    given = load_toml(path, "topology", where)
+    given = load_toml(path, "topology", where, BUILD_IT)
     check_keys(given, _KEYS, where)
     groups, n_npus, n_nodes = _groups(given, where)
     lines = _lines(given, groups, where)
