@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emu.errors import RunError as RunError
     from emu.fabric.lower import FabricJob as FabricJob
     from emu.fabric.lower import lower as lower
-    from emu.fabric.run import run as run_graph  # noqa: F401  as __all__ has it
+    from emu.fabric.run import run_graph as run_graph
     from emu.model.model import Model as Model
     from emu.topology.description.networkx_graph import topology_of as topology_of
     from emu.topology.topology import Topology as Topology
@@ -103,7 +103,6 @@ _HOME = {
     "verify": "launch.front.proofs",
     "run_graph": "emu.fabric.run",
 }
-_CALLED = {"run_graph": "run"}  # the name there, where it differs
 __all__ = tuple(_HOME)
 
 
@@ -111,7 +110,7 @@ def __getattr__(name: str) -> object:
     """Return a name of the front, imported from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'emu' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), _CALLED.get(name, name))
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

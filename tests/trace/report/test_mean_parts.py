@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.fabric.run import run
+from emu.fabric.run import run_graph
 from emu.trace.report.mean_parts import mean_parts
 from emu.trace.report.report import report
 from emu.trace.trace import Kind
@@ -17,7 +17,7 @@ ONE_EACH = np.ones(4, np.int64)
 
 
 def means(trace, laid, standing):
-    timeline = run(laid.graph)
+    timeline = run_graph(laid.graph)
     told = report(trace, laid, timeline)
     return mean_parts(trace, laid, timeline, told, standing), told, timeline
 
