@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 
 import networkx as nx
 import pytest
@@ -103,7 +104,7 @@ def test_a_dict_of_sizes_is_a_model():
 
 
 def vars_of(config):
-    return {name: getattr(config, name) for name in config.__dataclass_fields__ if getattr(config, name) is not None}
+    return {each.name: getattr(config, each.name) for each in fields(config) if getattr(config, each.name) is not None}
 
 
 def test_errors_say_the_field_the_value_and_how_to_mend_it():
