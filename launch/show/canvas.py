@@ -2,14 +2,15 @@
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -18,6 +19,7 @@ from matplotlib.textpath import text_to_path
 from scipy.optimize import isotonic_regression
 
 from emu.arrays import F64
+from emu.errors import InputError
 from emu.files import write_file
 
 INK, GREY = "#22313f", "#7c8894"
@@ -61,6 +63,33 @@ def new_page(wide_in: float, high_in: float, title: str) -> tuple[Figure, Axes]:
     FigureCanvasAgg(figure)
     figure.suptitle("\n".join(lines), x=_MARGIN_IN / wide_in, ha="left", fontsize=TITLE_PT, color=INK)
     return figure, figure.add_subplot()
+
+
+def add_legend(figure: Figure, axes: Axes, ncols: int, handles: Sequence[Artist] | None = None, size_pt: float = 8.0) -> None:
+    """Write the legend of a page below its drawing; inside the axes where these are given by `drawing_into`.
+
+    Args:
+        figure: The page.
+        axes: The drawing.
+        ncols: The number of columns.
+        handles: The marks with their labels; None: all that are drawn.
+        size_pt: The size of the letters.
+    """
+    shown: Mapping[str, Any] = {"fontsize": size_pt, "frameon": False, **({} if handles is None else {"handles": handles})}
+    if _GIVEN.get() is not None:
+        axes.legend(**shown)
+    else:
+        figure.legend(loc="outside lower left", ncols=ncols, **shown)
+
+
+def check_own_page(what: str) -> None:
+    """Refuse to draw into given axes what has several panels.
+
+    Raises:
+        InputError: axes are given by `drawing_into`.
+    """
+    if _GIVEN.get() is not None:
+        raise InputError(f"plot: {what} has two panels; leave `ax` out, and take the axes of the figure that is returned")
 
 
 def dress(axes: Axes, below: str, beside: str = "", grid: Literal["both", "y"] | None = "both") -> None:

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from emu.collective.schedule import Schedule
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
-from launch.show.canvas import INK, new_page, rank_range
+from launch.show.canvas import INK, add_legend, new_page, rank_range
 from launch.show.chart.time_chart import PALE, Bar, Line, bars, lines
 from launch.show.text.proof_table import MOST_RANKS, messages_of
 
@@ -61,7 +61,7 @@ def _draw_arrows(figure: Figure, axes: Axes, schedule: Schedule, rounds: dict[in
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     keys = [Line2D([], [], color=_ADD, label="added"), Line2D([], [], color=_COPY, label="copied")]
-    figure.legend(handles=keys, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+    add_legend(figure, axes, 2, keys)
 
 
 def _draw_round(axes: Axes, schedule: Schedule, place: int, rows: slice) -> None:

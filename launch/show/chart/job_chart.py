@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from emu.study.faults.waste import Waste
 from emu.study.live.faulty_job import FaultyJob
 from emu.units import format_time
-from launch.show.canvas import dress, new_page, wrap
+from launch.show.canvas import add_legend, check_own_page, dress, new_page, wrap
 from launch.show.text.waste_table import machine_name
 
 _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
@@ -26,6 +26,7 @@ def waste_figure(rows: Sequence[Waste]) -> Figure:
     """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
     sizes = sorted({row.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
+    check_own_page("the waste")
     figure, over_time = new_page(_WASTE_WIDE_IN, _WASTE_HIGH_IN, title)
     figure.delaxes(over_time)
     over_time, often = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
@@ -71,7 +72,7 @@ def picture(results: Sequence[FaultyJob]) -> Figure:
     axes.xaxis.set_major_formatter(partial(_step_label, [step.step for step in max((r.steps for r in results), key=len)]))
     axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
     if len(results) > 1:
-        figure.legend(loc="outside lower left", fontsize=_LABEL_PT, frameon=False, ncols=2)
+        add_legend(figure, axes, 2, size_pt=_LABEL_PT)
     return figure
 
 

@@ -19,7 +19,7 @@ from emu.errors import InputError
 from emu.study.planning.search.row import PlanTable
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, parse_bandwidth, parse_size, parse_time
-from launch.show.canvas import GREY, dress, new_page, rank_range
+from launch.show.canvas import GREY, add_legend, dress, new_page, rank_range
 from launch.show.chart.time_chart import PALE, Bar, Line, dress_bars, lines
 from launch.show.step_parts import means_of, step_parts
 from launch.show.text.estimate_table import SweepRow
@@ -45,7 +45,7 @@ def plans_figure(planned: PlanTable) -> Figure:
         axes.plot(row.peak_memory_bytes, row.mfu, "D", color=_YOURS, markersize=7, label=f"yours: {row.plan}", zorder=4)
     _dress(axes, planned)
     _name(axes, planned)
-    figure.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=1)
+    add_legend(figure, axes, 1)
     return figure
 
 
@@ -90,8 +90,7 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
     npus = [f" · {r.ranks} NPUs" if len(ranks) > 1 else "" for r in results]
     named = [Bar(r.topology, r.step_time_s, f"MFU {r.mfu:.2f}{more}") for r, more in zip(results, npus, strict=True)]
     dress_bars(axes, named[::-1], 1.3 * max(r.step_time_s for r in results))
-    below = -0.32 / max(1, len(results) / 4)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=6, frameon=False, fontsize=8)
+    add_legend(figure, axes, 6)
     return figure
 
 

@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, Nu
 from emu.errors import must_be
 from emu.trace.report.request_times import merged
 from emu.units import TICKS_PER_S, format_size, format_time
-from launch.show.canvas import INK, dress, new_page, spread_apart
+from launch.show.canvas import INK, add_legend, dress, new_page, spread_apart
 from launch.show.lanes import Lane
 
 MOST_RANKS = 32
@@ -45,7 +45,7 @@ def timeline_figure(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int
     for lane in of_ranks:
         _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
     _dress(axes, ranks, unit, (high_fs - low_fs) * scale)
-    _legend(figure, streams)
+    _legend(figure, axes, streams)
     return figure
 
 
@@ -86,11 +86,11 @@ def _dress(axes: Axes, ranks: Sequence[str], unit: str, end: float) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _legend(figure: Figure, streams: Sequence[str]) -> None:
+def _legend(figure: Figure, axes: Axes, streams: Sequence[str]) -> None:
     """Write the stream of each colour below the picture."""
     names = ["computation", *(s if s.startswith("compute ") else f"communication, {s}" for s in streams[1:])]
     patches = [Patch(color=_COLOURS[i % len(_COLOURS)], label=name) for i, name in enumerate(names)]
-    figure.legend(handles=patches, loc="outside lower left", ncols=min(len(names), 5), frameon=False, fontsize=9)
+    add_legend(figure, axes, min(len(names), 5), patches, 9.0)
 
 
 PALE = "#c5ccd3"
@@ -185,7 +185,7 @@ def lines(
     dress(axes, below, "virtual time")
     handles = [Line2D([], [], color=INK, marker=mark, linestyle="", label=name) for name, mark in marks.items()]
     if handles:
-        figure.legend(handles=handles, loc="outside lower left", fontsize=8, frameon=False, ncols=4)
+        add_legend(figure, axes, 4, handles)
     _name_ends(figure, axes, drawn)
     return figure
 

@@ -70,7 +70,17 @@ def test_an_answer_draws_into_a_figure_of_its_own_or_into_given_axes(step):
     assert step.plot().figure is not None
     axes = Figure().add_subplot()
     assert step.plot(axes) is axes
-    assert axes.get_title() or axes.patches
+    assert axes.get_title() == "A step of llama-tiny on 2 h100"
+    assert axes.patches
+    assert axes.get_legend() is not None
+    assert not axes.figure.legends
+
+
+def test_a_picture_of_two_panels_is_not_drawn_into_one():
+    waste = emu.faults(topology="nvl:72", tp=32)
+    with pytest.raises(emu.InputError, match="two panels; leave `ax` out"):
+        waste.plot(Figure().add_subplot())
+    assert len(waste.plot().figure.axes) == 2
 
 
 def test_a_notebook_shows_the_page_and_a_topology_its_picture_and_facts(step):
