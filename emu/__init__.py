@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emu import register as register
     from emu.collective.algorithm import Choice as Choice
     from emu.collective.algorithm import collective as collective
     from emu.collective.algorithm import schedule as schedule
@@ -91,6 +92,7 @@ _HOME = {
     "plan": "launch.front.steps.searches",
     "progress": "launch.show.progress",
     "prove": "emu.collective.proof",
+    "register": "emu.register",
     "replay": "launch.front.steps.replays",
     "repro": "launch.front.publications",
     "run": "launch.front.steps.runs",
@@ -110,7 +112,8 @@ def __getattr__(name: str) -> object:
     """Return a name of the front, imported from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'emu' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    found = importlib.import_module(_HOME[name])
+    return found if found.__name__ == f"emu.{name}" else getattr(found, name)
 
 
 def __dir__() -> list[str]:

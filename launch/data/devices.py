@@ -1,12 +1,12 @@
 """Devices that time computation; each number with its source. FLOP/s are dense: of those with sparsity, half."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emu.errors import must_be
-from emu.registry import parse_call, unknown
+from emu.registry import Registry, parse_call, unknown
 from emu.trace.device.device import BARE, Device
 from emu.trace.device.dtypes import AS_RAN, TF32, check_dtype
 from emu.trace.device.file import SHARES, read_device
@@ -117,8 +117,23 @@ def _of_500_w(h100: Device) -> Device:
 
 
 _ALL = {device.name: _fitted(device, read_fitted()) for device in _DEVICES}
-DEVICES: Mapping[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
+DEVICES: dict[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
 _SETTINGS = (*SHARES, "launch_overhead")
+_OWN: Registry[Device] = Registry("device", "devices")  # those of users
+
+
+def device(build: Callable[[], Device]) -> Callable[[], Device]:
+    """File the device that a function builds under its name, as a decorator of the function.
+
+    Raises:
+        InputError: another device has the name.
+    """
+    made = build()
+    if made.name in DEVICES:
+        raise must_be("device", "name", "a name that no other device has", made.name)
+    _OWN.file(made.name, made)
+    DEVICES[made.name] = made
+    return build
 
 
 def find_device(text: str, dtype: str = AS_RAN) -> Device:

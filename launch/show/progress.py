@@ -156,4 +156,4 @@ def with_progress(items: Iterable[T], label: str, total: int, known: Callable[[T
     with progress_bar(label, total) as advance:
         for item in items:
             yield item
-            advance(known(item))
+            advance(known(item) if total > 1 else "")  # of a single item, the answer follows at once

@@ -10,6 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import emu
+from launch.data import devices
+from launch.data.devices import DEVICES
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = {"model": "llama-tiny", "plan": "dp=2", "global_batch": 4, "seq": 16}
@@ -140,3 +142,21 @@ def test_the_library_loads_nothing_heavy_before_it_is_asked():
 def test_every_name_of_the_front_is_there():
     for name in emu.__all__:
         assert getattr(emu, name) is not None
+
+
+def test_a_device_of_ones_own_is_known_by_its_name():
+    name = "a-device-of-a-test"
+    try:
+
+        @emu.register.device
+        def own():
+            return emu.Device(name, {"bfloat16": 2e15, "float32": 1e14}, 4e12, source="a test")
+
+        fast, slow = (emu.estimate(**STEP, topology=SWITCH, device=each) for each in (name, "a100-80g"))
+        assert fast.device == name
+        assert fast.compute_s < slow.compute_s
+        with pytest.raises(emu.InputError, match="a name that no other device has"):
+            emu.register.device(own)
+    finally:
+        DEVICES.pop(name)
+        devices._OWN._filed.pop(name)
