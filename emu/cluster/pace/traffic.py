@@ -240,7 +240,7 @@ def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) 
     )
 
 
-def warm() -> None:
+def compile_solver() -> None:
     """Compile or load the solver before it is first used."""
     none, hop, start = np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([0, 1])
     free = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)

@@ -24,7 +24,7 @@ from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
-from emu.cluster.pace.traffic import warm
+from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
 from emu.cluster.processes.log_notices import Notice, log_notice
@@ -108,7 +108,7 @@ class Coordinator:
 
     def __enter__(self) -> Self:
         if self._pacer is not None:
-            warm()
+            compile_solver()
             self._alarm.__enter__()
         self._thread.start()
         return self

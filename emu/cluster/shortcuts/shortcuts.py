@@ -1,6 +1,6 @@
-"""Shortcuts through PyTorch: DTensor works out once for all ranks of a process what it works out again for each rank.
+"""Shortcuts through PyTorch: DTensor computes once for all ranks of a process what it would compute again for each rank.
 
-Its own caches tell meshes apart, and meshes of two ranks are never equal; what is kept here knows no mesh.
+Its own caches distinguish meshes, and meshes of two ranks are never equal; the cache of shapes here does not know meshes.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.cluster.rank_state.replacement import replace_attributes
-from emu.cluster.shortcuts.shapes import described
+from emu.cluster.shortcuts.shapes import remembered_shapes
 
 _torch: Any = torch
 _DYNAMO, _GUARD = "torch._dynamo", "__dynamo_disable"  # PyTorch's compiler; where a function keeps what it calls instead
@@ -39,9 +39,9 @@ def share_shapes() -> Iterator[None]:
     from emu.cluster.shortcuts import linear  # it loads DTensor
 
     with replace_attributes(
-        (functional, "linear", linear.products(functional.linear)),
+        (functional, "linear", linear.one_step_linear(functional.linear)),
         (tensor.DTensor, "__init__", lambda *_, **__: None),
-        (propagator, _META, described(getattr(propagator, _META), specs)),
+        (propagator, _META, remembered_shapes(getattr(propagator, _META), specs)),
     ):
         yield
 
