@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from emu.cluster.call_matcher import rank_list
 from emu.cluster.strands.strand import Strand, StrandEnd
 from emu.cluster.watch.processes import has_processes
 from emu.cluster.watch.sight import IDLE_S, processor_time_s, sight_of
@@ -34,8 +35,7 @@ def places_in_words(strands: Sequence[Strand]) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {rank_list(ranks)}"
 
 
 def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
