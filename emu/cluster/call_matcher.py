@@ -93,7 +93,7 @@ class CallMatcher:
         left = asked.total() + outside.total() - sum(count for _, count in listed)
         told = [text if count == 1 else f"{text}, in {count} threads" for text, count in listed]
         more = [f"{left} more {'threads of ranks' if outside else 'ranks'} wait"] if left else []
-        gone = [f"rank {_rank_list(sorted(ended))} has ended"] if ended else []
+        gone = [f"rank {rank_list(sorted(ended))} has ended"] if ended else []
         return "; ".join(told + more + gone)
 
 
@@ -126,10 +126,11 @@ def _wait(rank: int, arrival: ArrivedRequest, arrived: _Members | None) -> str:
         missing = f"the {side} of {peer} (tag {call.tag})"
     else:
         absent = [r for i, r in enumerate(call.group.ranks) if i not in arrived]
-        missing = f"rank {_rank_list(absent)}"
+        missing = f"rank {rank_list(absent)}"
     return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
 
 
-def _rank_list(ranks: Sequence[int]) -> str:
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return a text such as `0, 1`, which names eight ranks at most."""
     shown = ", ".join(map(str, ranks[:8]))
     return shown if len(ranks) <= 8 else f"{shown} and {len(ranks) - 8} more"

@@ -98,7 +98,7 @@ class Agreement(NamedTuple):
 
 
 def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agreement:
-    """Return how a call is carried out.
+    """Return the agreed form of a call.
 
     Args:
         choice: The choice of algorithms.

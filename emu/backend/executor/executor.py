@@ -18,9 +18,10 @@ from emu.backend.executor.compiler.batches import StridedOperation, StridedRange
 from emu.backend.executor.compiler.compiled_program import CompiledProgram, ProgramRound, compile_schedule
 from emu.backend.executor.compiler.crossing import WireMessage
 from emu.backend.executor.compiler.schedule_cells import INBOXES, SCRATCH, STAGE
-from emu.backend.executor.wire import FOLDS, REDUCE_OPERATIONS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
+from emu.backend.executor.wire import FOLDS, GlooTransfer, GlooWire, check_reduces, unwritten_mark
 from emu.collective.operation import REDUCING, Operation
 from emu.collective.schedule import Schedule
+from emu.dtypes import REDUCE_OPERATIONS
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 

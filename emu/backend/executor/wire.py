@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 
 from emu import dtypes
 from emu.backend.rank.rank_requests import dtype_name
+from emu.dtypes import REDUCE_OPERATIONS
 from emu.errors import RunError
 
 FOLDS: dict[str, Callable[..., Tensor]] = {
@@ -32,7 +33,6 @@ FOLDS: dict[str, Callable[..., Tensor]] = {
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,
 }
-REDUCE_OPERATIONS = tuple(FOLDS)
 
 
 def unwritten_mark(dtype: torch.dtype, reduce: str) -> complex:

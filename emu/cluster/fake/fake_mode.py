@@ -138,7 +138,7 @@ def _is_steady(func: Any) -> bool:
 
 
 def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _Recipe:
-    """Return how to make the result of an operator again.
+    """Return a description from which the result of an operator can be made again.
 
     Raises:
         _NotPlainError: some part of it cannot be made again.

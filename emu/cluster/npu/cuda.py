@@ -155,8 +155,5 @@ def _refusal_of(name: str, original: Any) -> Any:
     """Return the replacement of a name that has no meaning here, or None if the name keeps its value."""
     if not callable(original) or original in _UNCHANGED:
         return None
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise meaningless_error(name)
-
-    return type(name.rpartition(".")[2], (), {"__new__": refuse}) if isinstance(original, type) else refusal(name)
+    refuse = refusal(name)
+    return type(name.rpartition(".")[2], (), {"__new__": refuse}) if isinstance(original, type) else refuse

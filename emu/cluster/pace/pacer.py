@@ -30,15 +30,15 @@ _APART_S, _MOST_AFTER_S = 5e-4, 1e-3  # of this host: to look at the fabric take
 
 
 class PaceListeners(NamedTuple):
-    """The functions that are called with what ranks meet, on the alarm's thread or on that of a rank.
+    """The functions by which the fabric reports to ranks, on the alarm's thread or on that of a rank.
 
     Args:
-        expected: It gets the key of a rank's request, and the time of this host at which the request is answered if all goes on
-            as now; some time ahead, and again if that changes. None: the time is not known any more.
-        due: It gets the key, the time at which the request is answered, and the seconds by which that is late already because a
-            member was heard of too late. It is called at that time at the latest.
-        slowed: It gets the share [N] of its speed that the NPU of each rank has from now on.
-        stop: It gets the reason why the job cannot go on.
+        expected: A function that gets the key of a rank's request, and the time of this host at which the request will be
+            answered as far as known; it is called some time ahead, and again if that changes. None: the time is not known now.
+        due: A function that gets the key, the time at which the request is answered, and the seconds by which that is late
+            already because the fabric heard of a member too late. It is called at that time at the latest.
+        slowed: A function that gets the share [N] of its speed that the NPU of each rank has from now on.
+        stop: A function that gets the reason why the job cannot go on.
     """
 
     expected: Callable[[Any, float | None], None]
@@ -247,5 +247,5 @@ class Pacer:
 
 
 def _tells_all(call: RankRequest) -> bool:
-    """Return whether one member's request has the size of every block."""
+    """Return True if one member's request has the size of every block."""
     return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks

@@ -29,7 +29,7 @@ from emu.cluster.cluster import Agreement
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Tempo
-from emu.cluster.pace.traffic import warm
+from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_state.cpu_device import THE_HOSTS, EventClock
 from emu.cluster.rank_state.replacement import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
@@ -239,7 +239,7 @@ class PacedClock(RankClock):
     def runs(self, recording: Recording | None) -> Iterator[None]:
         """Run the clock while ranks run: it hears of computations from their records, and of sleeps by `time.sleep`."""
         if self.pacer is not None:
-            warm()
+            compile_solver()
         switch_s = sys.getswitchinterval()
         sys.setswitchinterval(min(switch_s, _SWITCH_S))
         try:

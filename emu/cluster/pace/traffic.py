@@ -85,10 +85,10 @@ class Traffic:
         """Begin a request, which no member has entered; return its number.
 
         Args:
-            what: It is.
+            what: The size, the algorithm and the communicator of the request.
             ranks: [P] its members.
-            now_fs: Not before what has happened already.
-            after: The request of the same members before it in their queue: each enters once it has left that.
+            now_fs: The tick at which it begins, not before the last event.
+            after: The request of the same members before it in their queue: each enters once it has left that one.
 
         Raises:
             RunError: no route joins some of them any more.
@@ -240,7 +240,7 @@ def _over(graph: Graph, pieces: Sequence[tuple[Graph, I64]], capacity_Bps: F64) 
     )
 
 
-def warm() -> None:
+def compile_solver() -> None:
     """Compile or load the solver before it is first used."""
     none, hop, start = np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([0, 1])
     free = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)

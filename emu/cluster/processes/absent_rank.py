@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Set
 
 from emu.cluster.watch.sight import Sight, is_idle
-from emu.cluster.watch.watch import SAID_S, not_back
+from emu.cluster.watch.watch import SAID_S, absence_in_words
 from emu.errors import RunError
 
 _ASK_S = 1.0
@@ -53,8 +53,8 @@ class AbsentRank:
             return
         if not self._said:
             self._said = True
-            _log.info("%s", not_back(sight.told(rank), SAID_S, len(self._here)))
+            _log.info("%s", absence_in_words(sight.told(rank), SAID_S, len(self._here)))
         if self._idle is None or has_processes or not sight.waits or not is_idle(self._idle[1], sight):
             self._idle = now_s, sight
         elif now_s - self._idle[0] > self._patience_s - SAID_S:
-            self._fail(RunError(not_back(sight.told(rank), self._patience_s, len(self._here))))
+            self._fail(RunError(absence_in_words(sight.told(rank), self._patience_s, len(self._here))))

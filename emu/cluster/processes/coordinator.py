@@ -13,18 +13,18 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Self
 
-from emu.arrays import F64
 from emu.backend.executor.wire import serve_store
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
 from emu.cluster.cluster import agree, group_name
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
-from emu.cluster.pace.traffic import warm
+from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.processes.absent_rank import AbsentRank
 from emu.cluster.processes.fatal_signal import FatalSignal, parse_last_words
 from emu.cluster.processes.log_notices import Notice, log_notice
@@ -102,13 +102,15 @@ class Coordinator:
         self._end, self._ends = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
         self._telling, self._alarm = threading.Lock(), Alarm(self._fail)
-        met = PaceListeners(self._expected, self._due, self._slowed, self._fail)
+        told = (partial(self._tell_of, "expected"), partial(self._tell_of, "due"), partial(self._tell_all, "slowed"))
+        met = PaceListeners(*told, self._fail)  # they may be called on the alarm's thread
         self._pacer = None if pace is None else Pacer(pace, n_ranks, choice, met, self._alarm)
-        self._absence = AbsentRank(n_ranks, self._ask_where, self._fail, patience_s)
+        # All processes are asked for the place of a rank; the process that has the rank answers.
+        self._absence = AbsentRank(n_ranks, partial(self._tell_all, "where"), self._fail, patience_s)
 
     def __enter__(self) -> Self:
         if self._pacer is not None:
-            warm()
+            compile_solver()
             self._alarm.__enter__()
         self._thread.start()
         return self
@@ -208,10 +210,6 @@ class Coordinator:
             for each in ready:
                 self._hear(each)
 
-    def _ask_where(self, rank: int) -> None:
-        """Ask all processes for the place of a rank; the process that has the rank answers."""
-        self._tell_all("where", rank)
-
     def _is_at(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
         self._absence.is_at(rank, sight, has_processes, now_s())
 
@@ -241,22 +239,11 @@ class Coordinator:
             if process in numbers:
                 self._tell(each, "go", agreed, numbers[process], len(numbers) > 1)
 
-    def _expected(self, made: tuple[int, int], time_s: float | None) -> None:
-        """Tell a process when a request will be answered, as far as known; this may run on the alarm's thread."""
-        self._tell_of(made, "expected", time_s)
-
-    def _due(self, made: tuple[int, int], time_s: float, late_s: float) -> None:
-        """Tell a process that a request is answered, and when; this may run on the alarm's thread."""
-        self._tell_of(made, "due", time_s, late_s)
-
-    def _tell_of(self, made: tuple[int, int], kind: str, *words: object) -> None:
-        """Send the process of a request a message about it."""
+    def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
+        """Send the process of a request a message about it, such as the time at which it will be answered."""
         for each, process in list(self._processes.items()):
             if process == made[0]:
                 self._tell(each, kind, made[1], *words)
-
-    def _slowed(self, speed: F64) -> None:
-        self._tell_all("slowed", speed)
 
     def _compare(self, process: int) -> None:
         for each, other in self._processes.items():

@@ -2,17 +2,15 @@
 
 Torch's settings of the precision of float32 products: two old ones, and a tree of new ones that affect them.
 
-The state of the default random generators of numpy and of Python, for each rank.
-
-Both libraries read and write a state number by number, which took most of the time of a switch between ranks. Here the state is
-copied as memory, if it is complete there: of two normal numbers that are drawn together, numpy stores the second elsewhere.
+The state of the default random generators of numpy and of Python, for each rank. Numpy reads and writes its state number by
+number, which took most of the time of a switch between ranks. Here the state is copied as memory, if it is complete there: of
+two normal numbers that are drawn together, numpy stores the second elsewhere.
 """
 
 import ctypes
 import random
-import sys
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,6 @@ from emu.cluster.rank_state.rank_state import Attributes, RankState, Setting, Se
 
 _WORDS = 624  # the words of a Mersenne twister, without its position among them
 _BYTES = 4 * (_WORDS + 1)
-_PYTHON: Any = random._inst  # the object whose methods are the module's functions
-_HEAD_BYTES = object.__basicsize__
 
 
 class NumpyGenerator:
@@ -58,43 +54,6 @@ class NumpyGenerator:
         else:
             ctypes.memmove(_address(generator), self._loaded, _BYTES)
         self._stores = True  # until `save` has looked
-
-
-class PythonGenerator:
-    """The state of Python's generator: its memory if CPython's layout is the known one, else Python's own form."""
-
-    def of(self, rank: int) -> Any:
-        """Return the generator's state with which a rank starts."""
-        return _state_of(random.Random(rank))
-
-    def save(self) -> Any:
-        """Return the present state of the generator."""
-        return _state_of(_PYTHON)
-
-    def load(self, state: Any) -> None:
-        """Set the generator to a saved state."""
-        if not _lies_in_memory():
-            random.setstate(state)
-            return
-        memory, _PYTHON.gauss_next = state
-        ctypes.memmove(id(_PYTHON) + _HEAD_BYTES, memory, _BYTES)
-
-
-def _state_of(generator: Any) -> Any:
-    if not _lies_in_memory():
-        return generator.getstate()
-    return ctypes.string_at(id(generator) + _HEAD_BYTES, _BYTES), generator.gauss_next
-
-
-@cache
-def _lies_in_memory() -> bool:
-    """Return True if an object's position and words follow its head, as in CPython."""
-    drawn = random.Random(0)
-    drawn.random()
-    *words, place = drawn.getstate()[1]
-    if sys.implementation.name != "cpython" or type(drawn).__basicsize__ < _HEAD_BYTES + _BYTES:
-        return False
-    return ctypes.string_at(id(drawn) + _HEAD_BYTES, _BYTES) == np.array([place, *words], np.uint32).tobytes()
 
 
 def _generator() -> Any:
@@ -200,22 +159,22 @@ class Generators:
     """
 
     def __init__(self) -> None:
-        self._numpy, self._python = NumpyGenerator(), PythonGenerator()
+        self._numpy = NumpyGenerator()
 
     def of(self, rank: int) -> Any:
         """Return the states of the generators with which a rank starts."""
-        return torch.Generator().get_state(), self._numpy.of(rank), self._python.of(rank)
+        return torch.Generator().get_state(), self._numpy.of(rank), random.Random(rank).getstate()
 
     def save(self) -> Any:
         """Return the present states of the generators."""
-        return torch.default_generator.get_state(), self._numpy.save(), self._python.save()
+        return torch.default_generator.get_state(), self._numpy.save(), random.getstate()
 
     def load(self, state: Any) -> None:
         """Set the generators to saved states."""
         torch_state, numpy_state, python_state = state
         torch.default_generator.set_state(torch_state)
         self._numpy.load(numpy_state)
-        self._python.load(python_state)
+        random.setstate(python_state)
 
 
 def library_state() -> tuple[Attributes, tuple[RankState, ...]]:

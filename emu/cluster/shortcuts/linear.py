@@ -1,8 +1,8 @@
 """A product with weights that are a DTensor as one step of autograd, where DTensor dispatches twelve operators, one by one.
 
-What is computed is what DTensor computes, on the same tensors in the same order. It is taken where the weights are cut by
-columns or by rows; else DTensor does as ever, and where what is saved goes through hooks: recomputation stops before the last
-product that it needs nothing of, which one step of autograd would run first.
+The step computes what DTensor computes, on the same tensors in the same order. It is taken where the weights are cut by columns
+or by rows. Elsewhere DTensor's own operators run. They also run where hooks get the saved tensors: recomputation stops before
+the last product that it needs nothing of, which one step of autograd would run first.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ Linear = Callable[..., Tensor]
 
 
 class _Cut(NamedTuple):
-    """The placements of the tensors of one product along the one axis of a mesh."""
+    """The placements of the result of a product, of its gradient, and of the input's gradient, along the one dim of a mesh."""
 
-    out: Placements
-    gradient: Placements  # of what comes out
-    given: Placements  # the gradient of what goes in
+    result: Placements
+    result_gradient: Placements
+    input_gradient: Placements
 
 
-def products(linear: Linear) -> Linear:
-    """Return what stands in place of `torch.nn.functional.linear`, which is given."""
+def one_step_linear(linear: Linear) -> Linear:
+    """Return the replacement of `torch.nn.functional.linear`, which calls the given one where it does not take the step."""
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
@@ -43,7 +43,10 @@ def products(linear: Linear) -> Linear:
 
 
 def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
-    """Return how a product is cut: by columns each rank has all that goes in; by rows its share, and the results are added."""
+    """Return the placements of a product with cut weights, or None if they are cut in another way or not at all.
+
+    By columns each rank has the whole input; by rows it has a share, and the results of the ranks are added.
+    """
     if len(x) != 1 or type(weight[0]) is not Shard:
         return None
     if type(x[0]) is Replicate and weight[0].dim == 0:
@@ -55,7 +58,7 @@ def _cut(x: Placements, weight: Placements, dims: int) -> _Cut | None:
 
 @lru_cache(maxsize=1024)
 def _meta(shape: torch.Size, dtype: torch.dtype) -> TensorMeta:
-    """Return what a DTensor says of a tensor in C order."""
+    """Return DTensor's description of a tensor in C order."""
     strides = [*accumulate((max(1, size) for size in reversed(shape[1:])), mul, initial=1)]
     return TensorMeta(shape, tuple(reversed(strides)), dtype)
 
@@ -73,13 +76,13 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.cut = cut
         shape = torch.Size((*x.shape[:-1], weight.shape[0]))
-        return _laid(linear(x._local_tensor, weight._local_tensor), x._spec, cut.out, shape)
+        return _laid(linear(x._local_tensor, weight._local_tensor), x._spec, cut.result, shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: DTensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        if gradient.placements != ctx.cut.gradient:
-            gradient = gradient.redistribute(placements=ctx.cut.gradient)
+        if gradient.placements != ctx.cut.result_gradient:
+            gradient = gradient.redistribute(placements=ctx.cut.result_gradient)
         rows = gradient._local_tensor.reshape(-1, gradient._local_tensor.size(-1))
         into = of_weight = None
         if _is_wanted(ctx, 1):
@@ -87,12 +90,12 @@ class _Product(torch.autograd.Function):
             of_weight = _laid(rows.t().mm(here.reshape(-1, here.size(-1))), weight._spec, weight.placements, weight.shape)
         if _is_wanted(ctx, 0):
             local = rows.mm(weight._local_tensor).view(x._local_tensor.shape)
-            into = _laid(local, x._spec, ctx.cut.given, x.shape)
+            into = _laid(local, x._spec, ctx.cut.input_gradient, x.shape)
         return into, of_weight, None, None
 
 
 def _is_wanted(ctx: Any, at: int) -> bool:
-    """Return whether this pass goes on to an input: a backward in two passes asks first for one, and later for the other."""
+    """Return True if this pass needs an input's gradient: a backward in two passes needs one first, and the other later."""
     if not ctx.needs_input_grad[at]:
         return False
     try:

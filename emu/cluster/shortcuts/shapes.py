@@ -1,4 +1,4 @@
-"""The shapes that come out of DTensor's operators, worked out once for all ranks of a process, mostly without fake tensors."""
+"""The shapes of the results of DTensor's operators, computed once for all ranks of a process, mostly without fake tensors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,17 +13,17 @@ _aten = torch.ops.aten
 
 
 def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.Tensor:
-    """Return the shape of a table's gradient; PyTorch's own way to tell it loads its compiler, as that of a sum does."""
+    """Return the shape of a table's gradient; PyTorch's own function loads its compiler, as that of a sum does."""
     return gradient.new_empty(rows, gradient.size(-1))
 
 
 def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
-    """Return the shape of a sum of tensors that lie alike; else nothing."""
+    """Return the shape of a sum of tensors of one layout, else None."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
 
 
-# Operators whose one result lies alike on every device, by what tells how of tensors of the device "meta", which have no data.
+# Operators whose one result has the same layout on every device, each with a function that gives it on the device "meta".
 ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
     **{
         each: each
@@ -41,13 +41,13 @@ ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
 }
 
 
-def described(describe: Describe, specs: Any) -> Describe:
-    """Return what tells the shapes that come out of an operator, in place of PyTorch's.
+def remembered_shapes(describe: Describe, specs: Any) -> Describe:
+    """Return the replacement of a method of PyTorch that gives the shapes of an operator's results.
 
-    That runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's compiler.
+    PyTorch's own runs each operator on fake tensors, which takes milliseconds, and the first time loads PyTorch's compiler.
 
     Args:
-        describe: PyTorch's, a method of its propagator of shards.
+        describe: PyTorch's own method, of the class that propagates shards.
         specs: The module of DTensor's specs.
     """
     known: dict[object, Any] = {}
@@ -76,7 +76,7 @@ def described(describe: Describe, specs: Any) -> Describe:
 
 
 def _whole(value: Any, specs: Any) -> object:
-    """Return all of an argument that the shapes depend on; 1, 1.0 and True are not the same."""
+    """Return a key of the part of an argument on which shapes depend; 1, 1.0 and True have different ones."""
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):

@@ -21,7 +21,7 @@ _pools: Any = pools  # the stubs do not have what is used here
 _FREE = ("multiprocessing.", "multiprocess.", "concurrent.futures.process")  # whose threads only serve pipes: beside ranks
 
 
-def children(strands: "Strands") -> Iterator[Replacement]:
+def thread_replacements(strands: "Strands") -> Iterator[Replacement]:
     """Yield the replacements of the functions that start, end and await threads."""
     thread, future = threading.Thread, Future
     yield thread, "start", _starting(thread.start, strands)

@@ -101,7 +101,7 @@ def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
     return woken
 
 
-def locks() -> Iterator[Replacement]:
+def lock_replacements() -> Iterator[Replacement]:
     """Yield the replacements of the locks of Python, and of functions that wait in C."""
     yield threading, "Lock", Lock
     yield threading, "_allocate_lock", Lock

@@ -119,7 +119,7 @@ class SharedStore(_Store):  # type: ignore[misc]
         return self.table.multi_get(list(keys))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Return whether all keys are there, and let others run for a moment: the program may ask again and again."""
+        """Return True if all keys are there; if not, let others run for a moment, as the program may ask again and again."""
         strand = current_strand()
         found = bool(self.table.check(list(keys)))
         if strand is not None and not (found or strand.is_free or strand.is_native):
@@ -161,7 +161,7 @@ def _hash_store(stores: Stores) -> Callable[[], SharedStore]:
             stores.keep(self)
 
         def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-            """Return what PyTorch's raises."""
+            """Return the error that PyTorch's own store raises."""
             return dist.DistStoreError("Wait timeout")
 
     return HashStore
@@ -180,7 +180,7 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
             stores.keep(self)
 
         def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-            """Return what PyTorch's raises, which is no DistStoreError."""
+            """Return the error that PyTorch's own store raises, which is no DistStoreError."""
             return RuntimeError("Wait timeout")
 
     return FileStore

@@ -14,12 +14,12 @@ import torch
 from emu.backend.rank.record import Recording
 from emu.backend.rank.streams import NEVER
 from emu.cluster.rank_state.replacement import Replacement, replace_attributes
-from emu.cluster.strands.children import await_end, children, end_pools
-from emu.cluster.strands.locks import locks
+from emu.cluster.strands.children import await_end, end_pools, thread_replacements
+from emu.cluster.strands.locks import lock_replacements
 from emu.cluster.strands.strand import Strand, StrandEnd, Wait, current_strand, enter
-from emu.cluster.strands.waits import waits
+from emu.cluster.strands.waits import wait_replacements
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch.sight import Sight, look_at, spent_s
+from emu.cluster.watch.sight import Sight, processor_time_s, sight_of
 
 _sleep = time.sleep  # the system's, whatever that name is while ranks run
 _LOOKS, _LOOK_S = 20, 5e-3  # for threads that no module of Python has started
@@ -51,7 +51,7 @@ class Strands:
             more: Further replacements of functions that wait.
         """
         self._known = frozenset(sys._current_frames())
-        with replace_attributes(*locks(), *waits(), *children(self), *more):
+        with replace_attributes(*lock_replacements(), *wait_replacements(), *thread_replacements(self), *more):
             yield
 
     def main(self, rank: int) -> Strand:
@@ -147,16 +147,16 @@ class Strands:
         return [(strands[each].rank, waits[each]) for each in sorted(waits, key=unlikely)]
 
     def sight(self, rank: int) -> Sight | None:
-        """Return where a rank is: the wait of its program, or its line; None: it has ended."""
+        """Return a sight of a rank, with the wait of its program or its line; None if it has ended."""
         main = self._by_number.get(rank)
         if main is None:
             return None
         waits = self._rests.waits.get(rank)
         mine = [each for each in list(self._by_number.values()) if each.rank == rank and each.number not in self._rests.waits]
-        spent = sum(spent_s(each.thread) for each in mine)
+        spent = sum(processor_time_s(each.thread) for each in mine)
         if isinstance(waits, Wait):
             return Sight(waits.line, f"waits for {waits.what}", not waits.comes, spent)
-        found = look_at(main.thread)
+        found = sight_of(main.thread)
         return None if found is None else found._replace(spent_s=spent)
 
     def mains(self) -> list[Strand]:

@@ -30,7 +30,7 @@ _SMALL = 512  # bytes, for which a pipe has room that is read at all
 _pipes: Any = pipes  # the stubs do not have what is used here
 
 
-def waits() -> Iterator[Replacement]:
+def wait_replacements() -> Iterator[Replacement]:
     """Yield the replacements of functions that wait for the system."""
     known = {getattr(selectors, name, None) for name in ("SelectSelector", "PollSelector", "EpollSelector", "KqueueSelector")}
     for selector in filter(None, known):
@@ -41,7 +41,7 @@ def waits() -> Iterator[Replacement]:
     yield torch.futures.Future, "wait", _future_waits(torch.futures.Future.wait)
 
 
-def await_it(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
+def await_event(strand: Strand, what: str, has_come: Callable[[], Any], timeout_s: float | None = None) -> Any:
     """Let others run until something has come from outside; return the answer of `has_come` then, or after a time.
 
     Args:
@@ -74,7 +74,7 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
             return _await_processes(strand, select, selector, timeout)
         if found := select(selector, 0):  # as when a process has just ended, which holds nothing
             return found
-        return await_it(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
+        return await_event(strand, "a file, a pipe or a socket", lambda: select(selector, 0), timeout)
 
     return selected
 
@@ -102,7 +102,7 @@ def _receiving(receive: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(receive)
     def received(pipe: Any, *args: Any) -> Any:
         strand = current_strand()
-        if strand is not None and hands_on(strand):
+        if strand is not None and hands_baton_on(strand):
             pipes.wait([pipe])
         return receive(pipe, *args)
 
@@ -114,18 +114,18 @@ def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(send)
     def sent(pipe: Any, message: Any, *args: Any) -> Any:
-        return (send if len(message) <= _SMALL else outside(send))(pipe, message, *args)
+        return (send if len(message) <= _SMALL else without_baton(send))(pipe, message, *args)
 
     return sent
 
 
-def outside(wait: Callable[..., Any]) -> Callable[..., Any]:
+def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that waits as the given one does, and lets other strands run meanwhile."""
 
     @wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:
         strand = current_strand()
-        if strand is None or not hands_on(strand):
+        if strand is None or not hands_baton_on(strand):
             return wait(*args, **kwargs)
         strand.turns.step_out(strand)
         try:
@@ -136,7 +136,7 @@ def outside(wait: Callable[..., Any]) -> Callable[..., Any]:
     return waited
 
 
-def hands_on(strand: Strand) -> bool:
+def hands_baton_on(strand: Strand) -> bool:
     """Return whether a strand that waits for the system hands on the baton: it has it, and its rank has other threads."""
     return not (strand.is_free or strand.is_native) and strand.turns.has_threads(strand.rank)
 
@@ -146,8 +146,8 @@ def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def waited(future: Any) -> Any:
         strand = current_strand()
-        if strand is not None and not future.done() and hands_on(strand):
-            await_it(strand, "a future of PyTorch's", future.done)
+        if strand is not None and not future.done() and hands_baton_on(strand):
+            await_event(strand, "a future of PyTorch's", future.done)
         return wait(future)
 
     return waited

@@ -7,7 +7,7 @@ from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.strands.strand import Wait
 from emu.cluster.strands.strands import Strands
 from emu.cluster.threads.rests import Rests
-from emu.cluster.watch.watch import SAID_S, not_back
+from emu.cluster.watch.watch import SAID_S, absence_in_words
 from emu.errors import RunError
 
 
@@ -60,7 +60,7 @@ class Standstill:
         seen = [(rank, self._strands.sight(rank)) for rank in absent]
         others = len(self._ranks) - len(self._ended) - sum(sight is not None for _, sight in seen)
         told = [sight.told(rank) for rank, sight in seen if sight is not None and not sight.waits]
-        return (not_back("; ".join(told), SAID_S, others), False) if told and others else ("", False)
+        return (absence_in_words("; ".join(told), SAID_S, others), False) if told and others else ("", False)
 
     def begins(self) -> None:
         """End the run as a deadlock, unless something that Emu does not know may let a rank go on."""

@@ -45,7 +45,7 @@ from emu.cluster.threads.core import Core, collect_less, outside_modes, processo
 from emu.cluster.threads.isolation import find_groups, rank_isolation
 from emu.cluster.threads.rests import Rests
 from emu.cluster.threads.standstill import Standstill
-from emu.cluster.watch.watch import PATIENCE_S, Watch, end, where
+from emu.cluster.watch.watch import PATIENCE_S, Watch, end_ranks, places_in_words
 from emu.collective.algorithm import Choice
 from emu.errors import LEAVES_THREADS, RunError, must_be
 
@@ -317,12 +317,12 @@ class Threads(Ranks):
 
     def _end_all(self, why: BaseException) -> None:
         """End every rank where it is, or leave it there if it is in native code, or sleeps."""
-        if not end(self._strands.at_work, self._baton.await_end):
+        if not end_ranks(self._strands.at_work, self._baton.await_end):
             setattr(why, LEAVES_THREADS, True)
             self._rests.abandon(why)
 
     def _interrupt(self, stopped: KeyboardInterrupt) -> None:
         """End every rank where it is, and report where that was."""
-        stopped.add_note(where(self._strands.mains()))
+        stopped.add_note(places_in_words(self._strands.mains()))
         self._rests.stop(stopped)
         self._end_all(stopped)

@@ -23,12 +23,12 @@ class Sight(NamedTuple):
     spent_s: float  # of the processor, since it was started
 
     def told(self, rank: int) -> str:
-        """Return such as `rank 1 waits for a lock or a thread (train.py:12)`."""
+        """Return a text such as `rank 1 waits for a lock or a thread (train.py:12)`."""
         return f"rank {rank} {self.does}{in_brackets(self.line)}"
 
 
-def look_at(thread: threading.Thread) -> Sight | None:
-    """Return where a thread is; None where it has ended."""
+def sight_of(thread: threading.Thread) -> Sight | None:
+    """Return a sight of a thread, or None if it has ended."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or thread.ident is None:
         return None
@@ -38,11 +38,11 @@ def look_at(thread: threading.Thread) -> Sight | None:
         frame = frame.f_back
     line = SourceLine(frame.f_code.co_filename, frame.f_lineno or 0) if frame is not None else None
     does = "waits for a lock or a thread" if waits else "computes, or waits outside of Python"
-    return Sight(line, does, waits, spent_s(thread))
+    return Sight(line, does, waits, processor_time_s(thread))
 
 
-def spent_s(thread: threading.Thread) -> float:
-    """Return how long a thread has used the processor."""
+def processor_time_s(thread: threading.Thread) -> float:
+    """Return the seconds for which a thread has used the processor."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
     except (AttributeError, OSError):  # the system does not tell, or the thread has ended
@@ -50,5 +50,5 @@ def spent_s(thread: threading.Thread) -> float:
 
 
 def is_idle(before: Sight, now: Sight) -> bool:
-    """Return whether a thread has not used the processor between two looks."""
+    """Return True if a thread has not used the processor between two looks."""
     return now.spent_s - before.spent_s < IDLE_S

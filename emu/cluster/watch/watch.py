@@ -15,38 +15,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from emu.cluster.call_matcher import rank_list
 from emu.cluster.strands.strand import Strand, StrandEnd
 from emu.cluster.watch.processes import has_processes
-from emu.cluster.watch.sight import IDLE_S, look_at, spent_s
+from emu.cluster.watch.sight import IDLE_S, processor_time_s, sight_of
 from emu.errors import RunError
 
 _AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
 
 
-def where(strands: Sequence[Strand]) -> str:
-    """Return in words where the ranks are, such as `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
+def places_in_words(strands: Sequence[Strand]) -> str:
+    """Return a text of the lines of all ranks, such as `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for strand in strands:
-        sight = look_at(strand.thread)
+        sight = sight_of(strand.thread)
         if sight is not None:
             found[f"at {sight.line}" if sight.line else "before its first line"].append(strand.rank)
     return "; ".join(f"{_named(ranks)} {at}" for at, ranks in found.items())
 
 
 def _named(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {rank_list(ranks)}"
 
 
-def end(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
-    """Wait until the run is over; return whether it is.
+def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
+    """Wait until the run is over; return False if it does not end.
 
     A thread that goes on for long though the run is to end gets an exception where it is. Nobody is waited for any more when
     for 1 s no other thread has got the baton.
 
     Args:
-        work: Returns how many turns there have been, and the threads that run.
-        over: Waits for so long; returns whether the run is over.
+        work: A function that returns the number of turns so far, and the threads that run.
+        over: A function that waits for some seconds at most, and returns True if the run is over.
     """
     since_s, told = time.monotonic(), frozenset[threading.Thread]()
     before, _ = work()
@@ -83,16 +83,16 @@ class _Turn:
 
 
 class Watch:
-    """One thread that looks at the strand that has the baton.
+    """A thread that looks at the strand that has the baton.
 
     Args:
-        turn: Returns that strand, None if none has it, and how many turns there have been.
-        blocked: Is given a strand that has waited for long without the processor, and the number of its turn.
-        waiting: Returns how many other ranks have not ended.
-        story: Returns who waits for what where no rank has the baton, "" if nobody waits for long, and whether none can go on
-            unless a thread lets it that Emu does not know.
-        fail: Is given the error of a rank that waits for ever.
-        patience_s: A rank that waits for so long, and does nothing else, is given up.
+        turn: A function that returns that strand (None: nobody has the baton), and the number of turns so far.
+        blocked: A function that gets a strand that has waited for long without the processor, and the number of its turn.
+        waiting: A function that returns the number of other ranks that have not ended.
+        story: A function that returns a text of the waits if no rank has the baton ("" if nobody waits for long), and True if
+            none can go on unless a thread lets it that Emu does not know.
+        fail: A function that gets a rank that waits for ever, and the error.
+        patience_s: Seconds after which a rank that waits, and does nothing else, is given up.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Watch:
             strand, number = self._turn()
             now_s = time.monotonic()
             if number != seen.number:
-                seen = _Turn(strand, number, now_s, spent_s(strand.thread) if strand else 0.0)
+                seen = _Turn(strand, number, now_s, processor_time_s(strand.thread) if strand else 0.0)
             elif strand is None:
                 self._see_none(seen, now_s)
             else:
@@ -140,7 +140,7 @@ class Watch:
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _see(self, seen: _Turn, strand: Strand, now_s: float) -> None:
-        spent = spent_s(strand.thread)
+        spent = processor_time_s(strand.thread)
         if spent - seen.spent_s > IDLE_S:
             seen.spent_s, seen.idle_s = spent, None
         elif seen.idle_s is None:
@@ -153,17 +153,17 @@ class Watch:
             self._tell(seen, strand, others, idle_s)
 
     def _tell(self, seen: _Turn, strand: Strand, others: int, idle_s: float) -> None:
-        sight = look_at(strand.thread)
+        sight = sight_of(strand.thread)
         if sight is None:
             return
         if not seen.said:
             seen.said = True
-            _log.info("%s", not_back(sight.told(strand.rank), SAID_S, others))
+            _log.info("%s", absence_in_words(sight.told(strand.rank), SAID_S, others))
         if sight.waits and idle_s > self._patience_s and not has_processes():
-            self._fail(strand.rank, RunError(not_back(sight.told(strand.rank), self._patience_s, others)))
+            self._fail(strand.rank, RunError(absence_in_words(sight.told(strand.rank), self._patience_s, others)))
 
 
-def not_back(what: str, for_s: float, others: int) -> str:
-    """Return the words for a rank that does not come back while all others wait."""
+def absence_in_words(what: str, for_s: float, others: int) -> str:
+    """Return a text about a rank that has not come back for some seconds while all others wait."""
     wait = f"{others} other ranks wait" if others > 1 else "the other rank waits"
     return f"{what} and has not come back for {for_s:g} s; {wait}"

@@ -59,7 +59,7 @@ def test_a_product_by_columns_or_by_rows_gives_what_dtensor_gives_in_one_step(cu
     )
     ran(program)  # in a process the first run holds 8 bytes more
     found, did = ran(program)
-    monkeypatch.setattr(linear, "products", lambda native: native)
+    monkeypatch.setattr(linear, "one_step_linear", lambda native: native)
     wanted, would = ran(program)
     assert [each[0] for each in found] == ["_ProductBackward"] * 2
     assert [each[0] for each in wanted] != ["_ProductBackward"] * 2
@@ -113,7 +113,7 @@ def test_a_backward_runs_the_products_of_what_it_is_asked_for_and_no_others(cut,
 
     ran(program)  # in a process the first run holds 8 bytes more
     found, did = ran(program)
-    monkeypatch.setattr(linear, "products", lambda native: native)
+    monkeypatch.setattr(linear, "one_step_linear", lambda native: native)
     wanted, would = ran(program)
     assert all(torch.equal(a, b) for one, other in zip(found, wanted, strict=True) for a, b in zip(one, other, strict=True))
     assert all(len(each) == 2 for each in found)

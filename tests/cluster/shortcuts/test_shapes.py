@@ -29,7 +29,7 @@ def used(rank: int) -> None:
 
 def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[object, tuple[object, object]] = {}
-    plain = shapes.described
+    plain = shapes.remembered_shapes
 
     def beside(describe: Any, specs: Any) -> Any:
         told = plain(describe, specs)
@@ -40,7 +40,7 @@ def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> No
 
         return both
 
-    monkeypatch.setattr("emu.cluster.shortcuts.shortcuts.described", beside)
+    monkeypatch.setattr("emu.cluster.shortcuts.shortcuts.remembered_shapes", beside)
     Threads(2).run(used)
     assert {op for op, _ in asked} >= {*shapes.ANYWHERE}
     assert all(ours == theirs for ours, theirs in asked.values())

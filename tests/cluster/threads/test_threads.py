@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.rank_state import library_state
 from emu.cluster.threads.threads import Threads
 from emu.errors import InputError, RunError
 
@@ -131,8 +130,7 @@ class TestWhatARankHasForItself:
 
         assert Threads(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
 
-    @pytest.mark.parametrize("in_memory", [True, False])
-    def test_of_a_pair_of_python_s_normal_numbers_too_wherever_it_keeps_its_state(self, in_memory, monkeypatch):
+    def test_of_a_pair_of_python_s_normal_numbers_too(self):
         def program(rank):
             drawn = []
             for _ in range(4):
@@ -140,8 +138,6 @@ class TestWhatARankHasForItself:
                 dist.barrier()
             return drawn
 
-        assert library_state._lies_in_memory()
-        monkeypatch.setattr(library_state, "_lies_in_memory", lambda: in_memory)
         own = [random.Random(r) for r in range(3)]
         assert Threads(3).run(program) == [[(each.gauss(0, 1), each.random()) for _ in range(4)] for each in own]
 

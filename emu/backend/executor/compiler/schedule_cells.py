@@ -117,7 +117,7 @@ class SlotLayout:
         return SlotPlace(np.full(len(rank), INPUT), self.have.offset(rank, self.block[slot]))
 
     def output_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return where each slot lies in the output buffer of its rank."""
+        """Return the places in the outputs."""
         return SlotPlace(np.full(len(rank), OUTPUT), self.want.offset(rank, self.block[slot]))
 
     def address(self, where: I64, place: SlotPlace, rank: I64, slot: I64) -> I64:
